@@ -1,4 +1,4 @@
-// What flex_attention() is given: parameters of functions, masks of blocks. The op itself is in attention.cpp.
+// Arguments of flex_attention(): parameters of functions, and block masks. The op itself is in attention.cpp.
 #include <heed/autograd/flex_attention.hpp>
 //
 #include <algorithm>

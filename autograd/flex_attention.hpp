@@ -1,12 +1,12 @@
-// Softmax attention with a function of the scores and a mask of one's own, as PyTorch's flex_attention (Dong et al.,
-// "Flex attention: a programming model for generating optimized attention kernels", 2024): ALiBi, soft caps, relative
-// biases, sliding windows, documents side by side. In blocks as attention(), forward and backward, without a matrix of
-// queries by keys; blocks that the mask excludes are skipped. Above 400 lines: the number that knows derivatives, the
-// loops over tiles that call a function with it, and functions that are ready are one idea.
+// Softmax attention with a custom function of the scores and a custom mask, as PyTorch's flex_attention (Dong et al.,
+// "Flex attention: a programming model for generating optimized attention kernels", 2024). Examples are ALiBi, soft
+// caps, relative biases, sliding windows, and several documents in one sequence. Computed in blocks, as attention(),
+// without a matrix of queries by keys. Blocks that the mask excludes are skipped. Above 400 lines: numbers with
+// derivatives, loops over tiles that call a function with them, and ready-made functions are one subject.
 //
-// A score is a number of any type, hence `auto s`: backward calls the same function with a number that knows its
-// derivatives. Of functions it knows exp, log, sqrt, tanh, sin, cos, abs, pow, max and min, without std:: before them.
-// docs/score_functions.md explains all.
+// A score is a number of any type, hence `auto s`: backward calls the same function with a number that carries
+// derivatives. Such numbers have exp, log, sqrt, tanh, sin, cos, abs, pow, max and min, called without std::. See
+// docs/score_functions.md.
 //
 // Example:
 //
@@ -35,15 +35,15 @@
 
 namespace heed::detail {
 
-// ---- Numbers that know derivatives ----
+// ---- Numbers with derivatives ----
 
-// What a function of scores computes with: a number that knows its derivatives, so that one function serves forward and
-// backward. For autograd/flex_attention.hpp, which makes loops over tiles of it.
+// The numbers that a function of scores computes with. They carry derivatives, so that one function serves forward and
+// backward.
 
 template <class A>
 concept Number = std::is_arithmetic_v<A>;
 
-// A value, and its derivatives by N things. Numbers are constants. Comparisons are of values.
+// A value and its derivatives with respect to N variables. Plain numbers are constants. Comparisons compare the values.
 template <class T, int N>
 struct ScoreValue {
   T value;
@@ -52,7 +52,7 @@ struct ScoreValue {
   template <Number A>
   constexpr ScoreValue(A x) : value(static_cast<T>(x)) {}
 
-  // A value whose derivatives are da times those of a; or with those of b beside.
+  // A value whose derivatives are da times those of a, or the sum of da times those of a and db times those of b.
   static constexpr ScoreValue of(T value, const ScoreValue& a, T da) {
     ScoreValue y(value);
     for (std::size_t n = 0; n < N; ++n) y.by[n] = da * a.by[n];
@@ -133,7 +133,7 @@ struct ScoreValue {
   friend V min(const V& a, const V& b) { return b.value < a.value ? b : a; }
 };
 
-// What a function of scores reads of its parameters for one score: at most so many entries whose gradient is wanted.
+// The entries of parameters that a function of scores reads for one score, if their gradients are needed.
 inline constexpr int kMostScoreReads = 4;
 struct ScoreReads {
   int count = 0;
@@ -149,8 +149,9 @@ struct ScoreReads {
   }
 };
 
-// A parameter as the function sees it: table(h, c) is its entry of these places, as many as it has axes. Error for a
-// place that it does not have. Where there are more than one, derivative n + 1 is by the n-th entry that was read.
+// A parameter as the function sees it: table(h, c) is the entry at these positions, one per axis. Throws Error for a
+// position outside of the parameter. If N > 1, derivative n + 1 is with respect to entry n of the entries read, counted
+// from 0.
 template <class T, int N>
 class ScoreTable {
  public:
@@ -180,7 +181,7 @@ class ScoreTable {
   const ScoreParameter<T>& p_;
   ScoreReads& reads_;
 
-  // Entries of one place of the first axes.
+  // Entries per position of the first `axes` axes.
   std::int64_t at_rest(std::size_t axes) const {
     std::int64_t n = 1;
     for (std::size_t axis = axes; axis < 4; ++axis) n *= p_.sizes[axis];
@@ -202,12 +203,12 @@ namespace detail {
 
 struct ScoreModAccess;
 
-// A function of any type, as loops over tiles. Eight scores at a time, kept aside until all are known: what the
-// function reads may not lie where they go, and so the compiler can compute them in vectors.
+// A function of any type, as loops over tiles. Eight scores are computed before any is stored. The stores then cannot
+// change values that the function reads, so the compiler can compute the eight in vectors.
 inline constexpr int kScoresAtOnce = 8;
 
 template <class F>
-void each_score(const ScoreTile& at, const F& f) {  // f(j, first, count): of key j, lanes [first, first + count)
+void each_score(const ScoreTile& at, const F& f) {  // f(j, first, count): key j, lanes [first, first + count)
   for (int j = 0; j < at.keys; ++j) {
     int i = 0;
     for (; i + kScoresAtOnce <= at.queries; i += kScoresAtOnce) f(j, i, std::integral_constant<int, kScoresAtOnce>());
@@ -217,7 +218,7 @@ void each_score(const ScoreTile& at, const F& f) {  // f(j, first, count): of ke
 
 template <class F, int kParameters>
 struct ScoreLoops {
-  // f of the score of key j and lane i, with N derivatives: by the score, and by what is read of parameters.
+  // f of the score of key j and lane i, with N derivatives: by the score, and by the entries read from parameters.
   template <int N, class T>
   static ScoreValue<T, N> value(const ScoreContext<T>& x, const ScoreTile& at, T s, int j, int i, ScoreReads& reads) {
     ScoreValue<T, N> score(s);
@@ -290,16 +291,16 @@ struct MaskLoops {
 
 }  // namespace detail
 
-// A function of scores: f(s, batch, head, query, key, parameters...) -> the score that the softmax takes, for s = scale
-// * q . k + bias. Query and key are positions among the keys: the last query of T stands at the last key, S - 1, as in
-// causal attention, so that the same function serves a whole sequence and a token that follows a cache.
+// A function of scores: f(s, batch, head, query, key, parameters...) returns the score that the softmax takes, for s =
+// scale * q . k + bias. Query and key are positions among the keys: the last of T queries is at position S - 1, as in
+// causal attention. So the same function serves a whole sequence and a token that follows a cache.
 //
-// Parameters are tensors of up to 4 axes, at most 4 of them. The function gets an argument for each, `auto table`, of
-// which table(i, j) is an entry; gradients flow to those that want them. It may be asked for pairs that are masked, and
-// what it then returns does not matter. It is called from several threads at once and must not keep anything.
+// Parameters are up to 4 tensors of up to 4 axes. The function gets an argument `auto table` for each, and table(i, j)
+// is an entry. Gradients flow to the parameters that need them. The function may be called for masked pairs; its result
+// is then ignored. It is called from several threads at once and must not store anything.
 class ScoreMod {
  public:
-  ScoreMod() = default;  // the score itself
+  ScoreMod() = default;  // returns the score itself
 
   template <class F, class... P>
   requires(!std::is_same_v<F, ScoreMod> && (std::is_convertible_v<const P&, const Tensor&> && ...))
@@ -317,7 +318,7 @@ class ScoreMod {
 
   bool defined() const { return f32_ != nullptr; }
   std::vector<Tensor> parameters() const { return {parameters_.begin(), parameters_.begin() + count_}; }
-  // The same function of other parameters, as many: tensors, or Parameters.
+  // The same function with other parameters: as many tensors, or Parameters. Throws Error for another number.
   template <class List>
   ScoreMod with(const List& parameters) const {
     ScoreMod f = *this;
@@ -335,13 +336,13 @@ class ScoreMod {
   ScoreFunction<double> (*f64_)() = nullptr;
   std::array<Tensor, kMostScoreParameters> parameters_;
   int count_ = 0;
-  bool by_head_ = false;  // the first parameter has a row for each head, or one for all
-  bool by_row_ = false;   // the parameters have entries for each sequence and head, which no other reads
+  bool by_head_ = false;  // the first parameter has a row for each head, or one row for all
+  bool by_row_ = false;   // each sequence and head has its own entries in the parameters
 
   void add_parameter(const Tensor& x);
 };
 
-// A mask: f(batch, head, query, key) -> whether the query may attend to the key; positions as of ScoreMod.
+// A mask: f(batch, head, query, key) returns whether the query may attend to the key. Positions as for ScoreMod.
 class MaskMod {
  public:
   MaskMod() = default;
@@ -361,7 +362,7 @@ class MaskMod {
   int (*count_)(const void* function, const ScoreTile& at) = nullptr;
 };
 
-// Which pairs both masks allow, or any of them.
+// The pairs that both masks allow, and the pairs that at least one mask allows.
 template <class A, class B>
 auto and_masks(A a, B b) {
   return [a, b](int batch, int h, int q, int k) { return bool(a(batch, h, q, k) & b(batch, h, q, k)); };
@@ -371,15 +372,15 @@ auto or_masks(A a, B b) {
   return [a, b](int batch, int h, int q, int k) { return bool(a(batch, h, q, k) | b(batch, h, q, k)); };
 }
 
-// A mask, and what it leaves of each block of 32 queries by 64 keys: all, nothing, or a part, for which the mask is
-// asked again when attention comes there. To be made once and used in every layer and step; what the mask refers to
-// must not change meanwhile. A handle: copies share it.
+// A mask, and its result per block of 32 queries by 64 keys: all pairs, no pair, or a part. For a part, attention
+// evaluates the mask again. Make a BlockMask once and use it in every layer and step. Data that the mask refers to must
+// not change as long as the BlockMask is used. A handle: copies share the state.
 class BlockMask {
  public:
-  BlockMask() = default;  // all pairs
+  BlockMask() = default;  // allows all pairs
   bool defined() const { return state_ != nullptr; }
   const Shape& shape() const;  // [B or 1, H or 1, T, S]
-  double sparsity() const;     // the share of blocks that are skipped
+  double sparsity() const;     // share of blocks that are skipped
 
  private:
   friend detail::ScoreModAccess;
@@ -389,32 +390,35 @@ class BlockMask {
   friend BlockMask create_block_mask(const MaskMod&, Index, Index, Index, Index, const Tensor&);
 };
 
-// Asks the mask for every pair. A batch or heads of 1 serve any number: the mask then gets 0 for them here, and must
-// not depend on them. Positions as of FlexAttentionOptions. Error for sizes below 0, or a batch or heads below 1.
+// Evaluates the mask for every pair. A mask that does not depend on batch or head may be made with a batch or heads of
+// 1, which serves any number; it is then called with 0. Positions as in FlexAttentionOptions. Throws Error for sizes
+// below 0, and for a batch or heads below 1.
 BlockMask create_block_mask(const MaskMod& mask_mod, Index batch, Index heads, Index queries, Index keys,
                             const Tensor& positions = {});
 
+// Options of flex_attention().
 struct FlexAttentionOptions {
   ScoreMod score_mod = {};
-  BlockMask block_mask = {};  // of this number of queries and keys
-  // [H]: a logit for each head that takes part in the sum of the softmax and has no value (attention sinks of gpt-oss;
-  // 0: "softmax one"). A head may so attend to nothing. It has a gradient.
+  BlockMask block_mask = {};  // for the numbers of queries and keys of the call
+  // [H]: an additional logit per head, which counts in the sum of the softmax and has no value (attention sinks of
+  // gpt-oss; 0 is "softmax one"). It allows a head to attend to nothing. It has a gradient.
   Tensor sinks = {};
-  Tensor positions = {};             // int32 [B]: where the first query stands among the keys; undefined: S - T
-  std::optional<double> scale = {};  // 1 / sqrt(D) unless given
+  Tensor positions = {};             // int32 [B]: position of the first query among the keys; undefined: S - T
+  std::optional<double> scale = {};  // 1 / sqrt(D) by default
 };
 
-// attention() of scores f(scale * q k^T + bias): q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv] -> [B, H, T, Dv],
-// whose heads lie side by side in memory. Dtypes as of attention(): of bfloat16, scores, parameters and sinks are
-// float32. A pair takes part where the block mask and all of the
-// call allow it; a bias of -infinity hides a pair whatever f makes of it. A query without any key gets zeros, also
-// where there is a sink. The same bits at any number of threads. Errors: those of attention(); parameters that are not
-// floating, or have no row for a head; another shape of mask, sinks or positions; what f or the mask throws.
+// attention() with scores f(scale * q k^T + bias): q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv] -> [B, H, T, Dv].
+// The heads of a position are adjacent in memory. Dtypes as for attention(); for bfloat16, scores, parameters and sinks
+// are float32. A query attends to a key if the block mask and all of the call allow the pair; a bias of -infinity
+// excludes a pair whatever f returns. A query without any allowed key gets zeros, even with a sink. The same bits at
+// any number of threads.
+// Throws Error as attention(), for parameters that are not floating or have no row for a head, and for other shapes of
+// mask, sinks or positions. Passes on exceptions of f and of the mask.
 Tensor flex_attention(In q, In k, In v, const FlexAttentionOptions& options = {}, const AttentionCall& call = {});
 
 namespace detail {
 
-// What only heed's own sources see of these.
+// Access to private members, for heed's own sources only.
 struct ScoreModAccess {
   template <class T>
   static auto function(const ScoreMod& f) {
@@ -437,7 +441,7 @@ struct ScoreModAccess {
   static int count(const MaskMod& m, const ScoreTile& at) { return m.count_(m.function_.get(), at); }
   static const MaskMod& mask(const BlockMask& m);
   static const BlockKind* blocks(const BlockMask& m);
-  // One whose loops are kernels.
+  // A function whose loops are kernels. Its parameter has a row per head, or one row for all.
   static ScoreMod of_kernels(std::shared_ptr<const void> function, ScoreFunction<float> (*f32)(),
                              ScoreFunction<double> (*f64)(), const Tensor& by_head);
   // The same with a parameter [B, H, S], which may be undefined.
@@ -447,52 +451,54 @@ struct ScoreModAccess {
 
 }  // namespace detail
 
-// ---- Ready functions ----
+// ---- Ready-made functions ----
 
-// Functions of scores and masks that are ready for flex_attention(): faster than the same written as a lambda, as they
-// are kernels.
+// Functions of scores and masks for flex_attention(). The functions of scores are kernels, and so faster than the same
+// functions written as lambdas.
 //
 //   const Tensor y = flex_attention(q, k, v, {.score_mod = alibi(heads)}, {.causal = true});
 //   const BlockMask near = create_block_mask(sliding_window(256, 4), 1, 1, T, S);
 
 // s - slope_h |q - k|, with slopes [H] (Press, Smith, Lewis, "Train short, test long: attention with linear biases
-// enables input length extrapolation", 2022). alibi(heads) has the paper's slopes.
+// enables input length extrapolation", 2022). alibi(heads) uses the paper's slopes.
 ScoreMod alibi(const Tensor& slopes);
 ScoreMod alibi(Index heads);
-// 2^(-8/H), 2^(-16/H), ...; where H is no power of 2, those of the power below, and then every other one of the power
-// above, as in the paper's code. float32 [H].
+// The paper's slopes, float32 [H]: 2^(-8/H), 2^(-16/H), ... If H is not a power of 2, these are the slopes of the next
+// lower power, followed by every other slope of the next higher power, as in the paper's code.
 Tensor alibi_slopes(Index heads);
 
-// c tanh(s / c): scores stay within (-c, c) (Gemma 2, 2024: c = 50). As a tensor, c is [] or [1], or [H], and may be
+// c tanh(s / c), which keeps scores within (-c, c) (Gemma 2, 2024: c = 50). A tensor c is [], [1] or [H], and can be
 // trained.
 ScoreMod soft_cap(double c);
 ScoreMod soft_cap(const Tensor& c);
 
-// s + table[h, clip + min(max(k - q, -clip), clip)]: a number for each head and clipped distance, as of
-// relative_position_bias(), without its matrices. The table is [H, 2 clip + 1], or [1, 2 clip + 1] for all heads.
+// s + table[h, clip + min(max(k - q, -clip), clip)]: a number per head and clipped distance, as
+// relative_position_bias(), but without its matrices. The table is [H, 2 clip + 1], or [1, 2 clip + 1] for all heads.
 ScoreMod relative_bias(const Tensor& table);
 
 // s + table[h, bucket(k - q)]: T5's biases (Raffel et al. 2020), whose buckets widen with the distance up to
-// max_distance. The table is [H, buckets], or [1, buckets]. bidirectional: half of the buckets are for keys behind the
-// query; else those are all in bucket 0, as in T5's decoder. PyTorch's transformers have the table as [buckets, H].
+// max_distance. The table is [H, buckets], or [1, buckets] for all heads. bidirectional: half of the buckets are for
+// keys after the query; otherwise all keys after the query are in bucket 0, as in T5's decoder. PyTorch's transformers
+// store the table as [buckets, H].
 struct T5BiasOptions {
   bool bidirectional = true;
   Index max_distance = 128;
 };
 ScoreMod t5_bias(const Tensor& table, const T5BiasOptions& options = {});
-Index t5_bucket(Index distance, Index buckets, const T5BiasOptions& options = {});  // of distance k - q
+Index t5_bucket(Index distance, Index buckets, const T5BiasOptions& options = {});  // bucket of the distance k - q
 
 // ---- Masks: for create_block_mask(), and_masks() and or_masks() ----
 
-// Keys less than `window` positions away, before or after the query; and the first `sinks` keys for all queries (Xiao
-// et al., "Efficient streaming language models with attention sinks", 2024). With causal attention: the last `window`
-// keys.
+// Keys less than `window` positions from the query, before or after it, and the first `sinks` keys for all queries
+// (Xiao et al., "Efficient streaming language models with attention sinks", 2024). With causal attention: the last
+// `window` keys.
 inline auto sliding_window(Index window, Index sinks = 0) {
   return [w = static_cast<int>(window), n = static_cast<int>(sinks)](int, int, int q, int k) {
     return bool(((q - k < w) & (k - q < w)) | (k < n));
   };
 }
-// The first `length` positions see each other, others those before them: with it, the call is not causal.
+// All queries see the first `length` keys, and of the other keys those up to their own position. The call is not
+// causal.
 inline auto prefix_causal(Index length) {
   return [n = static_cast<int>(length)](int, int, int q, int k) { return bool((k < n) | (k <= q)); };
 }

@@ -1,4 +1,4 @@
-// Attention by any similarity: forward and backward in blocks, its masks, and values that are not finite.
+// generic_attention(): forward and backward in blocks, its masks, and values that are not finite.
 #include <heed/autograd/generic_attention.hpp>
 //
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 
 using detail::AttentionInputs;
 
-constexpr Index kBlockScores = Index{1} << 20;  // held at once
+constexpr Index kBlockScores = Index{1} << 20;  // scores held at once
 
 void check_call(In q, In k, In v, const Similarity& f, const AttentionCall& call, const GenericAttentionOptions& o) {
   const Where& at = q.where();
@@ -34,8 +34,8 @@ void check_call(In q, In k, In v, const Similarity& f, const AttentionCall& call
       ", with causal masking, a mask or a bias of single pairs; pooled keys mix positions, and can have none of them");
 }
 
-// In backward, f is one of numbers: the gradient of anything else that it uses would be lost. Beside the tapes, a value
-// that depends on what wants a gradient is marked.
+// Backward calls f on plain scores, so the gradient of anything else that f uses would be lost. Without a tape, a
+// result that depends on a tensor with a gradient is marked as unrecorded, which this check finds.
 void check_constant(In q, const Similarity& f) {
   const detail::ModeScope aside([](detail::Mode& m, void*) { m.tape = nullptr, m.first_run = nullptr; });
   check(!f.f(Tensor::zeros({1, 1, 1, 1}, q.dtype())).is_unrecorded(), q.where(), "generic_attention: f of '", f.name,
@@ -43,10 +43,10 @@ void check_constant(In q, const Similarity& f) {
         "alone: put the parameter into q, k or the bias, or detach() it if a constant is meant");
 }
 
-// The problem of one call: what forward and backward share. Of k and v, rows that the key masks leave out are zeros.
+// The problem of one call, for forward and backward. Rows of k and v that the key masks exclude are zeros.
 struct Problem : AttentionInputs {
   Similarity f;
-  bool finite, bias_hides;  // all values are; a bias of -infinity is there
+  bool finite, bias_hides;  // all values are finite; the bias contains -infinity
 
   Index batch() const { return q.dim(0); }
   Index heads() const { return q.dim(1); }
@@ -64,7 +64,7 @@ Problem problem_of(const Similarity& f, const AttentionInputs& x) {
   return p;
 }
 
-// Queries [first, last), and the keys [0, keys) that the first triangle leaves them.
+// Queries [first, last), and keys [0, keys), which are all keys visible to one of these queries by `causal`.
 struct Rows {
   Index first, last, keys;
 
@@ -74,7 +74,7 @@ struct Rows {
   Tensor pairs(const Tensor& x) const { return of(x).slice(3, 0, keys); }  // [B, H, T, S]
 };
 
-// Calls f(rows) for all blocks of queries that see a key.
+// Calls f(rows) for all blocks of queries with a visible key.
 template <class F>
 void each_block(const Problem& p, const F& f) {
   const Index a_row = p.batch() * p.heads() * p.keys();
@@ -87,13 +87,13 @@ void each_block(const Problem& p, const F& f) {
   }
 }
 
-// Heads that share keys as rows of one product: [B, H, r, n] -> [B, Hk, H / Hk * r, n].
+// Heads that share keys, as rows of one product: [B, H, r, n] -> [B, Hk, H / Hk * r, n].
 Tensor by_group(const Problem& p, const Tensor& x) {
   return x.reshape({p.batch(), p.groups(), p.heads() / p.groups() * x.dim(2), x.dim(3)});
 }
 Tensor by_head(const Problem& p, const Tensor& x, Index rows) { return x.view({p.batch(), p.heads(), rows, x.dim(3)}); }
 
-// The pairs that may not be seen, broadcast to [B, H, r, keys]; undefined where there is none.
+// The pairs that are not allowed, broadcast to [B, H, r, keys]; undefined if all are allowed.
 Tensor forbidden(const Problem& p, const Rows& r) {
   const Tensor allowed = detail::allowed_block(p.call, p.grid(), r.first, r.last, r.keys);
   Tensor all = allowed.defined() ? logical_not(allowed) : allowed;
@@ -108,7 +108,7 @@ Tensor cleared(const Tensor& x, const Tensor& where, double value = 0) {
   return where.defined() ? masked_fill(x, where, value) : x;
 }
 
-// What is known of a block: scores and weights [B, H, r, keys], 0 where forbidden, and 1 / c [B, H, r, 1], 0 for 1 / 0.
+// Results for a block: scores and weights [B, H, r, keys], 0 where forbidden, and 1 / c [B, H, r, 1], 0 where c is 0.
 struct Block {
   Tensor forbidden, scores, weights, inverse;
 };
@@ -151,7 +151,7 @@ Block block_of(const Problem& p, const Rows& r) {
   return b;
 }
 
-// x with dropout of the block, whose numbers `random` draws in the order of the blocks.
+// x with dropout. `draw` holds the block's random numbers from draw_of(), which is called in the order of the blocks.
 Tensor dropped(const Problem& p, const Tensor& x, const Tensor& draw) {
   return p.call.dropout == 0 ? x : masked_fill(x * dropout_scale(p.call.dropout), draw < p.call.dropout, 0);
 }
@@ -169,9 +169,9 @@ Tensor through(const Problem& p, const Tensor& s, const Tensor& df) {
   return ds.defined() ? ds.detach() : Tensor::zeros(s.shape(), s.dtype());
 }
 
-// sum_j w_ij v_j over the keys that query i may see: 0 * NaN is NaN, and would come from the others too. So where not
-// all values are finite, those that are not are counted aside: NaN of any key that is seen, and of infinities whose
-// weight is 0; the other infinities as they are.
+// sum_j w_ij v_j over the keys visible to query i. The other keys have weight 0, but 0 * NaN is NaN. So if some values
+// are not finite, they are handled separately: a NaN of a visible key gives NaN, and so does an infinity with weight 0;
+// other infinities give infinities.
 Tensor mixed(const Problem& p, const Rows& r, const Block& b, const Tensor& w) {
   const Tensor v = r.seen(p.v), weights = by_group(p, w);
   if (p.finite) return matmul(weights, v);
@@ -198,7 +198,7 @@ void forward(const Problem& p, Tensor& out, Rng& random) {
 }
 
 struct Sums {
-  Tensor dq, dk, dv, dbias;  // undefined: not wanted
+  Tensor dq, dk, dv, dbias;  // undefined: not needed
 
   bool of_scores() const { return dq.defined() || dk.defined() || dbias.defined(); }
 };

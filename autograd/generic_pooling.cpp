@@ -1,4 +1,4 @@
-// Keys and values summed over blocks, for attention over a pooled past.
+// Keys and values pooled over groups of neighbours, for generic attention.
 #include <heed/autograd/detail/generic_pooling.hpp>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/reductions.hpp>
@@ -7,7 +7,7 @@
 
 namespace heed::detail {
 
-// x [B, Hk, S, D] -> [B, Hk, ceil(S / pool), D] of the keys that are not masked, `seen` bool8 [B, 1, S', pool, 1].
+// x [B, Hk, S, D] -> [B, Hk, ceil(S / pool), D], pooled over the keys in `seen`, bool8 [B, 1, ceil(S / pool), pool, 1].
 static Tensor pooled(const Tensor& x, const Tensor& seen, Pooling kind) {
   const Index groups = seen.dim(2), pool = seen.dim(3), missing = groups * pool - x.dim(2);
   Tensor full = x;

@@ -1,4 +1,4 @@
-// The similarities that generic attention knows by name.
+// The similarities of generic attention that have a name.
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/generic_attention.hpp>
 

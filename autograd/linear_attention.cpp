@@ -1,5 +1,5 @@
-// Linear attention: the op and its relatives, how their work is split among threads, and features that ops compute: one
-// subject, in somewhat over 400 lines.
+// Linear attention: the ops, how their work is split among threads, and features that ops compute. One subject, in
+// slightly over 400 lines.
 #include <heed/autograd/linear_attention.hpp>
 //
 #include <algorithm>
@@ -31,14 +31,14 @@ using kernels::LinearProblem;
 
 enum class LinearKind { features, logs, efficient };  // kernels/linear_attention.hpp, kernels/log_attention.hpp
 
-// What forward and backward must agree upon, beside the inputs.
+// The options on which forward and backward must agree, besides the inputs.
 struct LinearForm {
   LinearKind kind;
   FeatureMap map;
   double eps;
 };
 
-// S: of q, k, v and out in memory: T, or bf16, which features alone have.
+// S: the type of q, k, v and out in memory, which is T, or bf16 for kind `features` only.
 template <class T, class S>
 const LinearKernels<T, S>& kernels_of(LinearKind kind) {
   if constexpr (sizeof(S) == 2)
@@ -49,7 +49,7 @@ const LinearKernels<T, S>& kernels_of(LinearKind kind) {
                                                        : kernels::log_attention_table().efficient);
 }
 
-// weight [B, H, S], contiguous: factors of f(k), or what is added to logarithms; or undefined.
+// weight [B, H, S], contiguous: factors of f(k), or summands of the logarithms; or undefined.
 template <class T, class S>
 LinearProblem<T, S> linear_problem(const AttentionInputs& x, const Tensor& weight, const LinearForm& form) {
   LinearProblem<T, S> p{};
@@ -61,10 +61,10 @@ LinearProblem<T, S> linear_problem(const AttentionInputs& x, const Tensor& weigh
   return p;
 }
 
-// What backward wants of forward.
+// The results of forward that backward needs.
 struct LinearKept {
   Tensor norm;    // [B, H, T]: the denominators
-  Tensor states;  // sums over keys before each step of the work, as the kernels lay them out
+  Tensor states;  // sums over keys before each step of the work, in the layout of the kernels
 
   auto tensors() { return std::tie(norm, states); }
 };
@@ -80,10 +80,10 @@ LinearKept kept_for_backward(const AttentionInputs& x, const Tensor& weight, con
   return {Tensor::empty(x.grid().first(3), dtype), Tensor::empty({heads * plan.kept * plan.state_size}, dtype)};
 }
 
-// Few heads are cut into spans of steps, which a first pass gives the sums before them. By the shape alone, so that the
-// bits do not depend on the threads.
+// Few heads are cut into spans of steps; a first pass computes the sums before each span. The cut depends on the shape
+// only, so the bits do not depend on the threads.
 constexpr Index kEnoughHeads = 8;
-constexpr Index kSpanSteps = 16;  // at least
+constexpr Index kSpanSteps = 16;  // minimum steps per span
 
 struct Spans {
   Index heads, steps, per_head;
@@ -99,7 +99,7 @@ Spans spans_of(Index heads, Index steps) {
   return s;
 }
 
-// States of all spans of all heads.
+// The states of all spans of all heads.
 template <class T, class S>
 class States {
  public:
@@ -116,7 +116,7 @@ class States {
   Scratch<T> data_;
 };
 
-// Between a state in memory and S [B, H, D, Dv], z [B, H, D] and maxima [B, H, D]. Undefined tensors are left alone.
+// Copies between a state and S [B, H, D, Dv], z [B, H, D] and maxima [B, H, D]. Undefined tensors are skipped.
 template <class T, class S, class Copy>
 void copy_sums(const LinearProblem<T, S>& p, const LinearPlan& plan, const LinearAttentionSums& sums, Index head,
                T* state, Copy&& copy) {
@@ -128,21 +128,21 @@ void copy_sums(const LinearProblem<T, S>& p, const LinearPlan& plan, const Linea
   if (sums.maxima.defined()) copy(z + plan.vector_size, sums.maxima.ptr<T>() + head * p.width, p.width);
 }
 
-// Heads [first, last) of a batch, one span of each.
+// One span of each of the heads [first, last) of a sequence.
 struct Task {
   Index batch, first, last, span;
 };
 
-// f(task, step, the step that follows or -1, scratch) for all steps of all spans, from the front or from the back.
-// Heads lie side by side in memory, so a task takes some at once and goes from step to step with all of them.
-// `products`: operations per row and element of the state.
+// Calls f(task, step, next step or -1, scratch) for all steps of all spans, in order or, if `to_front`, in reverse
+// order. Heads are adjacent in memory, so a task runs several heads together, step by step. `products`: operations per
+// row and element of the state.
 template <class T, class S, class F>
 void each_step(const LinearProblem<T, S>& p, const LinearPlan& plan, const Spans& spans, Index heads, double products,
                bool to_front, F&& f) {
   const Index tasks = p.batch * spans.per_head * heads;
   const double rows = static_cast<double>(std::max(p.queries, p.keys)) / static_cast<double>(spans.per_head);
   const double flops = products * rows * static_cast<double>((64 + p.width) * p.value_width);
-  // Within a chunk of 64 the causal triangle is half of a product.
+  // Within a chunk of 64 rows the causal triangle is half of a product.
   detail::count_flops(dtype_of<T>, products * rows * static_cast<double>(tasks) *
                                        static_cast<double>((p.width + (p.causal ? 32 : 0)) * p.value_width));
   const Index least = grain_for_flops(flops), share = tasks / (2 * threads());
@@ -161,7 +161,8 @@ void each_step(const LinearProblem<T, S>& p, const LinearPlan& plan, const Spans
   });
 }
 
-// From the sums `first` to `last`, either of which may be undefined: nothing before, not wanted.
+// Starts from the sums `first` (undefined: none before) and writes the sums at the end to `last` (undefined: not
+// needed).
 template <class T, class S>
 void forward(const AttentionInputs& x, const Tensor& weight, const LinearForm& form, const LinearAttentionSums& first,
              const LinearAttentionSums& last, const Tensor& out, const LinearKept& kept) {
@@ -213,7 +214,7 @@ void backward(const AttentionInputs& x, const Tensor& weight, const LinearForm& 
       for (Index span = spans.per_head - 1; span > 0; --span)
         kernel.add_queries(p, states.at(i, span - 1), states.at(i, span));
   }
-  // Heads that share keys add to the same gradients, one after another.
+  // Heads that share keys add to the same gradients, one head after another.
   const Index shared = p.heads / p.kv_heads;
   each_step(p, plan, spans, p.kv_heads, 10 * static_cast<double>(shared), true,
             [&](const Task& t, Index s, Index after, T* scratch) {
@@ -242,7 +243,7 @@ void check_call(const char* op, In q, In k, In v, const AttentionCall& call, dou
         " and broadcast to [batch, heads, 1, keys] ", grid);
 }
 
-// exp(bias), or itself for logarithms, for every head and key: [B, H, S].
+// exp(bias), or the bias itself for logarithms, per head and key: [B, H, S].
 Tensor weight_of(LinearKind kind, const AttentionInputs& x) {
   if (!x.call.bias.defined()) return {};
   const NoTape guard;
@@ -276,7 +277,7 @@ Tensor linear_attention_op(const char* op, In q, In k, In v, const AttentionCall
   return y.transpose(1, 2);
 }
 
-// A step of decoding: checks, then forward from state to state.
+// A step of decoding: checks the arguments, then runs forward from the old state to the new one.
 Tensor step(const char* op, In q, In k, In v, LinearAttentionSums& state, AttentionCall call, const LinearForm& form) {
   detail::check_heads(op, q, k, v, true);
   check(q.dim(2) == k.dim(2), q.where(), op, ": q is ", q.tensor(), " and k is ", k.tensor(),
@@ -329,7 +330,7 @@ bool has_maps(const LinearFeatures& f, In q) {
   return queries;
 }
 
-// Queries, keys and values as the kernels take them: features that are computed by ops are computed.
+// Queries, keys and values as the kernels take them. Features that ops compute are computed already.
 struct Mapped {
   Tensor q, k, v;  // features
   AttentionCall call;

@@ -1,16 +1,16 @@
-// Attention with the weights (q . k)^2, in linear time: queries and keys go by in chunks, within which the scores are
-// squared; what earlier chunks add is a sum over their keys of features, the products of two elements.
+// Attention with the weights (q . k)^2, in linear time. Queries and keys are processed in chunks. Scores within a chunk
+// are squared. Earlier chunks contribute a sum over their keys of features, which are the products of two elements.
 //
-// With f the features (core/kernels/products_of_two.hpp), for a chunk, S = sum f(k_j) v_j^T and z = sum f(k_j) over the
-// keys before it, s_ij = q_i . k_j, G the gradient of O, H = G / d, u = -rowsum(H * O), and P = sum f(q_i) H_i^T,
-// r = sum u_i f(q_i) over the queries of later chunks:
+// With f the features (core/kernels/products_of_two.hpp), for a chunk: S = sum f(k_j) v_j^T and z = sum f(k_j) over the
+// keys before it, s_ij = q_i . k_j, G the gradient of O, H = G / d, u = -rowsum(H * O).
+// P = sum f(q_i) H_i^T and r = sum u_i f(q_i) over the queries of later chunks:
 //
 //   A = tril(s^2)    d = A 1 + f(Q) z + eps    O = (A V + f(Q) S) / d
 //   W = tril(2 s (H V^T + u 1^T))
 //   dq = W K + f'(q)(H S^T + u z^T)    dk = W^T Q + f'(k)(V P^T + 1 r^T)    dV = A^T H + f(K) P
 //
-// Features and their sums are float64: f(q) . f(k) is a sum of terms of both signs, which may cancel to a small part of
-// them. Scores within a chunk have q's dtype. Without a triangle, all keys are before the queries.
+// Features and their sums are float64: f(q) . f(k) is a sum of terms of both signs, which may cancel almost entirely.
+// Scores within a chunk have q's dtype. Without causal, all keys are before the queries.
 #include <heed/autograd/detail/attention_inputs.hpp>
 #include <heed/autograd/detail/poly2_attention.hpp>
 #include <heed/autograd/detail/poly2_backward.hpp>
@@ -65,7 +65,7 @@ void queries_forward(const Problem<T>& p, const HeadRows<T>& out, double* norms,
     }
 }
 
-// Sums before the queries' chunks, [batch * groups, states of queries, state_size].
+// The states before the chunks of queries, [batch * groups, states of queries, state_size].
 template <class T>
 Tensor states_before(const Problem<T>& p) {
   const Plan& s = p.plan;
@@ -104,8 +104,8 @@ Problem<T> problem_of(const Tensor& q, const Tensor& k, const Tensor& v, bool ca
 
 // ---- The choice ----
 
-// Whether the squares of all scores take less time than chunks: by the products of each, as measured, from the shapes
-// alone. Scores of pairs that a triangle leaves out are computed, too.
+// Whether squaring all scores takes less time than chunks. Compares the products of both, weighted as measured, from
+// the shapes only. Scores of pairs that causal excludes are computed too.
 bool fewer_scores(const Tensor& q, const Tensor& k, const Tensor& v, bool causal) {
   const Plan p(q, k, v, causal);
   const Index pair = p.width + p.value_width, own = causal ? p.queries - p.keyless : 0,
@@ -114,8 +114,8 @@ bool fewer_scores(const Tensor& q, const Tensor& k, const Tensor& v, bool causal
   return 10 * p.queries * p.keys * pair <= 11 * (rows * p.features * p.value_width + own * (own / chunks) / 2 * pair);
 }
 
-// Keys and values whose weights need no factor: exp(b) (q . k)^2 = (q . exp(b / 2) k)^2. Of each head, as b may be;
-// zeros where b is -infinity.
+// Keys and values for which weights need no factor: exp(b) (q . k)^2 = (q . exp(b / 2) k)^2. They are expanded to all
+// query heads, as b may be, and are zeros where b is -infinity.
 void weigh_keys(In q, Tensor& k, Tensor& v, const Tensor& bias) {
   const Index batch = q.dim(0), heads = q.dim(1), keys = k.dim(2);
   const Tensor b = bias.expand({batch, heads, 1, keys}).transpose(2, 3);
@@ -170,7 +170,7 @@ Tensor poly2_by_features(In q, In k, In v, bool causal, double eps) {
 Tensor poly2_attention(In q, In k, In v, const AttentionCall& call, double eps) {
   Tensor keys = k.tensor(), values = v.tensor();
   if (call.bias.defined()) {
-    keys = without_padding(k, call);  // which may hold NaN: the bias's gradient is a sum over it
+    keys = without_padding(k, call);  // padding may hold NaN, and the bias's gradient sums over it
     poly2::weigh_keys(q, keys, values, call.bias);
   }
   if (poly2::fewer_scores(q, k, v, call.causal)) {

@@ -1,3 +1,4 @@
+// Functions of scores that are kernels: ALiBi, soft caps, relative biases and T5's biases.
 #include <heed/autograd/flex_attention.hpp>
 //
 #include <algorithm>
@@ -20,7 +21,7 @@ ScoreFunction<T> cap_function() {
   return kernels::of<T>(kernels::score_functions()).soft_cap;
 }
 
-// A table of distances with its map.
+// A table of distances that owns its map.
 struct MappedTable : DistanceTable {
   std::vector<std::int32_t> entries;
 };
@@ -30,7 +31,7 @@ ScoreMod by_distance(std::shared_ptr<const DistanceTable> table, const Tensor& p
                                             parameter);
 }
 
-// Errors of tables [H, entries].
+// Throws Error unless the table is [heads, entries] and `fits`.
 void check_table(const char* name, const Tensor& table, bool fits, const char* must) {
   require(table.defined() && table.rank() == 2 && table.dim(0) > 0 && fits, name, ": table is ", table, "; it must be ",
           must);
@@ -44,7 +45,7 @@ Tensor alibi_slopes(Index heads) {
   while (2 * power <= heads) power *= 2;
   Tensor slopes = Tensor::empty({heads});
   for (Index h = 0; h < heads; ++h) {
-    // of the power below: 8 (h + 1) / power; of the one above, every other: 8 (2 i + 1) / (2 power)
+    // slopes of the power below: 8 (h + 1) / power; every other slope of the power above: 8 (2 i + 1) / (2 power)
     const double exponent = h < power ? 8.0 * static_cast<double>(h + 1) / static_cast<double>(power)
                                       : 4.0 * static_cast<double>(2 * (h - power) + 1) / static_cast<double>(power);
     slopes.ptr<float>()[h] = static_cast<float>(scalar::exp2(-exponent));
@@ -76,7 +77,7 @@ ScoreMod relative_bias(const Tensor& table) {
 }
 
 Index t5_bucket(Index distance, Index buckets, const T5BiasOptions& o) {
-  Index first = 0, back = -distance;  // how far the key lies before the query
+  Index first = 0, back = -distance;  // distance from the query back to the key
   if (o.bidirectional) {
     buckets /= 2;
     if (distance > 0) first = buckets;
@@ -84,7 +85,7 @@ Index t5_bucket(Index distance, Index buckets, const T5BiasOptions& o) {
   } else {
     back = std::max<Index>(back, 0);
   }
-  // Half of the buckets hold one distance each, the others grow by a factor, up to max_distance.
+  // Half of the buckets hold one distance each. The widths of the others grow by a factor, up to max_distance.
   const Index exact = buckets / 2;
   if (back < exact) return first + back;
   const double share = scalar::log(static_cast<double>(back) / static_cast<double>(exact)) /

@@ -1,4 +1,4 @@
-// Backward of attention with the weights (q . k)^2: names as in autograd/poly2_attention.cpp, which alone includes it.
+// Backward of attention with the weights (q . k)^2. Names are as in autograd/poly2_attention.cpp, its only user.
 #pragma once
 #include <heed/autograd/detail/poly2_chunks.hpp>
 
@@ -7,7 +7,7 @@ namespace heed::detail::poly2 {
 template <class T>
 struct Gradients {
   HeadRows<const T> out, dout;
-  HeadRows<T> dq, dk, dv;  // null data: not wanted
+  HeadRows<T> dq, dk, dv;  // null data: not needed
   bool add_dq, add_dk, add_dv;
   const double* norms;
 
@@ -23,7 +23,7 @@ void put_rows(const HeadRows<T>& to, bool add, Index b, Index h, Index first, In
   }
 }
 
-// H = G / d of some queries, in float64 and in T, and u = -rowsum(H * O). A query without a key has none.
+// H = G / d of some queries, in float64 and in T, and u = -rowsum(H * O). Both are 0 for a query without a key.
 template <class T>
 struct OutputRows {
   Index columns;
@@ -52,8 +52,8 @@ struct OutputRows {
   }
 };
 
-// Of a chunk of queries of a group: dq, their own keys' share of dk and dv, and P and r of these queries to `later`,
-// where earlier keys want them.
+// For a chunk of queries of a group: computes dq, the share of dk and dv of their own keys, and, if there are earlier
+// keys, P and r of these queries into `later`.
 template <class T>
 class QueriesBackward {
  public:
@@ -150,7 +150,7 @@ class QueriesBackward {
   }
 };
 
-// dk and dv of a chunk of keys by the queries that follow: `add` to what is there. later: P and r, or null.
+// dk and dv of a chunk of keys from later queries, added to existing values if `add`. later: P and r, or null.
 template <class T>
 void keys_backward(const Problem<T>& p, const Gradients<T>& d, Index b, Index g, Range keys, bool add,
                    const double* later) {
@@ -202,7 +202,7 @@ void backward(const Problem<T>& p, const Gradients<T>& d, const Tensor& states) 
   if (sums != nullptr) scan(sums, groups, chunks, size, true);
   const Index own = s.causal ? chunks : 0;
   each_chunk(s, s.prefix_chunks + own, flops_of(s, s.prefix_chunk, 2), [&](Index b, Index g, Index i) {
-    const Index from = std::max<Index>(i - s.prefix_chunks + 1, 0);  // the first chunk of queries that follows
+    const Index from = std::max<Index>(i - s.prefix_chunks + 1, 0);  // the first chunk of later queries
     keys_backward(p, d, b, g, s.keys_of(i), i >= s.prefix_chunks,
                   from < chunks ? sums + ((b * s.groups + g) * chunks + from) * size : nullptr);
   });

@@ -1,5 +1,5 @@
-// Chunks of queries and keys of attention with the weights (q . k)^2: how the work is cut, features of rows, sums over
-// earlier keys, and the scores of a chunk's own keys. For autograd/poly2_attention.cpp alone.
+// Chunks of attention with the weights (q . k)^2: how the work is split, features of rows, sums over earlier keys, and
+// the scores with a chunk's own keys. For autograd/poly2_attention.cpp only.
 #pragma once
 #include <algorithm>
 #include <heed/core/detail/gemm.hpp>
@@ -15,16 +15,16 @@ namespace heed::detail::poly2 {
 
 using kernels::HeadRows;
 
-constexpr Index kRows = 64;         // whose features are in the cache at once
-constexpr Index kMostChunk = 512;   // rows, where there are several chunks
+constexpr Index kRows = 64;         // rows whose features are in the cache at once
+constexpr Index kMostChunk = 512;   // maximum rows per chunk, if there are several chunks
 constexpr Index kSlice = 4096;      // numbers of a state that a task of a scan adds up
 
 struct Range {
   Index first, count;
 };
 
-// How the work is cut, from the shapes alone. Queries before `keyless` see no key, keys before `prefix` are seen by all
-// others. Heads that share keys are a group.
+// How the work is split, from the shapes only. Queries before `keyless` see no key. Keys before `prefix` are visible to
+// all other queries. Heads that share keys are a group.
 struct Plan {
   Index batch, heads, groups, queries, keys, width, value_width, features;
   bool causal;
@@ -47,20 +47,20 @@ struct Plan {
         prefix_chunks((prefix + prefix_chunk - 1) / prefix_chunk),
         query_chunks((queries - keyless + chunk - 1) / chunk) {}
 
-  // Whether squared scores of all pairs of a triangle take less time than features and chunks. As measured: the scores
-  // of n queries take about as long as features do for n = 9/4 of their number.
+  // Whether squaring the scores of a whole triangle takes less time than features and chunks. As measured, both take
+  // about the same time for n queries if n = 9/4 of the number of features.
   bool is_one_triangle() const { return causal && 4 * std::min(queries, keys) <= 9 * features; }
   Index shared() const { return heads / groups; }
   Index state_size() const { return features * (value_width + 1); }  // S or P by row, then z or r
-  // States: that before each prefix chunk, and those before the query chunks, which are one without a triangle.
+  // Number of states: one before each prefix chunk, and one before each query chunk, or only one without causal.
   Index states() const { return prefix_chunks + (causal ? std::max<Index>(query_chunks, 1) : 1); }
-  Index state_of_queries(Index c) const { return causal ? c : 0; }  // among the latter
+  Index state_of_queries(Index c) const { return causal ? c : 0; }  // index among the states of queries
   bool has_earlier(Index c) const { return prefix > 0 || (causal && c > 0); }
   Range queries_of(Index c) const {
     const Index first = keyless + c * chunk;
     return {first, std::min(chunk, queries - first)};
   }
-  // The keys of a chunk: of the prefix, then of the queries' own.
+  // The keys of chunk i: first the chunks of the prefix, then the queries' own chunks.
   Range keys_of(Index i) const {
     if (i < prefix_chunks) return {i * prefix_chunk, std::min(prefix_chunk, prefix - i * prefix_chunk)};
     const Index first = prefix + (i - prefix_chunks) * chunk;
@@ -80,7 +80,7 @@ T* row_of(const HeadRows<T>& x, Index b, Index h, Index i) {
   return x.data + b * x.batch + h * x.head + i * x.row;
 }
 
-// A matrix in scratch or in a state, of `row` elements from row to row.
+// A matrix in scratch or in a state, whose rows are `row` elements apart.
 template <class T>
 MatrixIn by_row(const T* data, Index row) {
   return {data, dtype_of<std::remove_const_t<T>>, row, 1};
@@ -105,7 +105,7 @@ void widen(const HeadRows<const T>& x, Index b, Index h, Index first, Index n, I
 // Rows of a head and their features.
 struct Features {
   Index width, features;
-  Scratch<double> rows, f, df, dx;  // [kRows, width], [kRows, features], the same; dx [kRows, width]
+  Scratch<double> rows, f, df, dx;  // [kRows, width]; f and df [kRows, features]; dx [kRows, width]
 
   Features(const Plan& p, bool with_gradients)
       : width(p.width),
@@ -120,7 +120,7 @@ struct Features {
     widen(x, b, h, first, n, width, rows.data());
     kernels::products_of_two().forward(rows.data(), n, width, f.data());
   }
-  // dx = the derivative of f, times df + factor shared^T; factor null: ones.
+  // dx = the derivative of f, times df + factor shared^T; factor null means ones.
   void back(Index n, const double* factor, const double* shared) {
     std::fill_n(dx.data(), n * width, 0.0);
     kernels::products_of_two().backward(rows.data(), n, width, df.data(), factor, shared, dx.data());
@@ -129,7 +129,7 @@ struct Features {
 
 // ---- Sums over earlier keys ----
 
-// state = the sums over the keys [first, first + count).
+// state = the sums S and z over the keys [first, first + count).
 template <class T>
 void sum_keys(const Problem<T>& p, Index b, Index g, Range keys, double* state) {
   const Plan& s = p.plan;
@@ -146,8 +146,8 @@ void sum_keys(const Problem<T>& p, Index b, Index g, Range keys, double* state) 
   }
 }
 
-// Of `count` states in a row, for each of `heads`: each becomes the sum of those before it, or, backwards, of itself
-// and those behind.
+// For each of `heads`, with `count` consecutive states: each state becomes the sum of the states before it, or, if
+// `backwards`, the sum of itself and the states after it.
 inline void scan(double* states, Index heads, Index count, Index size, bool backwards) {
   const Index slices = (size + kSlice - 1) / kSlice;
   parallel_for(heads * slices, grain_for(count * kSlice), [&](Index begin, Index end) {
@@ -170,12 +170,12 @@ inline void scan(double* states, Index heads, Index count, Index size, bool back
   });
 }
 
-// Calls f(b, g, i) for i in [0, count) of all groups, on all threads. `flops`: of one call, in products of float64.
+// Calls f(b, g, i) for i in [0, count) of all groups, on all threads. `flops`: of one call, in float64 products.
 template <class F>
 void each_chunk(const Plan& p, Index count, double flops, const F& f) {
   count_flops(DType::float64, flops * static_cast<double>(p.batch * p.groups * count));
   parallel_for(p.batch * p.groups * count, grain_for_flops(2 * flops), [&](Index begin, Index end) {
-    // what its products count is counted above
+    // the products of f are counted above
     const ModeScope aside([](Mode& m, void*) { m.profiler = nullptr; });
     for (; begin < end; ++begin) f(begin / count / p.groups, begin / count % p.groups, begin % count);
   });
@@ -186,14 +186,14 @@ inline double flops_of(const Plan& p, Index rows, double products) {
 
 // ---- The queries' own keys ----
 
-// Scores of some queries with the keys of their chunk that they see: [kRows, chunk].
+// Scores of some queries with the visible keys of their own chunk: [kRows, chunk].
 template <class T>
 struct Triangle {
   const Problem<T>& p;
   Index b, g, first_key, ld;
-  bool finite = true;  // all values of the chunk are
-  Index seen = 0;      // keys that the last of the queries sees
-  Scratch<T> s, w;     // scores; what backward makes of them
+  bool finite = true;  // all values of the chunk are finite
+  Index seen = 0;      // number of keys visible to the last query
+  Scratch<T> s, w;     // scores; W in backward
 
   Triangle(const Problem<T>& problem, Index batch, Index group, Range keys, bool with_gradients)
       : p(problem),
@@ -213,12 +213,12 @@ struct Triangle {
   const T* values_row() const { return row_of(p.v, b, g, first_key); }
   MatrixIn values() const { return by_row(row_of(p.v, b, g, first_key), p.v.row); }
 
-  // Queries [first, first + n) of head h, of which the first sees i + 1 keys of the chunk: s = q k^T.
+  // s = q k^T for queries [first, first + n) of head h. The first of them sees i + 1 keys of the chunk.
   void score(Index h, Index first, Index n, Index i) {
     seen = i + n;
     product(n, seen, p.plan.width, by_row(row_of(p.q, b, h, first), p.q.row), keys_by_column(), s.data(), ld);
   }
-  // s becomes tril(s^2); sums [n]: of its rows.
+  // s becomes tril(s^2). sums [n] are the sums of its rows, unless null.
   void square(Index n, Index i, T* sums) {
     for (Index r = 0; r < n; ++r) {
       T* row = s.data() + r * ld;
@@ -228,7 +228,7 @@ struct Triangle {
     if (sums != nullptr)
       kernels::of<T>(kernels::reduce_table()).rows(kernels::Reduction::sum, s.data(), ld, n, seen, nullptr, sums);
   }
-  // to [n, value_width] = s v. Values of keys that a query does not see may be anything.
+  // to [n, value_width] = s v. Values of keys that a query does not see may be NaN or infinite.
   void weigh_values(Index n, Index i, T* to) {
     const Index columns = p.plan.value_width;
     if (finite) return product(n, columns, seen, by_row(s.data(), ld), values(), to, columns);
