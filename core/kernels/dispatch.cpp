@@ -1,3 +1,4 @@
+// Chooses the instruction set level at first use: the best available one, or the one that HEED_ARCH names.
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>

@@ -1,6 +1,6 @@
-// Which instruction set runs. Each kernel family declares a struct of function pointers; every level fills one, in a
-// namespace of its own (tables.cpp lists them); at start the best that the machine has is taken, or the one that
-// HEED_ARCH names.
+// Instruction set levels and the level in use. Each kernel family declares a struct of function pointers, its table.
+// Each level fills one table, in the level's namespace (tables.cpp lists the tables). At first use the best available
+// level is chosen, or the level that HEED_ARCH names.
 #pragma once
 
 namespace heed::kernels {
@@ -9,14 +9,14 @@ enum class Level { baseline, avx2, avx512, avx512_bf16 };
 inline constexpr int kLevels = 4;
 
 const char* name_of(Level level);
-bool available(Level level);  // compiled in, and the machine and system have it
-Level level();                // what runs; throws Error at first use where HEED_ARCH names no available level
-void set_level(Level level);  // for tests; throws Error where unavailable
+bool available(Level level);  // compiled in, and supported by the processor and the system
+Level level();                // the level in use; throws Error at first use if HEED_ARCH names no available level
+void set_level(Level level);  // for tests; throws Error if `level` is not available
 
-// Whether a level multiplies and adds in one rounding. All that do, on any machine, give the same bits; the baseline of
-// x86-64 has bits of its own.
+// Whether a level computes a multiply-add with one rounding. All such levels give the same bits on every machine. The
+// baseline of x86-64 gives other bits.
 bool fuses(Level level);
-bool same_bits(const char* name, const char* other);  // of levels, of this machine or another
+bool same_bits(const char* name, const char* other);  // whether two levels do, on this machine or others
 
 // The table of a family whose kernels are templates on float and double.
 template <template <class> class Kernels>
@@ -25,7 +25,7 @@ struct FloatTable {
   Kernels<double> f64;
 };
 
-// Of a table with an entry for float (f32) and one for double (f64), that of T.
+// The entry of a table for T: f32 for float, f64 for double.
 template <class T, class Table>
 const auto& of(const Table& table) {
   if constexpr (sizeof(T) == 4)

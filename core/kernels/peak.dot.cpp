@@ -1,3 +1,4 @@
+// Dot products of pairs of bf16 in registers, for the peak of the avx512_bf16 level.
 #include "peak.hpp"
 
 #include "simd.hpp"

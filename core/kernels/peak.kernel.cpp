@@ -1,3 +1,4 @@
+// Multiply-adds of float and double in registers, for the peak of one level.
 #include "peak.hpp"
 
 #include "simd.hpp"
@@ -5,7 +6,8 @@
 namespace heed::kernels::HEED_LEVEL {
 namespace {
 
-// Enough independent chains to hide the latency of a multiply-add at two a cycle, few enough for 16 registers.
+// Enough independent chains to hide the latency of a multiply-add at two per cycle, and few enough for 16 registers
+// (AVX-512 has 32).
 #if defined(__AVX512F__)
 constexpr int kChains = 24;
 #else

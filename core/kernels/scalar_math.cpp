@@ -1,4 +1,5 @@
-// Elementary functions of float64 by sums and products alone; those that need more digits in sums of two numbers.
+// Elementary functions of float64, computed with basic arithmetic only. Functions that need more digits represent a
+// value as the sum of two numbers.
 #include <cmath>
 #include <cstdint>
 #include <heed/core/kernels/scalar_math.hpp>
@@ -8,7 +9,7 @@ namespace heed::scalar {
 namespace {
 
 constexpr double kLog2e = 1.4426950408889634074;
-constexpr double kRounder = 6755399441055744.;  // 1.5 * 2^52: adding it and taking it away rounds to an integer
+constexpr double kRounder = 6755399441055744.;  // 1.5 * 2^52: adding and subtracting it rounds to an integer
 
 double nearest(double x) { return (x + kRounder) - kRounder; }
 
@@ -19,13 +20,13 @@ double polynomial(const double (&highest_first)[N], double x) {
   return y;
 }
 
-// high + low, where low is at most half a unit in the last place of high: 106 bits (Dekker, "A floating-point technique
-// for extending the available precision", 1971).
+// high + low, where |low| is at most half a unit in the last place of high: 106 bits (Dekker, "A floating-point
+// technique for extending the available precision", 1971).
 struct Double2 {
   double high, low = 0;
 };
 
-Double2 quick_sum(double a, double b) {  // |a| >= |b|
+Double2 quick_sum(double a, double b) {  // needs |a| >= |b|
   const double s = a + b;
   return {s, b - (s - a)};
 }
@@ -53,8 +54,8 @@ Double2 negative(Double2 a) { return {-a.high, -a.low}; }
 constexpr Double2 kHalfPi = {1.57079632679489655800, 6.12323399573676603587e-17};
 constexpr Double2 kLn2 = {0.693147180559945309, 2.3190468138462996e-17};
 
-// e^x = m 2^n with m in [sqrt(1/2), sqrt(2)], for |x| < 800. With r = x - n ln 2, e^r - 1 is that of r / 64, by
-// Taylor's series, whose (1 + p)^2 - 1 = 2p + p^2 is taken six times.
+// e^x = m 2^n with m in [sqrt(1/2), sqrt(2)], for |x| < 800; returns m. With r = x - n ln 2, p = e^(r / 64) - 1 is a
+// Taylor series. Six steps p = (1 + p)^2 - 1 = 2p + p^2 give e^r - 1.
 Double2 exp_reduced(Double2 x, double& n) {
   n = nearest(x.high * kLog2e);
   Double2 r = x + negative(kLn2 * Double2{n});
@@ -77,7 +78,7 @@ Double2 exp_reduced(Double2 x, double& n) {
 
 double scaled(Double2 m, double n) { return std::ldexp(m.high + m.low, static_cast<int>(n)); }
 
-// x = 2^k m for finite x > 0, m in [sqrt(1/2), sqrt(2)).
+// x = 2^k m with m in [sqrt(1/2), sqrt(2)), for finite x > 0; returns m.
 double mantissa_of(double x, double& k) {
   int exponent = 0;
   const double m = std::frexp(x, &exponent);
@@ -86,7 +87,7 @@ double mantissa_of(double x, double& k) {
   return low ? 2 * m : m;
 }
 
-// log(x) of finite x > 0, to 59 bits.
+// log(x) for finite x > 0, to 59 bits.
 Double2 quick_log(double x) {
   double k = 0;
   const double m = mantissa_of(x, k), f = m - 1;
@@ -101,7 +102,7 @@ Double2 quick_log(double x) {
   return quick_sum(y.high, y.low + (2 * rest + s * z * sum));
 }
 
-// log(x) of finite x > 0, to 100 bits: from y near log(m) in float64, one step y + (m e^-y - 1).
+// log(x) for finite x > 0, to 100 bits: from y near log(m) in float64, one step y + (m e^-y - 1).
 Double2 log_of(double x) {
   double k = 0;
   const double m = mantissa_of(x, k);
@@ -124,7 +125,7 @@ double exp_of(Double2 x) {
   return scaled(m, n);
 }
 
-// x = q pi/2 + (r.high + r.low), |r| <= pi/4; pi/2 is the sum of three numbers.
+// x = q pi/2 + (r.high + r.low), |r| <= pi/4. pi/2 is the sum of three numbers.
 Double2 reduce_angle(double x, int& quadrant) {
   const double q = nearest(x * 0.63661977236758134308);
   const double quarter = q - 4 * nearest(q * 0.25 - 0.375);  // 0 to 3
@@ -134,8 +135,8 @@ Double2 reduce_angle(double x, int& quadrant) {
   return r + Double2{q * 1.49738490485916983294e-33};
 }
 
-// The same for |x| >= 2^30, from the bits of 2 / pi (Payne and Hanek, 1983): with |x| = m 2^e, those that count for
-// multiples of 4 are left out, and 192 of the others are multiplied by m.
+// The same for |x| >= 2^30, from the bits of 2 / pi (Payne and Hanek, 1983). With |x| = m 2^e, bits that contribute
+// multiples of 4 are left out, and the next 192 bits are multiplied by m.
 Double2 reduce_far_angle(double x, int& quadrant) {
   static constexpr std::uint64_t two_over_pi[] = {
       0xa2f9836e4e441529, 0xfc2757d1f534ddc0, 0xdb6295993c439041, 0xfe5163abdebbc561, 0xb7246e3a424dd2e0,
@@ -144,7 +145,7 @@ Double2 reduce_far_angle(double x, int& quadrant) {
       0x7527bac7ebe5f17b, 0x3d0739f78a5292ea, 0x6bfb5fb11f8d5d08, 0x56033046fc7b6bab, 0xf0cfbc209af4361d};
   int e = 0;
   const auto m = static_cast<std::uint64_t>(std::ldexp(std::frexp(std::fabs(x), &e), 53));
-  // Word i of the bits from number e - 54 on, where the first bit after the point is number 1: those before it are 0.
+  // Word i of the bits that start at bit number e - 54, where bit 1 is the first after the point. Earlier bits are 0.
   const auto bits = [first = e - 55](int i) {
     const auto word = [](int n) { return n < 0 ? 0 : two_over_pi[n]; };
     const int at = first + 64 * i + 64, n = at / 64 - 1, shift = at % 64;
@@ -155,7 +156,7 @@ Double2 reduce_far_angle(double x, int& quadrant) {
   const Wide low = Wide{bits(2)} * m, middle = Wide{bits(1)} * m + static_cast<std::uint64_t>(low >> 64);
   const std::uint64_t high = bits(0) * m + static_cast<std::uint64_t>(middle >> 64);
   const std::uint64_t next = static_cast<std::uint64_t>(middle), last = static_cast<std::uint64_t>(low);
-  // the nearest integer, and the signed rest
+  // the nearest integer, and the signed remainder
   const std::uint64_t rounded = high + (std::uint64_t{1} << 61);
   const int q = static_cast<int>(rounded >> 62);
   const auto rest = static_cast<std::int64_t>(high - (rounded & (std::uint64_t{3} << 62)));
@@ -169,7 +170,7 @@ Double2 reduce_far_angle(double x, int& quadrant) {
   return x < 0 ? negative(r) : r;
 }
 
-// Taylor's series on |r| <= pi/4, the next terms below 2^-58 of the sums.
+// Taylor series on |r| <= pi/4. The first terms left out are below 2^-58 of the sums.
 double sin_near(Double2 r) {
   static constexpr double c[] = {-1.0 / 1307674368000, 1.0 / 6227020800, -1.0 / 39916800, 1.0 / 362880,
                                  -1.0 / 5040,          1.0 / 120,        -1.0 / 6};
@@ -187,8 +188,8 @@ double cos_near(Double2 r) {
   return one + (((1 - one) - half) + (z * z * p - x * r.low));
 }
 
-// cos(x), or with `sine` sin(x) / x, of more digits: 1 - z (a - z (b - z (c - z (d - ...)))) with z = x^2, where the
-// first terms are sums of two numbers.
+// cos(x), or sin(x) / x if `sine`, with more digits: 1 - z (a - z (b - z (c - z (d - ...)))) with z = x^2. The first
+// coefficients are sums of two numbers.
 Double2 near_in_two(Double2 x, bool sine) {
   static constexpr Double2 first[2][3] = {
       {{0.001388888888888889, -5.300543954373577e-20}, {0.041666666666666664, 2.3129646346357427e-18}, {0.5}},
@@ -218,12 +219,12 @@ double sin_turned(double x, int turns) {
   return q < 2 ? y : -y;
 }
 
-// x^y of finite x > 0.
+// x^y for finite x > 0.
 double power_of_size(double x, double y) {
   return exp_of(std::fabs(y) > 1e20 ? Double2{quick_log(x).high * y} : log_of(x) * Double2{y});
 }
 
-// Of x >= 0, 1 - normal_cdf(x): by the series of the odd factorials near 0, by Laplace's continued fraction above.
+// 1 - normal_cdf(x) for x >= 0: a series with odd factorials below 1.25, Laplace's continued fraction above.
 double upper_tail(double x) {
   const double density = 0.39894228040143267794 * exp(-0.5 * x * x);
   if (x < 1.25) {
@@ -238,8 +239,8 @@ double upper_tail(double x) {
 
 }  // namespace
 
-// n ln 2 is taken away in two parts, of which the first has so few bits that its product is exact; then
-// e^r = 1 + (r + r^2 P(r)), where only the last sum's rounding counts.
+// n ln 2 is subtracted in two parts. The first has so few bits that its product with n is exact. Then
+// e^r = 1 + (r + r^2 P(r)), where only the rounding of the last sum matters.
 double exp(double x) {
   if (!(x > -746 && x < 710)) return std::isnan(x) ? x : x > 0 ? std::numeric_limits<double>::infinity() : 0;
   const double n = nearest(x * kLog2e);
@@ -261,7 +262,8 @@ double exp2(double x) {
 }
 
 double log(double x) {
-  if (!(x > 0 && x < std::numeric_limits<double>::infinity())) return std::log(x);  // special cases, which are exact
+  // special cases, for which the library is exact
+  if (!(x > 0 && x < std::numeric_limits<double>::infinity())) return std::log(x);
   const Double2 y = quick_log(x);
   return y.high + y.low;
 }
@@ -269,7 +271,7 @@ double log(double x) {
 double pow(double x, double y) {
   const bool special = x == 1 || y == 0 || x == 0 || !std::isfinite(x) || !std::isfinite(y) ||
                        (x < 0 && nearest(y) != y && std::fabs(y) < 0x1p51);
-  if (special) return std::pow(x, y);  // exact
+  if (special) return std::pow(x, y);  // special cases, for which the library is exact
   const double size = power_of_size(std::fabs(x), y);
   return x < 0 && std::fmod(y, 2) != 0 ? -size : size;
 }

@@ -1,22 +1,22 @@
-// Elementary functions of single numbers, with the same bits on every machine and with every C library: the last bit of
-// the library's is not promised, and differs between releases and processors. For whatever may reach a weight: initial
-// values, schedules, corrections of optimizers, tables of positions. Made of sums, products, quotients and roots, which
-// IEEE 754 rounds in one way. Infinities and NaN are taken as the C library takes them.
+// Elementary functions of single numbers that give the same bits on every machine and with every C library. (The last
+// bit of a library's functions differs between releases and processors.) They serve everything that may affect a
+// weight: initial values, schedules, bias corrections of optimizers, tables of positions. They use only sums, products,
+// quotients and roots, which IEEE 754 rounds in one way. Infinities and NaN are handled as in the C library.
 #pragma once
 
 namespace heed::scalar {
 
-double exp(double x);              // to 0.6 ulp
-double exp2(double x);             // to 0.5 ulp, exact for integers
-double log(double x);              // to 0.53 ulp
-double pow(double x, double y);    // to 0.5 ulp
-double cos(double x);              // to 0.5 ulp
-double quick_sin(double x);        // to 0.8 ulp, in a third of the time: for tables
+double exp(double x);            // error at most 0.6 ulp
+double exp2(double x);           // 0.5 ulp, exact for integers
+double log(double x);            // 0.53 ulp
+double pow(double x, double y);  // 0.5 ulp
+double cos(double x);            // 0.5 ulp
+double quick_sin(double x);      // 0.8 ulp, three times as fast as cos(); for tables
 double quick_cos(double x);
-double normal_cdf(double x);       // of the standard normal distribution, to 1e-14 of itself
-double normal_quantile(double p);  // its inverse, to 1e-15 of itself or of 0.1; of 0 and 1: infinities
+double normal_cdf(double x);       // of the standard normal distribution, relative error 1e-14
+double normal_quantile(double p);  // inverse of normal_cdf(), error 1e-15 * max(|result|, 0.1); -inf at 0, inf at 1
 
-// pow() that keeps its last result, for a number that all chunks of a step ask for: one for each thread.
+// pow() that caches its last result, for a power that all chunks of a step need. Use one object per thread.
 class LastPower {
  public:
   double operator()(double x, double y) {

@@ -1,11 +1,12 @@
-// Makes the function that gives a kernel family's table, from the objects of one name in the namespaces of the levels:
-// baseline::gemm_table, avx2::gemm_table, ... The build defines HEED_HAS_<level> for what it compiles.
+// HEED_KERNEL_TABLE, which defines the function that returns a kernel family's table. Each level defines an object of
+// the same name in its namespace: baseline::gemm_table, avx2::gemm_table, ... The build defines HEED_HAS_<level> for
+// each level that it compiles.
 #pragma once
 #include <heed/core/kernels/dispatch.hpp>
 
 namespace heed::kernels {
 
-// A missing level falls back to the one below.
+// The table of the level in use. A missing level falls back to the one below.
 template <class Table>
 static const Table& pick(const Table* const (&tables)[kLevels]) {
   int i = static_cast<int>(level());

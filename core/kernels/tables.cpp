@@ -48,7 +48,7 @@ HEED_KERNEL_TABLE(ScoreFunctionTable, score_functions)
 HEED_KERNEL_TABLE(SoftmaxTable, softmax_table)
 HEED_KERNEL_TABLE(SparseTable, sparse_attention_table)
 
-// Products of pairs by the machine's instruction, and their peak, where the level has it.
+// Products of pairs of bf16 by the machine's instruction, and their peak, on the level that has the instruction.
 #ifdef HEED_HAS_avx512_bf16
 namespace avx512_bf16 {
 extern const GemmKind gemm_dots;
