@@ -1,16 +1,16 @@
-// What comes to the cache while products run. Included only by *.kernel.cpp.
+// Prefetches rows into the cache while products run. Included only by *.kernel.cpp.
 #pragma once
 
 namespace heed::kernels::HEED_LEVEL {
 
-// Rows of matrices elsewhere that come to the second cache while products run, some with each tile of registers: a
-// program that works on rows that lie a page apart would wait for each of them otherwise.
+// Rows of other matrices to prefetch into L2, some with each register tile of a product. Rows that are a page apart
+// would otherwise each cause a wait at their first use.
 class Fetch {
  public:
   Fetch() = default;
   explicit Fetch(long rows_per_tile) : rows_per_tile_(rows_per_tile) {}
 
-  // n elements each of `rows` rows, `stride` elements apart.
+  // n elements of each of `rows` rows, `stride` elements apart.
   template <class T>
   void to_read(const T* row, long stride, long rows, long n) {
     add(row, stride * static_cast<long>(sizeof(T)), rows, n * static_cast<long>(sizeof(T)), false);
@@ -19,7 +19,7 @@ class Fetch {
   void to_write(const T* row, long stride, long rows, long n) {
     add(row, stride * static_cast<long>(sizeof(T)), rows, n * static_cast<long>(sizeof(T)), true);
   }
-  // Called with each of `tiles` tiles; at least this many rows come with each.
+  // Spreads all rows over `tiles` calls of prefetch_next(), with at least `rows` rows per call.
   void spread(long tiles, long rows = 1);
   void prefetch_next();
   bool is_done() const { return at_ == count_; }

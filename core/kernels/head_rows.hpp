@@ -1,11 +1,11 @@
-// Tensors of attention, by their strides.
+// Tensors of attention as a pointer and strides.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
 
 namespace heed::kernels {
 
-// A tensor [batch, head, row, width] by its strides in elements; the last axis has stride 1.
+// A tensor [batch, head, row, width]; strides in elements, the last axis has stride 1.
 template <class T>
 struct HeadRows {
   T* data;

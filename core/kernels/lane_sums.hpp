@@ -1,6 +1,6 @@
-// Sums over the elements of a row, in one order on every level: element i is added to lane i mod 16 of float (mod 8 of
-// double), whatever the registers, and the lanes by a tree of halves: 0 and 8, 1 and 9, ..., then 0 and 4, ... Included
-// only by *.kernel.cpp.
+// Sums over the elements of a row, in the same order on every level: element i is added to lane i mod 16 for float (mod
+// 8 for double), whatever the register width. The lanes are then added as a tree of halves: 0 and 8, 1 and 9, ..., then
+// 0 and 4, ... Included only by *.kernel.cpp.
 #pragma once
 #include "simd.hpp"
 //
@@ -8,20 +8,20 @@
 
 namespace heed::kernels::HEED_LEVEL {
 
-// The lanes of a sum, and how many registers they are: one of AVX-512, two of AVX2, four of 128 bits.
+// The lanes of a sum, and the number of registers that hold them: one of AVX-512, two of AVX2, four of 128 bits.
 template <class T>
 inline constexpr int kSumLanes = 64 / static_cast<int>(sizeof(T));
 template <class T>
 inline constexpr int kSumParts = kSumLanes<T> / kWidth<T>;
 
-// How many rows a kernel of AVX-512 that holds `rows` sums takes where a sum is of more registers, so that they stay in
+// Rows summed at once, such that their sums stay in registers: `rows` with AVX-512, fewer where a sum takes several
 // registers.
 template <class T>
 inline constexpr int rows_of_sums(int rows) {
   return rows > kSumParts<T> ? rows / kSumParts<T> : 1;
 }
 
-// The sum of the lanes of a sum's parts.
+// The sum of all lanes, given the parts of a sum.
 template <class T>
 [[gnu::always_inline]] inline T total_of(const Batch<T> (&part)[kSumParts<T>]) {
   constexpr int parts = kSumParts<T>;
@@ -33,8 +33,8 @@ template <class T>
     return reduce_add((part[0] + part[2]) + (part[1] + part[3]));
 }
 
-// Calls add(i, at, k) for the vectors of [0, n), front to back, with the part k of the sum that the vector from i on
-// belongs to, a constant; `at` is Whole or, for the tail, Part.
+// Calls add(i, at, k) for each vector of [0, n), front to back. The constant k is the part of the sum to which the
+// vector at i belongs. `at` is Whole or, for the tail, Part.
 template <class T, class Add>
 [[gnu::always_inline]] inline void sweep_lanes(int64_t n, const Add& add) {
   constexpr int w = kWidth<T>, parts = kSumParts<T>;
@@ -54,7 +54,7 @@ template <class T, class Add>
   });
 }
 
-// N sums at once: add(i, at, sum) adds what the elements from i on are to sum[0 .. N), vectors of lanes.
+// N sums at once. add(i, at, sum) adds the terms of the elements from i on to sum[0 .. N), vectors of lanes.
 template <int N, class T, class Add>
 [[gnu::always_inline]] inline void sum_lanes(int64_t n, T (&total)[N], const Add& add) {
   Batch<T> sum[kSumParts<T>][N];
@@ -67,7 +67,7 @@ template <int N, class T, class Add>
   });
 }
 
-// The sum of f(i, at) over [0, n), whose lanes beyond n must be 0.
+// The sum of f(i, at) over [0, n). f must return 0 in lanes beyond n.
 template <class T, class F>
 [[gnu::always_inline]] inline T lane_sum(int64_t n, const F& f) {
   T total[1];
@@ -77,7 +77,7 @@ template <class T, class F>
   return total[0];
 }
 
-// The sum of x y over [0, n), of which read(i, at, x, y) reads a vector each; in lanes beyond n one must be 0.
+// The sum of x y over [0, n). read(i, at, x, y) reads one vector of each; in lanes beyond n, x or y must be 0.
 template <class T, class Read>
 [[gnu::always_inline]] inline T lane_sum_of_products(int64_t n, const Read& read) {
   T total[1];
@@ -89,7 +89,7 @@ template <class T, class Read>
   return total[0];
 }
 
-// x . y of n elements, of memory of type T or bf16.
+// x . y of n elements. x is memory of type T or bf16.
 template <class T, class S>
 inline T lane_dot(const S* x, const T* y, int64_t n) {
   return lane_sum_of_products<T>(n, [=](int64_t i, auto at, Batch<T>& u, Batch<T>& v) __attribute__((always_inline)) {

@@ -1,13 +1,13 @@
-// Random words in lanes: Philox4x32-10, as heed::philox of core/random.hpp. Included only by *.kernel.cpp.
+// Random words in lanes: Philox4x32-10, like heed::philox in core/random.hpp. Included only by *.kernel.cpp.
 #pragma once
 #include "simd.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 
-// Words of 32 bits in lanes of 64: the product of two is whole in its lane. What the upper halves hold does not matter.
+// 32-bit words in 64-bit lanes, so that a lane holds the whole product of two words. The upper halves are ignored.
 using Words = Batch<uint64_t>;
 
-// The 64-bit products of the lower halves. Gap: xsimd has none of 32-bit words.
+// The 64-bit products of the lower halves. Gap: xsimd has no such product of 32-bit words.
 inline Words multiply_low(Words x, Words y) {
 #if defined(__AVX512F__)
   return _mm512_mul_epu32(x, y);
@@ -39,8 +39,8 @@ struct PhiloxKeys {
   }
 };
 
-// word[i][j], lower half: word j of philox(seed, counter[i], stream), for the counters in the lanes. Several vectors at
-// a time hide the latency of the products.
+// The lower half of word[i][j] is word j of philox(seed, counter[i], stream), for the counters in the lanes. Several
+// vectors at once hide the latency of the products.
 template <int V>
 [[gnu::always_inline]] inline void philox(const PhiloxKeys& keys, uint64_t stream, const Words (&counter)[V],
                                           Words (&word)[V][4]) {

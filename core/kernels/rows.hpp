@@ -1,11 +1,11 @@
-// Rows of heads in memory, and pieces of scratch. Included only by *.kernel.cpp.
+// Rows of heads in memory, and pieces of scratch memory. Included only by *.kernel.cpp.
 #pragma once
 #include "head_rows.hpp"
 #include "lane_sums.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 
-// Hands out aligned pieces of the scratch that the driver gives; counts only where that is null.
+// Hands out aligned pieces of the driver's scratch memory. With a null base, only counts elements.
 template <class T>
 struct Pieces {
   T* base;
@@ -15,7 +15,7 @@ struct Pieces {
     used += static_cast<size_t>((n + 15) / 16 * 16);
     return p;
   }
-  // n elements of a type of no greater size.
+  // Room for n elements of type E, which is no larger than T.
   template <class E>
   E* take_as(long n) {
     static_assert(sizeof(E) <= sizeof(T));
@@ -23,7 +23,7 @@ struct Pieces {
   }
 };
 
-// How many elements of scratch a problem needs: Scratch takes its pieces in its constructor.
+// Elements of scratch that a problem needs. The constructor of Scratch takes its pieces.
 template <class T, class Scratch, class Problem>
 size_t scratch_size(const Problem& p) {
   Pieces<T> pieces{nullptr};
@@ -31,12 +31,13 @@ size_t scratch_size(const Problem& p) {
   return pieces.used;
 }
 
+// n rounded up to whole vectors.
 template <class T>
 inline long whole_vectors(long n) {
   return (n + kWidth<T> - 1) / kWidth<T> * kWidth<T>;
 }
 
-// Of n elements from here on, those that the next vector holds.
+// How many of the n remaining elements the next vector holds.
 template <class T>
 inline int lanes_of(long n) {
   return static_cast<int>(n < kWidth<T> ? n : kWidth<T>);
@@ -47,19 +48,19 @@ inline T* row_of(const HeadRows<T>& x, long b, long h, long i) {
   return x.data + b * x.batch + h * x.head + i * x.row;
 }
 
-// from[0, n) in the first lanes, zeros in the others; of more than a vector, the first vector.
+// from[0, n) in the first lanes, zeros in the others. If n exceeds the vector, the first vector.
 template <class T>
 inline Batch<T> get_lanes(const T* from, long n) {
   return n >= kWidth<T> ? load(from) : load_part(from, static_cast<int>(n));
 }
 
-// The same of memory of type S: T, or bf16 as uint16_t.
+// The same for memory of type S: T, or bf16 as uint16_t.
 template <class T, class S>
 inline Batch<T> get_lanes_as(const S* from, long n) {
   return n >= kWidth<T> ? load_as<T>(from) : load_as_part<T>(from, static_cast<int>(n));
 }
 
-// to[0, n) = (or +=, if `add`) the first n lanes; of more than a vector, the first vector.
+// to[0, n) = (or +=, if `add`) the first n lanes. If n exceeds the vector, the first vector.
 template <class T>
 inline void put_lanes(T* to, Batch<T> x, long n, bool add = false) {
   if (add) x = x + get_lanes(to, n);
@@ -77,20 +78,20 @@ inline void put_lanes(uint16_t* to, Batch<float> x, long n) {
     store_bf16_part(to, x, static_cast<int>(n));
 }
 
-// to[0, n) = (or +=) factor * from, which is aligned and in whole vectors.
+// to[0, n) = (or +=, if `add`) factor * from, where `from` is aligned and padded to whole vectors.
 template <class T>
 inline void put_row(T* to, const T* from, long n, T factor, bool add) {
   for (long c = 0; c < n; c += kWidth<T>) put_lanes(to + c, load_aligned(from + c) * Batch<T>(factor), n - c, add);
 }
 
-// Zeros to whole vectors, aligned.
+// Zeros to[0, n), rounded up to whole vectors; `to` is aligned.
 template <class T>
 inline void clear(T* to, long n) {
   for (long c = 0; c < n; c += kWidth<T>) store_aligned(to + c, Batch<T>(T(0)));
 }
 
-// to[0, width) = (or +=) factor * the sum of weighted rows: each(add) calls add(weight, row) for every row. Up to 4
-// vectors of the sum stay in registers.
+// to[0, width) = (or +=, if `accumulate`) factor * a weighted sum of rows. each(add) calls add(weight, row) for every
+// row. Up to 4 vectors of the sum stay in registers.
 template <class T, class Each>
 inline void weighted_sum(T* to, long width, T factor, bool accumulate, const Each& each) {
   constexpr int w = kWidth<T>, tile = 4;

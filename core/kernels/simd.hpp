@@ -1,6 +1,6 @@
-// Vectors of the level that a kernel is compiled for: xsimd batches, and what xsimd 8.1 to 14.3 lack, get wrong or
-// change from release to release. Included only by *.kernel.cpp. Everything stands in the level's own namespace, so
-// that the linker shares no symbol between levels. Each block says which gap it closes.
+// Vectors of the level for which a kernel is compiled: xsimd batches, and replacements for functions that xsimd 8.1 to
+// 14.3 lack, get wrong or change between releases. Each replacement names the gap that it closes. Everything is in the
+// level's own namespace, so that the linker shares no symbol between levels. Included only by *.kernel.cpp.
 #pragma once
 #include <math.h>
 #include <stddef.h>
@@ -9,8 +9,8 @@
 #include <xsimd/xsimd.hpp>
 
 #if defined(__aarch64__)
-// Gap: xsimd divides floats on NEON by an estimate of 1 / y: 1 / 1e-39 is -inf, and ordinary quotients are off by some
-// ulp. The machine divides exactly; so does `/` of two batches, which calls this.
+// Gap: on NEON, xsimd divides floats by an estimate of 1 / y: 1 / 1e-39 is -inf, and ordinary quotients are off by
+// several ulp. The machine's division is exact. `/` of two batches calls this operator.
 template <>
 inline xsimd::batch<float, xsimd::neon64>& xsimd::batch<float, xsimd::neon64>::operator/=(
     const xsimd::batch<float, xsimd::neon64>& y) noexcept {
@@ -27,7 +27,7 @@ using Arch = xsimd::fma3<xsimd::avx2>;
 #elif defined(__aarch64__)
 using Arch = xsimd::neon64;
 #else
-using Arch = xsimd::default_arch;  // of the compiler's flags: sse2 on x86-64
+using Arch = xsimd::default_arch;  // from the compiler's flags: sse2 on x86-64
 #endif
 
 template <class T>
@@ -68,8 +68,8 @@ inline Batch<T> fma(Batch<T> x, Batch<T> y, Batch<T> z) {
 #endif
 }
 
-// -x, for float and double: the sign reversed, of zeros and NaN too.
-// Gap: xsimd's unary minus on AVX-512 is 0 - x, which makes +0 of +0.
+// -x for float and double: reverses the sign, also of zeros and NaN.
+// Gap: xsimd's unary minus on AVX-512 is 0 - x, which gives +0 for +0.
 template <class T>
 inline Batch<T> neg(Batch<T> x) {
 #if defined(__AVX512F__)
@@ -82,7 +82,7 @@ inline Batch<T> neg(Batch<T> x) {
 #endif
 }
 
-// z - x * y, rounded as fma is.
+// z - x * y, rounded like fma.
 template <class T>
 inline Batch<T> fnma(Batch<T> x, Batch<T> y, Batch<T> z) {
 #if defined(__AVX512F__)
@@ -95,8 +95,8 @@ inline Batch<T> fnma(Batch<T> x, Batch<T> y, Batch<T> z) {
 #endif
 }
 
-// Choice by lane, for float, double, int32 and int64.
-// Gap: xsimd's select of integers on AVX-512 does not compile unless optimised.
+// `yes` or `no` per lane, for float, double, int32 and int64.
+// Gap: xsimd's select of integers on AVX-512 does not compile without optimization.
 template <class T>
 inline Batch<T> select(Mask<T> m, Batch<T> yes, Batch<T> no) {
 #if defined(__AVX512F__)
@@ -117,9 +117,8 @@ template <class T>
 inline Mask<T> isnan(Batch<T> x) {
   return xsimd::isnan(x);
 }
-// Gaps: on AVX xsimd's x != y is false where one is NaN (write !(x == y)), and on AVX-512 its ^ of masks is |. Use <,
-// <=,
-// >, >=, == of xsimd freely.
+// Gaps: on AVX, xsimd's x != y is false if x or y is NaN (write !(x == y)). On AVX-512, its ^ of masks is |. The
+// operators <, <=, >, >= and == are correct.
 template <class T>
 inline bool any(Mask<T> m) {
   return xsimd::any(m);
@@ -129,9 +128,9 @@ inline bool all(Mask<T> m) {
   return xsimd::all(m);
 }
 
-// The greater and the lesser in one instruction, on x86 and aarch64. A NaN in y is kept, one in x may be lost or not:
-// for data that hold none, or hold it in y.
-// Gap: which operand xsimd's max and min give where one is NaN differs between releases.
+// The maximum (kGreater) or the minimum in one instruction on x86 and aarch64. A NaN in y is returned; a NaN in x may
+// be lost. Use only if x holds no NaN, or if losing it does not matter.
+// Gap: which operand xsimd's max and min return if one is NaN differs between releases.
 template <bool kGreater, class T>
 inline Batch<T> quick_extremum(Batch<T> x, Batch<T> y) {
   constexpr bool single = sizeof(T) == 4;
@@ -167,7 +166,7 @@ template <class T>
 inline Batch<T> quick_min(Batch<T> x, Batch<T> y) {
   return quick_extremum<false>(x, y);
 }
-// The greater and the lesser; NaN where either is, as PyTorch has it.
+// The maximum and the minimum; NaN if x or y is NaN, as in PyTorch.
 template <class T>
 inline Batch<T> max(Batch<T> x, Batch<T> y) {
   return select(isnan(x), x, quick_max(x, y));
@@ -178,7 +177,7 @@ inline Batch<T> min(Batch<T> x, Batch<T> y) {
 }
 
 // The same bits as lanes of another type.
-// Gap: what the template argument of xsimd's bitwise_cast is changed between releases.
+// Gap: the meaning of the template argument of xsimd's bitwise_cast changed between releases.
 template <class To, class From>
 inline Batch<To> bits_as(Batch<From> x) {
   return __builtin_bit_cast(typename Batch<To>::register_type, static_cast<typename Batch<From>::register_type>(x));
@@ -186,7 +185,7 @@ inline Batch<To> bits_as(Batch<From> x) {
 
 // ---- Tails. Gap: xsimd has no masked load or store. ----
 
-// The first n lanes, 0 <= n <= width.
+// A mask of the first n lanes, 0 <= n <= width.
 template <class T>
 inline Mask<T> first_lanes(int n) {
 #if defined(__AVX512F__)
@@ -212,7 +211,7 @@ inline Mask<T> first_lanes(int n) {
 #endif
 }
 
-// p[0, n) in the first lanes, fill in the others; reads nothing beyond. For float, double, int32.
+// p[0, n) in the first lanes, `fill` in the others. Reads nothing beyond p[0, n). For float, double, int32.
 template <class T>
 inline Batch<T> load_part(const T* p, int n, T fill = T(0)) {
 #if defined(__AVX512F__)
@@ -240,7 +239,7 @@ inline Batch<T> load_part(const T* p, int n, T fill = T(0)) {
 #endif
 }
 
-// The first n lanes to p[0, n); writes nothing beyond.
+// Stores the first n lanes to p[0, n). Writes nothing beyond.
 template <class T>
 inline void store_part(T* p, Batch<T> v, int n) {
 #if defined(__AVX512F__)

@@ -40,7 +40,7 @@ inline Batch<float> load_bf16_part(const uint16_t* p, int n, float fill = 0) {
 #endif
 }
 
-// The nearest bf16, of two the one whose last bit is 0; a NaN stays one.
+// The nearest bf16, ties to even. A NaN stays a NaN.
 inline uint16_t float_to_bf16(float x) {
   uint32_t u;
   memcpy(&u, &x, sizeof u);
@@ -77,8 +77,9 @@ inline void store_bf16_part(uint16_t* p, const Batch<float>& x, int n) {
   memcpy(p, lane, static_cast<size_t>(n) * sizeof(uint16_t));
 }
 
-// The eight bits of x that follow those of `rounded`, its bf16, as a byte for each lane: together they tell 16 bits of
-// its fraction. What the machine rounds to 0 though it is not, below 2^-126, has more of them, and gets the most.
+// Stores one byte per lane: the eight bits of x that follow those of `rounded`, which is x as bf16. Together they hold
+// 16 bits of the fraction. Numbers below 2^-126 that the machine rounds to 0 differ by more than a byte holds, and get
+// 255.
 inline void store_rest(uint8_t* p, const Batch<float>& x, const Batch<float>& rounded) {
   const Batch<int32_t> rest = ((bits_as<int32_t>(x) - bits_as<int32_t>(rounded)) >> 8) + Batch<int32_t>(128);
   const Batch<int32_t> byte = xsimd::min(xsimd::max(rest, Batch<int32_t>(0)), Batch<int32_t>(255));
@@ -91,7 +92,7 @@ inline void store_rest(uint8_t* p, const Batch<float>& x, const Batch<float>& ro
 #endif
 }
 
-// x of the two.
+// x, restored from `rounded` and the byte that store_rest() stored.
 inline Batch<float> with_rest(const Batch<float>& rounded, const uint8_t* p) {
 #if defined(__AVX512F__)
   const Batch<int32_t> byte = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
@@ -103,7 +104,7 @@ inline Batch<float> with_rest(const Batch<float>& rounded, const uint8_t* p) {
   return bits_as<float>(bits_as<int32_t>(rounded) + ((byte - Batch<int32_t>(128)) << 8));
 }
 
-// x rounded to the nearest bf16, in float32.
+// x rounded to the nearest bf16, as float32.
 inline float rounded(float x) { return bf16_to_float(float_to_bf16(x)); }
 inline Batch<float> rounded(Batch<float> x) {
   const Batch<int32_t> u = bits_as<int32_t>(x), high = u & Batch<int32_t>(-0x10000);
@@ -112,7 +113,7 @@ inline Batch<float> rounded(Batch<float> x) {
   return select(isnan(x), bits_as<float>(high | Batch<int32_t>(0x400000)), bits_as<float>(nearest));
 }
 
-// Elements of memory of type S (float, double, or bf16 as uint16_t) as T.
+// Elements in memory of type S (float, double, or bf16 as uint16_t), as T.
 template <class T>
 inline T element(const T* p) {
   return *p;

@@ -1,9 +1,9 @@
-// Work across lanes: exchanges, reductions, the transposition of registers. Included by simd.hpp.
+// Operations across lanes: exchanges, reductions, transposition of registers. Included by simd.hpp.
 #pragma once
 
 namespace heed::kernels::HEED_LEVEL {
 
-// Calls f with the constants 0 .. N-1: loops over registers must be unrolled before registers are allocated.
+// Calls f with the constants 0 .. N-1. Loops over registers must be unrolled before registers are allocated.
 template <int N, int I = 0, class F>
 [[gnu::always_inline]] inline void unroll(F&& f) {
   if constexpr (I < N) {
@@ -12,7 +12,7 @@ template <int N, int I = 0, class F>
   }
 }
 
-// ---- Reductions over lanes, always by the tree (0+w/2, 1+w/2+1, ...), halving. ----
+// ---- Reductions over lanes, always as the tree (0+w/2, 1+w/2+1, ...), halving. ----
 // Gap: xsimd 8.1 has no reduce_add, reduce_max or reduce_min, and its haddp permutes lanes on AVX-512.
 
 // Lane i of the result is lane i ^ K of v.
@@ -51,7 +51,7 @@ inline Batch<T> swap_lanes(Batch<T> v) {
 #endif
 }
 
-// The lower half of the lanes, and the upper.
+// The lower and the upper half of the lanes.
 #if defined(__AVX512F__)
 inline __m256 lower_half(__m512 v) { return _mm512_castps512_ps256(v); }
 inline __m256d lower_half(__m512d v) { return _mm512_castpd512_pd256(v); }
@@ -97,7 +97,7 @@ inline Batch<T> fold(Batch<T> v, Op op) {
     return fold<K / 2>(op(v, swap_lanes<K>(v)), op);
 }
 #if defined(__AVX2__)
-// The same tree in halves of registers, which take less.
+// The same tree on halves of registers, which is faster.
 inline float sum_of_lanes(__m256 x) {
   __m128 y = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
   y = _mm_add_ps(y, _mm_movehl_ps(y, y));
@@ -108,7 +108,7 @@ inline double sum_of_lanes(__m256d x) {
   return _mm_cvtsd_f64(_mm_add_sd(y, _mm_unpackhi_pd(y, y)));
 }
 #endif
-// For float and double; max and min are NaN where a lane is.
+// For float and double. The maximum and the minimum are NaN if any lane is NaN.
 template <class T>
 inline T reduce_add(Batch<T> v) {
 #if defined(__AVX512F__)
@@ -129,7 +129,7 @@ inline T reduce_min(Batch<T> v) {
   return first_lane(fold<kWidth<T> / 2>(v, [](Batch<T> a, Batch<T> b) { return min(a, b); }));
 }
 
-// Transposes the square block of one vector a row: exchanges, for each bit, that bit of the row and of the lane.
+// Transposes a square block, one vector per row: for each bit, swaps that bit of the row number and of the lane number.
 template <class T, int K = kWidth<T> / 2>
 [[gnu::always_inline]] inline void transpose_lanes(Batch<T> (&row)[kWidth<T>]) {
   alignas(64) T bit[kWidth<T>];
@@ -145,8 +145,8 @@ template <class T, int K = kWidth<T> / 2>
   if constexpr (K > 1) transpose_lanes<T, K / 2>(row);
 }
 
-// The transpose of src [rows, columns]: store(c, r, lanes, n) gets its row c from column r on, of which n lanes count
-// and the others are 0. Up to `padded_rows`, rows of src beyond `rows` count as zeros.
+// Transposes src [rows, columns]. store(c, r, lanes, n) receives row c of the transpose from its column r on; the first
+// n lanes are valid, the others 0. Rows of src from `rows` to `padded_rows` count as zeros.
 template <class T, class S, class Store>
 inline void transpose(const S* src, long stride, long rows, long columns, long padded_rows, Store&& store) {
   constexpr int w = kWidth<T>;

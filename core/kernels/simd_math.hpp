@@ -1,13 +1,13 @@
-// Elementary functions of float and double batches. Included by simd.hpp.
-// All give NaN for NaN. The worst errors, in units in the last place, are asserted in tests/core/kernels/simd_test.cpp.
+// Elementary functions of float and double batches. All return NaN for NaN. tests/core/kernels/simd_test.cpp asserts
+// the largest errors in units in the last place. Included by simd.hpp.
 #pragma once
 
 namespace heed::kernels::HEED_LEVEL {
 
 template <class T>
 struct ExpConstants;
-// (e^r - 1 - r) / r^2 on |r| <= ln(2) / 2, minimax, highest power first; and ln(2) in two parts, of which the higher
-// has so few bits that its product with an exponent is exact.
+// Minimax coefficients of (e^r - 1 - r) / r^2 on |r| <= ln(2) / 2, highest power first, and ln(2) in two parts. The
+// higher part has so few bits that its product with an exponent is exact.
 template <>
 struct ExpConstants<float> {
   using Int = int32_t;
@@ -15,7 +15,7 @@ struct ExpConstants<float> {
   static constexpr float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f, log2e = 1.44269504089f;
   static constexpr float lowest = -104.f, highest = 89.f;  // e^x is 0 below, infinite above
   static constexpr float minus_one = -20.f;                // e^x - 1 rounds to -1 below
-  static constexpr float magic = 12582912.f;  // 1.5 * 2^23: adding it rounds to an integer, kept in low bits
+  static constexpr float magic = 12582912.f;  // 1.5 * 2^23: adding it rounds to an integer, held in the low bits
   static constexpr int bias = 127, shift = 23;
 };
 template <>
@@ -48,7 +48,7 @@ inline Batch<T> power_of_two(Batch<T> n) {
   return bits_as<T>(bits_as<typename K::Int>(biased) << K::shift);
 }
 
-// x = n ln(2) + r: returns e^r - 1 - r and gives n and r. x must be finite or NaN, and small enough for n to be exact.
+// x = n ln(2) + r. Returns e^r - 1 - r and sets n and r. x must be finite or NaN, and small enough for n to be exact.
 template <class T>
 inline Batch<T> exp_reduced(Batch<T> x, Batch<T>& n, Batch<T>& r) {
   using K = ExpConstants<T>;
@@ -60,12 +60,12 @@ inline Batch<T> exp_reduced(Batch<T> x, Batch<T>& n, Batch<T>& r) {
   return q * (r * r);
 }
 
-// e^x: 0 and infinity beyond the range, subnormal results rounded rightly, e^-inf = 0, e^inf = inf.
-// Gap: xsimd's is infinite above 88.376 and 0 below -88.
+// e^x: 0 or infinity beyond the range, e^-inf = 0, e^inf = inf; subnormal results are computed, not flushed.
+// Gap: xsimd's exp is infinite above 88.376 and 0 below -88.
 template <class T>
 inline Batch<T> exp(Batch<T> x) {
   using K = ExpConstants<T>;
-  const Batch<T> clamped = quick_min(Batch<T>(K::highest), quick_max(Batch<T>(K::lowest), x));  // NaN passes
+  const Batch<T> clamped = quick_min(Batch<T>(K::highest), quick_max(Batch<T>(K::lowest), x));  // keeps NaN
   Batch<T> n, r;
   const Batch<T> q = exp_reduced(clamped, n, r);
   const Batch<T> p = Batch<T>(T(1)) + (r + q);
@@ -75,13 +75,13 @@ inline Batch<T> exp(Batch<T> x) {
   else
     return _mm512_scalef_pd(p, n);
 #else
-  // In two steps, as 2^n itself may be out of range where the result is not.
+  // In two steps, since 2^n may be out of range where the result is not.
   const Batch<T> half = fma(n, Batch<T>(T(0.5)), Batch<T>(K::magic)) - Batch<T>(K::magic);
   return (p * power_of_two(half)) * power_of_two(n - half);
 #endif
 }
 
-// e^x - 1 without cancellation. Gap: xsimd's shares the range of its exp.
+// e^x - 1 without cancellation. Gap: xsimd's expm1 has the range of its exp.
 template <class T>
 inline Batch<T> expm1(Batch<T> x) {
   using K = ExpConstants<T>;
@@ -93,7 +93,8 @@ inline Batch<T> expm1(Batch<T> x) {
   return xsimd::copysign(select(n == Batch<T>(T(0)), r + q, y + y), x);  // n = 0 keeps tiny x
 }
 
-// s(x) = 1 / (1 + e^-x), to full relative precision on both sides, and rest = 1 - s(x) = s(-x) without cancellation.
+// s(x) = 1 / (1 + e^-x), to full relative precision for both signs of x. Sets rest = 1 - s(x) = s(-x), without
+// cancellation.
 template <class T>
 inline Batch<T> sigmoid_and_rest(Batch<T> x, Batch<T>& rest) {
   const Batch<T> e = exp(-xsimd::abs(x)), large = Batch<T>(T(1)) / (Batch<T>(T(1)) + e), small = e * large;
@@ -121,7 +122,7 @@ inline Batch<T> horner(const T (&highest_first)[N], Batch<T> x) {
   return y;
 }
 
-// Of log: with x = 2^k m, m in [sqrt(1/2), sqrt(2)), f = m - 1, s = f / (2 + f) and z = s^2,
+// Constants of log. With x = 2^k m, m in [sqrt(1/2), sqrt(2)), f = m - 1, s = f / (2 + f) and z = s^2,
 //   log(m) = f - (f^2/2 - s (f^2/2 + R(z)))
 // with fdlibm's minimax polynomials R(z) / z, highest power first, and its two parts of ln 2 (Sun Microsystems, 1993).
 template <class T>
@@ -131,7 +132,7 @@ struct LogConstants<float> {
   using Bits = uint32_t;
   static constexpr float r[] = {0.24279078841f, 0.28498786688f, 0.40000972152f, 0.66666662693f};
   static constexpr float ln2_high = 6.9313812256e-01f, ln2_low = 9.0580006145e-06f;
-  static constexpr float least = 1.17549435e-38f;                    // that is normal
+  static constexpr float least = 1.17549435e-38f;                    // the smallest normal number
   static constexpr Bits one = 0x3f800000, root = 0x3f3504f3;         // 1, sqrt(1/2)
   static constexpr Bits fraction = 0x007fffff, integers = 0x4b000000;  // integers | n is 2^23 + n
   static constexpr float bias = 8388608.f + 127.f;
@@ -149,7 +150,7 @@ struct LogConstants<double> {
   static constexpr double bias = 4503599627370496. + 1023.;
 };
 
-// k and f of normal x > 0; of other x anything.
+// Returns f and sets k for normal x > 0; undefined for other x.
 template <class T>
 inline Batch<T> log_reduced(Batch<T> x, Batch<T>& k) {
   using K = LogConstants<T>;
@@ -168,8 +169,8 @@ inline Batch<T> log_composed(Batch<T> k, Batch<T> f, Batch<T> rest) {
   return fma(k, Batch<T>(K::ln2_high), f - (half - low));
 }
 
-// log(0) = -inf, log(inf) = inf, NaN below 0. Gap: xsimd's is wrong for subnormal doubles, and its bits differ between
-// levels.
+// log(0) = -inf, log(inf) = inf, NaN below 0. Gap: xsimd's log is wrong for subnormal doubles, and its bits differ
+// between levels.
 template <class T>
 inline Batch<T> log(Batch<T> x) {
   const Batch<T> zero(T(0)), infinity(static_cast<T>(__builtin_inf()));
@@ -193,7 +194,7 @@ inline Batch<T> log1p(Batch<T> x) {
   return select(u > zero, select(u < infinity, y, x), none);
 }
 
-// Gap: xsimd's erf is off by 68 ulp in double and NaN for the greatest arguments.
+// Gap: xsimd's erf is off by 68 ulp in double and NaN for the largest arguments.
 inline Batch<float> erf(Batch<float> x) {
   // Minimax polynomials of N. Juffa: x + x p(x^2) below 0.9277, 1 - e^(t p(t) - t) above.
   static constexpr float low[] = {-5.96761703e-4f, 4.99119423e-3f,  -2.67681349e-2f,
@@ -241,7 +242,7 @@ inline Batch<T> rsqrt(Batch<T> x) {
   return Batch<T>(T(1)) / sqrt(x);
 }
 
-// GELU in its tanh form, x * (1 + tanh u) / 2 = x * sigmoid(2u) with u = sqrt(2/pi) (x + 0.044715 x^3) (Hendrycks and
+// The tanh form of GELU: x * (1 + tanh u) / 2 = x * sigmoid(2u) with u = sqrt(2/pi) (x + 0.044715 x^3) (Hendrycks and
 // Gimpel, 2016).
 template <class T>
 inline Batch<T> gelu_tanh(Batch<T> x) {

@@ -1,4 +1,4 @@
-// The normal distribution's function and density, of which GELU is made. Included by simd.hpp.
+// Cumulative distribution function and density of the standard normal distribution, used by GELU. Included by simd.hpp.
 #pragma once
 
 namespace heed::kernels::HEED_LEVEL {
@@ -10,7 +10,7 @@ inline Batch<float> look_up(const float (&table)[16], Batch<int32_t> i) {
 #elif defined(__AVX2__)
   const __m256 low = _mm256_permutevar8x32_ps(_mm256_load_ps(table), i),
                high = _mm256_permutevar8x32_ps(_mm256_load_ps(table + 8), i);
-  return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(i, 28)));  // by bit 3
+  return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(i, 28)));  // selects by bit 3
 #else
   alignas(64) int32_t at[kWidth<float>];
   alignas(64) float found[kWidth<float>];
@@ -28,12 +28,13 @@ constexpr double exp_of_minus(double y) {
   return e;
 }
 
-// A power series, its variable counted in parts of its reach.
+// A power series in x / reach, where `reach` is half the width of the interval.
 struct Series {
   static constexpr int terms = 26;
   double c[terms] = {};
 
-  // Without the powers above `degree`: the Chebyshev polynomials of which they are the greatest are taken out.
+  // Removes the powers above `degree` by subtracting multiples of the Chebyshev polynomials that have these powers as
+  // their highest.
   constexpr void shorten(int degree) {
     double chebyshev[terms][terms] = {{1}, {0, 1}};
     for (int n = 2; n < terms; ++n)
@@ -50,8 +51,9 @@ struct Series {
   }
 };
 
-// The distribution's function below 0, piece by piece: c[k][-p mod 16] is the coefficient of the k-th power of what x
-// is above -p kPiece, the middle of piece p. Piece 15 is none of these: its coefficients are 0.
+// The distribution function below 0, in pieces of width kPiece. Entry c[k][-p mod 16] is the coefficient of r^k in
+// piece p. The variable r = x + p kPiece is the distance of x from the middle of the piece. Piece 15 is not tabulated:
+// its coefficients are 0.
 inline constexpr float kPiece = 0.390625f;
 template <int degree>
 struct NormalPieces {
@@ -82,12 +84,12 @@ struct NormalPieces {
 template <int degree>
 inline constexpr NormalPieces<degree> kNormalPieces;
 
-// The function at x, and the density, which is its derivative.
+// Returns the distribution function at x and sets `density`, its derivative.
 template <int degree>
 inline Batch<float> normal_cdf_pieces(Batch<float> x, Batch<float>& density) {
   const auto& c = kNormalPieces<degree>.c;
   const Batch<float> magic(ExpConstants<float>::magic);
-  const Batch<float> below = quick_max(Batch<float>(-15 * kPiece), neg(xsimd::abs(x)));  // NaN passes
+  const Batch<float> below = quick_max(Batch<float>(-15 * kPiece), neg(xsimd::abs(x)));  // keeps NaN
   const Batch<float> t = fma(below, Batch<float>(1 / kPiece), magic), r = fnma(t - magic, Batch<float>(kPiece), below);
   const Batch<int32_t> piece = bits_as<int32_t>(t);
   density = look_up(c[degree], piece);
@@ -97,7 +99,8 @@ inline Batch<float> normal_cdf_pieces(Batch<float> x, Batch<float>& density) {
     lower = fma(lower, r, look_up(c[degree - 2 - k], piece));
   });
   if (const Mask<float> far = below < Batch<float>(-14.5f * kPiece); any(far)) {
-    // density(x) (1 / |x| - 1 / |x|^3): the next term is 0.3% of it, where it is 8e-9.
+    // density(x) (1 / |x| - 1 / |x|^3), an asymptotic series. The next term is at most 0.3% of the result, which is at
+    // most 8e-9 here.
     const Batch<float> d = Batch<float>(0.39894228040143267794f) * exp(Batch<float>(-0.5f) * (x * x)),
                        one_over = Batch<float>(1.f) / xsimd::abs(x);
     density = select(far, d, density);
@@ -111,8 +114,8 @@ inline Batch<double> normal_cdf(Batch<double> x, Batch<double>& density) {
   return fma(Batch<double>(0.5), erf(x * Batch<double>(0.70710678118654752440)), Batch<double>(0.5));
 }
 
-// A vector whose results are rounded to bf16 next. Formulas that tell it apart take shorter polynomials, with errors
-// below a sixteenth of that rounding.
+// A vector whose results will be rounded to bf16. Formulas with an overload for this type use shorter polynomials, with
+// errors below a sixteenth of that rounding.
 struct Bf16Bound : Batch<float> {
   using Batch<float>::Batch;
   Bf16Bound() = default;
@@ -120,7 +123,7 @@ struct Bf16Bound : Batch<float> {
 };
 inline Bf16Bound normal_cdf(Bf16Bound x, Bf16Bound& density) { return normal_cdf_pieces<4>(x, density); }
 
-// GELU in its exact form, x * (1 + erf(x / sqrt 2)) / 2 (Hendrycks and Gimpel, 2016).
+// The exact form of GELU: x * (1 + erf(x / sqrt 2)) / 2 (Hendrycks and Gimpel, 2016).
 template <class V>
 inline V gelu_exact(V x) {
   V density;

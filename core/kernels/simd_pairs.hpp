@@ -1,18 +1,18 @@
-// Pairs of bf16, neighbours in memory, the earlier in the lower half of 32 bits; and sums of their products, as the
-// instruction VDPBF16PS makes them: sum = a1 b1 + sum, then sum = a0 b0 + sum, each rounded once, where numbers below
-// 2^-126 count as 0 on the way in and out. Levels without it do the same in two multiply-adds, and
-// tests/core/kernels/simd_pairs_test.cpp asks the machine. Included by simd.hpp.
+// Pairs of bf16 and sums of their products. A pair is two neighbours in memory; the earlier number is in the lower half
+// of 32 bits. Sums are those of the instruction VDPBF16PS: sum = a1 b1 + sum, then sum = a0 b0 + sum, each rounded
+// once. Inputs and results below 2^-126 count as 0. Levels without the instruction use two multiply-adds;
+// tests/core/kernels/simd_pairs_test.cpp compares them with the instruction. Included by simd.hpp.
 #pragma once
 
 namespace heed::kernels::HEED_LEVEL {
 
-struct Bf16Pairs {};  // what products of them are called
+struct Bf16Pairs {};  // the tag of products of pairs
 using Pairs = Batch<uint32_t>;
 
 inline Pairs load_pairs(const void* p) { return Pairs::load_unaligned(static_cast<const uint32_t*>(p)); }
 inline void store_pairs(void* p, Pairs v) { v.store_unaligned(static_cast<uint32_t*>(p)); }
 
-// Of the first n numbers, the others 0; n may be beyond a vector's, or negative.
+// The first n numbers, zeros after them. n may be negative, or more than a vector holds.
 inline Pairs load_pairs_part(const uint16_t* p, long n) {
   constexpr long all = 2 * kWidth<float>;
   if (n >= all) return load_pairs(p);
@@ -36,16 +36,16 @@ inline void store_pairs_part(uint16_t* p, Pairs v, long n) {
 #endif
 }
 
-// The numbers of pairs as float32.
+// The earlier and the later numbers of pairs, as float32.
 inline Batch<float> earlier_of(Pairs v) { return bits_as<float>(v << 16); }
 inline Batch<float> later_of(Pairs v) { return bits_as<float>(v & Pairs(0xffff0000u)); }
 
-// Pairs of numbers that bf16 holds.
+// Pairs of numbers that bf16 represents exactly.
 inline Pairs pairs_of(Batch<float> earlier, Batch<float> later) {
   return (bits_as<uint32_t>(earlier) >> 16) | bits_as<uint32_t>(later);
 }
 
-// x rounded as the machine's instruction does it, to which numbers below 2^-126 are 0.
+// x rounded as the machine's instruction rounds: numbers below 2^-126 become 0.
 inline Batch<float> rounded_by_machine(Batch<float> x) {
   const Batch<float> zero = xsimd::copysign(Batch<float>(0.f), x);
   return select(abs(x) < Batch<float>(0x1p-126f), zero, rounded(x));
@@ -64,7 +64,7 @@ inline uint16_t bf16_by_machine(float x) {
 }
 inline uint16_t bf16_by_machine(uint16_t bf16) { return bf16; }
 
-// Two vectors of neighbours, rounded, as pairs.
+// Rounds two vectors of consecutive numbers to pairs of neighbours.
 inline Pairs pairs_of_neighbours(Batch<float> low, Batch<float> high) {
 #if defined(__AVX512BF16__)
   return __builtin_bit_cast(__m512i, _mm512_cvtne2ps_pbh(high, low));
@@ -87,8 +87,8 @@ inline Pairs pairs_of_neighbours(Batch<float> low, Batch<float> high) {
 #endif
 }
 
-// Makes pairs of the numbers of one row and of the next, which are given as pairs of neighbours: of the first half of
-// the numbers, and of the second.
+// Pairs each number of row a with the number below it in row b. Both rows are given as pairs of neighbours. first()
+// returns the pairs of the first half of the numbers, second() those of the second half.
 class Interleave {
  public:
 #if defined(__AVX512F__)
@@ -134,8 +134,8 @@ inline constexpr Interleave::Numbers Interleave::kOrder = Interleave::order();
 
 // ---- Sums of products ----
 
-// The mode of this thread's arithmetic in which numbers below 2^-126 count as 0, on the way in and out. To change it
-// takes as long as tens of products.
+// The arithmetic mode of this thread in which numbers below 2^-126 count as 0, as inputs and as results. A change of
+// the mode takes as long as tens of products.
 class FlushMode {
  public:
 #if defined(__x86_64__)
@@ -163,8 +163,9 @@ class FlushMode {
 #endif
 };
 
-// While it lives, in functions that are called and not inlined: in their sums of products of pairs and in all that they
-// make of these, so that it is the same on levels whose sums need no mode.
+// Sets FlushMode during its lifetime, for functions that are called and not inlined. The mode covers their sums of
+// products of pairs and everything computed from these sums. It is set on levels whose sums need no mode too, so that
+// all levels give the same bits.
 class CalledSubnormalsAsZero {
  public:
   CalledSubnormalsAsZero() { mode_.begin(); }
@@ -175,8 +176,8 @@ class CalledSubnormalsAsZero {
   FlushMode mode_;
 };
 
-// Between begin and end, in the sums that are named, where the level adds products of pairs by multiply-adds: begin and
-// end name all sums, so that their arithmetic stays between.
+// Sets FlushMode from construction to end(), for the given sums, on levels that add products of pairs by multiply-adds.
+// The constructor and end() take all sums, so that the compiler keeps the arithmetic on these sums between the two.
 class SubnormalsAsZero {
  public:
   template <class Sums>
@@ -217,7 +218,7 @@ class SubnormalsAsZero {
   [[gnu::always_inline]] static void hold(__m256& sum) { pin(sum); }
 #endif
   template <class Sums>
-  [[gnu::always_inline]] static void hold(Sums& sums) {  // what has parts, or names its sums
+  [[gnu::always_inline]] static void hold(Sums& sums) {  // a type with `part`, or with each()
     if constexpr (requires { sums.part; })
       hold(sums.part);
     else
@@ -228,7 +229,7 @@ class SubnormalsAsZero {
     unroll<static_cast<int>(N)>([&](auto i) __attribute__((always_inline)) { hold(sums[i]); });
   }
 };
-// Of other products, which have no such rule.
+// For other products, which keep subnormal numbers.
 struct SubnormalsKept {
   template <class Sums>
   explicit SubnormalsKept(Sums&) {}
@@ -236,7 +237,7 @@ struct SubnormalsKept {
   void end(Sums&) {}
 };
 
-// sum + the products of the pairs. To be called while SubnormalsAsZero lasts.
+// sum + the products of the pairs. Call only within a SubnormalsAsZero.
 inline Batch<float> add_products(Batch<float> sum, Pairs a, Pairs b) {
 #if defined(__AVX512BF16__)
   return _mm512_dpbf16_ps(sum, __builtin_bit_cast(__m512bh, static_cast<__m512i>(a)),

@@ -3,8 +3,8 @@
 
 namespace heed::kernels::HEED_LEVEL {
 
-// How to load and store at one place of a sweep. `fill` is what the lanes beyond the end read as; load_as reads memory
-// of another type, and zeros beyond; store_rounded writes bf16.
+// Whole and Part load and store at one position of a sweep. `fill` is the value of lanes beyond the end. load_as()
+// reads memory of another type, with zeros beyond the end. store_rounded() writes bf16.
 struct Whole {
   template <class T>
   Batch<T> load(const T* p, T = T(0)) const {
@@ -41,18 +41,18 @@ struct Part {
   }
   void store_rounded(uint16_t* p, Batch<float> v) const { store_bf16_part(p, v, n); }
   template <class T>
-  Batch<T> keep(Batch<T> v, Batch<T> other = Batch<T>(T(0))) const {  // `other` in the lanes beyond the end
+  Batch<T> keep(Batch<T> v, Batch<T> other = Batch<T>(T(0))) const {  // the lanes beyond the end are those of `other`
     return select(first_lanes<T>(n), v, other);
   }
 };
 
-// *p = v, or *p += v, at a place of a sweep.
+// *p = v, or *p += v if `add`, at a position of a sweep.
 template <class T>
 inline void store_or_add(auto at, T* p, Batch<T> v, bool add) {
   at.store(p, add ? at.load(p) + v : v);
 }
 
-// Calls f(i, at) for i = 0, w, 2w, ... below n, where `at` is Whole or, for the tail, Part.
+// Calls f(i, at) for i = 0, w, 2w, ... below n. `at` is Whole or, for the tail, Part.
 template <class T, class F>
 inline void sweep(int64_t n, F f) {
   int64_t i = 0;
