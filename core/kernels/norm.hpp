@@ -1,4 +1,4 @@
-// Kernels of layer_norm and rms_norm. They work on `rows` rows of n >= 1 elements, one behind the other.
+// Kernels of layer_norm and rms_norm, on `rows` contiguous rows of n >= 1 elements.
 #pragma once
 #include <stdint.h>
 
@@ -6,10 +6,10 @@
 
 namespace heed::kernels {
 
-// y = weight * normal + bias, where normal = (x - mean - rest) * rstd; weight and bias [n] may be null. mean, rest and
+// y = weight * normal + bias, where normal = (x - mean - rest) * rstd. weight and bias [n] may be null. mean, rest and
 // rstd [rows] are written for backward; mean and rest are null for rms_norm. The mean of the row is mean + rest: `rest`
-// is what rounding took off, which may be as large as the deviations are. `normal`, in bf16, may be null, as it is for
-// double.
+// is the rounding error of `mean`, which may be as large as the deviations. `normal`, in bf16, may be null, and is null
+// for double.
 template <class T>
 struct NormForward {
   const T* x;
@@ -22,8 +22,8 @@ struct NormForward {
   T* rstd;
 };
 
-// x is null where forward's `normal` is given, and the reverse. dx may be null; it is added to if `accumulate`. dweight
-// and dbias [n] may be null; the sums over the rows are added to them.
+// Exactly one of x and forward's `normal` is given; the other is null. dx may be null; with `accumulate`, the gradient
+// is added to dx. dweight and dbias [n] may be null; the sums over the rows are added to them.
 template <class T>
 struct NormBackward {
   const T* dy;
@@ -45,11 +45,11 @@ struct NormKernels {
   void (*layer_norm_backward)(const NormBackward<T>& a, int64_t rows, int64_t n);
   void (*rms_norm)(const NormForward<T>& a, int64_t rows, int64_t n, T eps);
   void (*rms_norm_backward)(const NormBackward<T>& a, int64_t rows, int64_t n);
-  // out [n] is (or, if `accumulate`, is raised by) the sum of the rows of x, `stride` elements apart, in their order.
+  // out [n] = (or +=, if `accumulate`) the sum of the rows of x, `stride` elements apart, in their order.
   void (*sum_rows)(const T* x, int64_t rows, int64_t n, int64_t stride, T* out, bool accumulate);
 };
 
 using NormTable = FloatTable<NormKernels>;
-const NormTable& norm_kernels();  // of the level that runs
+const NormTable& norm_kernels();  // for the level in use
 
 }  // namespace heed::kernels

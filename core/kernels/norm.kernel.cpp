@@ -9,7 +9,7 @@ namespace {
 template <class T>
 constexpr bool kHasBf16 = sizeof(T) == 4;
 
-// Means of squares below it lose digits, and are taken from scaled rows.
+// Means of squares below this value lose digits; such rows are scaled first.
 template <class T>
 constexpr T kLeastSquare = sizeof(T) == 4 ? T(1e-30) : T(1e-290);
 
@@ -22,15 +22,15 @@ inline Batch<T> normal_at(Batch<T> x, T mean, T shift, T rstd) {
     return x * Batch<T>(rstd);
 }
 
-// The standard deviation from the mean of squared distances to a point that is `rest` off the mean.
+// sqrt(variance + eps), from the mean of squared distances to a point that is `rest` away from the mean.
 template <class T>
 inline T root_of(T square, T rest, T eps) {
   const T v = square - rest * rest;
   return static_cast<T>(::sqrt((v < T(0) ? T(0) : v) + eps));
 }
 
-// The mean, rest and rstd of a row whose squares overflow, or underflow where no eps hides it, in units of its greatest
-// |x|: right where they fit T, and NaN where the row holds NaN or infinity.
+// The mean, rest and rstd of a row whose squares overflow, or underflow where eps does not hide this. Computed in units
+// of the row's largest |x|. The results are right if they fit in T, and NaN if the row holds NaN or infinity.
 template <class T, bool kCentred>
 void extreme_row(const T* x, int64_t n, T eps, T& mean, T& rest, T& rstd) {
   const Batch<T> zero(T(0));
@@ -55,15 +55,15 @@ void extreme_row(const T* x, int64_t n, T eps, T& mean, T& rest, T& rstd) {
   rstd = T(1) / root_of(sums[1] / static_cast<T>(n), lost, eps / unit / unit) / unit;
 }
 
-// R rows at once, so that their chains of sums overlap and each load of the weight serves R rows. A row's own values do
-// not depend on R. The variance is the mean of squared distances from the rounded mean, in a second pass over the row,
-// which is in cache, less the square of what rounding took off.
+// R rows at once, so that their chains of sums overlap and each load of the weight serves R rows. A row's values do not
+// depend on R. A second pass over the row, which is in cache, computes the variance. It is the mean of squared
+// distances from the rounded mean, minus the square of the rounding error.
 template <class T, bool kCentred, int R>
 void forward_rows(const NormForward<T>& a, int64_t first, int64_t n, T eps) {
   const T* x = a.x + first * n;
   T* y = a.y + first * n;
   T mean[R] = {}, rest[R] = {}, shift[R], rstd[R], square[R];
-  // The sums of Q rows at once stay in registers, of one or of two numbers for each row.
+  // The sums of Q rows at once stay in registers, one or two numbers per row.
   constexpr int Q = rows_of_sums<T>(R);
   if constexpr (kCentred) {
     for (int q = 0; q < R; q += Q) {

@@ -1,5 +1,5 @@
-// Uniform and normal numbers of Philox blocks. Every level gives the same bits: what is computed is integers,
-// and sums, products, quotients and roots of doubles, which are rounded one by one (never fma).
+// Uniform and normal numbers from Philox blocks. Every level gives the same bits, since all operations are on integers
+// or are sums, products, quotients and roots of doubles, which are rounded one by one (never fma).
 #include "random.hpp"
 
 #include "philox.hpp"
@@ -9,12 +9,12 @@ namespace {
 
 using Double = Batch<double>;
 
-// n as a double, for n < 2^53. Gap: xsimd's conversion of 64-bit integers is not on all levels exact.
+// n as a double, for n < 2^53. Gap: xsimd's conversion of 64-bit integers is not exact on all levels.
 inline Double to_double(Words n) {
 #if defined(__AVX512DQ__)
   return _mm512_cvtepu64_pd(n);
 #else
-  // The upper half as 2^84 + upper 2^32, the lower as 2^52 + lower: bits of an exponent beside them.
+  // The upper half as 2^84 + 2^32 upper, the lower half as 2^52 + lower: each is joined with the bits of an exponent.
   const Words upper = (n >> 32) | Words(uint64_t{0x4530000000000000});
   const Words lower = (n & Words(uint64_t{0xffffffff})) | Words(uint64_t{0x4330000000000000});
   return (bits_as<double>(upper) - Double(0x1p84 + 0x1p52)) + bits_as<double>(lower);
@@ -45,9 +45,9 @@ inline Double log_unit(Double x) {
   return k * ln2_high - ((half - (s * (half + (even + odd)) + k * ln2_low)) - f);
 }
 
-// cos(x) for x in [0, 2 pi), as sin(r), r = |x - pi| - pi/2: to 1.5 ulp, and near its zeros as exact as r, whose
-// differences are exact there (Sterbenz 1974). pi is high + low. sin(r) = r + r^3 P(r^2): minimax on [-pi/2, pi/2], to
-// 3e-19.
+// cos(x) for x in [0, 2 pi), as sin(r) with r = |x - pi| - pi/2, to 1.5 ulp. Near its zeros the result is as exact as
+// r, whose differences are exact there (Sterbenz 1974). pi is high + low. sin(r) = r + r^3 P(r^2), minimax on
+// [-pi/2, pi/2], to 3e-19.
 inline Double cos_turn(Double x) {
   constexpr double kHigh = 3.141592653589793, kLow = 1.2246467991473532e-16;
   const Double from_pi = x - Double(kHigh);
@@ -70,7 +70,7 @@ inline void round_to(float& y, double x) { y = static_cast<float>(x); }
 inline void round_to(double& y, double x) { y = x; }
 inline void round_to(uint16_t& y, double x) { y = float_to_bf16(static_cast<float>(x)); }
 
-// y[i] = value(words of counter position + i), in groups that stay in the nearest cache.
+// y[i] = value(words of counter position + i), in groups that stay in L1.
 template <class T, class Value>
 inline void fill(const RandomBlocks& blocks, int64_t n, T* y, const Value& value) {
   constexpr int w = kWidth<double>, kVectors = 2, kGroup = 128;

@@ -1,4 +1,4 @@
-// Reductions of rows and of columns, the place of an extremum, and the derivatives that spread a number over a row.
+// Reductions of rows and columns, the place of an extremum, and the derivatives that spread a number over a row.
 #include "reduce.hpp"
 
 #include "reduce_tree.hpp"
@@ -6,7 +6,7 @@
 namespace heed::kernels::HEED_LEVEL {
 namespace {
 
-// Calls body(f) with the function f(x, c) of what is summed.
+// Calls body(f) with f(x, c), the function that is summed.
 template <class T, class Body>
 inline void with_map(Reduction op, Body body) {
   using B = Batch<T>;
@@ -49,11 +49,11 @@ void rows(Reduction op, const T* x, int64_t stride, int64_t rows, int64_t n, con
     });
     return;
   }
-  // +0 of +0 and -0, of which the extremum is the one that the order of the level found.
+  // Turns -0 into +0: which zero is the extremum depends on the order of the level.
   sweep<T>(rows, [y](int64_t r, auto at) { at.store(y + r, at.load(y + r) + Batch<T>(T(0))); });
 }
 
-// Eight rows are combined pairwise, then added to what the rows above gave: eight streams, one pass.
+// Eight rows are combined pairwise, then with the result of the rows above: eight streams in one pass.
 template <class T, class F, class Op>
 inline void combine_columns(const T* x, int64_t stride, int64_t rows, int64_t columns, T* y, F f, Op op) {
   int64_t r = 0;
@@ -116,7 +116,7 @@ void find_rows(const T* x, int64_t rows, int64_t n, const T* value, int32_t* pla
 
 template <class T>
 void find_columns(const T* x, int64_t rows, int64_t columns, const T* value, int32_t* place) {
-  for (int64_t r = rows - 1; r >= 0; --r) {  // upwards, so that the first stays
+  for (int64_t r = rows - 1; r >= 0; --r) {  // from the last row up, so that the first match remains
     const T* p = x + r * columns;
     for (int64_t j = 0; j < columns; ++j)
       place[j] = ((p[j] == value[j]) | (p[j] != p[j])) ? static_cast<int32_t>(r) : place[j];

@@ -4,7 +4,7 @@
 
 namespace heed::kernels::HEED_LEVEL {
 
-// Adds up sums of blocks pairwise, in the order of their tree. A sum is of P vectors.
+// Adds the sums of blocks pairwise, as a tree in block order. A sum has P vectors.
 template <class T, int P>
 class PairwiseSum {
  public:
@@ -16,14 +16,15 @@ class PairwiseSum {
     unroll<P>([&](auto k) { store_aligned(level_[bit] + k * kWidth<T>, sum[k]); });
     ++blocks_;
   }
-  // Adds all blocks to what is left behind the last.
+  // Adds all blocks to `rest`, the sum of the elements after the last block.
   void add_to(Batch<T> (&rest)[P]) const {
     for (int bit = 0; blocks_ >> bit != 0; ++bit)
       if (blocks_ >> bit & 1) add_level(bit, rest);
   }
 
  private:
-  // Where bit b of blocks_ is set, the sum of 2^b blocks: numbers, as vectors would be constructed.
+  // The sum of 2^b blocks at index b, if bit b of blocks_ is set. Stored as numbers, since vectors would be
+  // constructed.
   alignas(64) T level_[44][P * kWidth<T>];
   int64_t blocks_ = 0;
 
@@ -32,8 +33,8 @@ class PairwiseSum {
   }
 };
 
-// The sum of f(i, at) over [begin, n), fewer elements than four sums have lanes: with a, b, c what fills a sum's lanes,
-// and d the rest, (a + b) + (c + d) without those that there are none of.
+// The sum of f(i, at) over [begin, n), fewer than 4 kSumLanes elements. With a, b, c full sets of kSumLanes elements
+// and d the rest, the order is (a + b) + (c + d), without the parts that are missing.
 template <class T, class F>
 [[gnu::always_inline]] inline void sum_few(int64_t begin, int64_t n, const F& f, Batch<T> (&sum)[kSumParts<T>]) {
   constexpr int w = kWidth<T>, P = kSumParts<T>;
@@ -76,13 +77,13 @@ template <class T, class F>
   }
 }
 
-// The numbers of a block, which four chains of eight sums each add up, and of a step of the four.
+// Numbers per step (four chains of one set of lanes each) and per block (eight steps).
 template <class T>
 inline constexpr int64_t kSumStep = 4 * kSumLanes<T>;
 template <class T>
 inline constexpr int64_t kSumBlock = 8 * kSumStep<T>;
 
-// The sum of f(i, at) over [begin, end), whole steps of a block.
+// The sum of f(i, at) over [begin, end), which is whole steps, at most a block.
 template <class T, class F>
 [[gnu::always_inline]] inline void sum_block(int64_t begin, int64_t end, const F& f, Batch<T> (&sum)[kSumParts<T>]) {
   constexpr int w = kWidth<T>, P = kSumParts<T>;
@@ -97,7 +98,7 @@ template <class T, class F>
   });
 }
 
-// sum += f over [steps, n), fewer than a step.
+// sum += f over [steps, n), less than a step.
 template <class T, class F>
 [[gnu::always_inline]] inline void add_rest(int64_t steps, int64_t n, const F& f, Batch<T> (&sum)[kSumParts<T>]) {
   if (steps == n) return;
@@ -114,10 +115,10 @@ template <class T, class F>
   return total_of<T>(sum);
 }
 
-// The sum of f(i, at) over [0, n). Blocks of 32 times the lanes of a sum are summed by four chains of eight and
-// combined pairwise, so that a value goes through at most 13 + log2(n / 32 lanes) + log2(lanes) additions: that many
-// half units in the last place of the sum of absolute values bound the error. Inlined, since a function would get f,
-// and the vectors that it holds, by memory.
+// The sum of f(i, at) over [0, n). Blocks of 32 numbers per lane are summed in four chains of eight and combined
+// pairwise. A value passes through at most 13 + log2(n / 32 lanes) + log2(lanes) additions. The error is at most that
+// number of half units in the last place of the sum of absolute values. Inlined, since a call would pass f, and the
+// vectors that f holds, through memory.
 template <class T, class F>
 [[gnu::always_inline]] inline T tree_sum(int64_t n, const F& f) {
   constexpr int P = kSumParts<T>;
@@ -136,7 +137,7 @@ template <class T, class F>
   return total_of<T>(sum);
 }
 
-// The same for n from a step to a block, which of many rows is quicker.
+// The same for n from a step to a block; faster for many rows.
 template <class T, class F>
 [[gnu::always_inline]] inline T block_sum(int64_t n, const F& f) {
   Batch<T> sum[kSumParts<T>];
@@ -146,8 +147,8 @@ template <class T, class F>
   return total_of<T>(sum);
 }
 
-// The combination by op of f(i, at) over [0, n), n > 0; op(v, v) must be v. Which of the zeros +0 and -0 the extremum
-// is depends on the order.
+// Combines f(i, at) over [0, n), n > 0, by op. op(v, v) must be v. If the extremum is zero, its sign depends on the
+// order.
 template <class T, class F, class Op>
 inline Batch<T> vector_extremum(int64_t n, F f, Op op) {
   constexpr int64_t w = kWidth<T>;
@@ -165,7 +166,7 @@ inline Batch<T> vector_extremum(int64_t n, F f, Op op) {
     d = op(d, f(i + 3 * w, Whole{}));
   }
   for (; i + w <= n; i += w) a = op(a, f(i, Whole{}));
-  if (i < n) b = op(b, f(n - w, Whole{}));  // overlaps what was taken already
+  if (i < n) b = op(b, f(n - w, Whole{}));  // overlaps elements already taken
   return op(op(a, b), op(c, d));
 }
 template <class T, class F>

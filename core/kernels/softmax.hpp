@@ -1,4 +1,4 @@
-// Softmax and its logarithm, along contiguous rows and down columns.
+// Softmax and log-softmax, along contiguous rows and down columns.
 #pragma once
 #include <stdint.h>
 
@@ -10,7 +10,7 @@ template <class T>
 struct SoftmaxKernels {
   // y = softmax(x) (or its logarithm) along each of the rows of n values, n > 0.
   void (*rows)(bool log, const T* x, int64_t rows, int64_t n, T* y);
-  // The same down columns [0, columns) of a matrix of n rows, `stride` apart.
+  // The same down columns [0, columns) of a matrix of n rows, `stride` elements apart.
   void (*columns)(bool log, const T* x, int64_t stride, int64_t n, int64_t columns, T* y);
   // dx = (or +=, if accumulate) the derivative, from the result y.
   void (*rows_backward)(bool log, const T* y, const T* dy, int64_t rows, int64_t n, T* dx, bool accumulate);
@@ -19,6 +19,6 @@ struct SoftmaxKernels {
 };
 
 using SoftmaxTable = FloatTable<SoftmaxKernels>;
-const SoftmaxTable& softmax_table();  // of the level that runs
+const SoftmaxTable& softmax_table();  // for the level in use
 
 }  // namespace heed::kernels

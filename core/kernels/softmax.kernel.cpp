@@ -6,7 +6,7 @@
 namespace heed::kernels::HEED_LEVEL {
 namespace {
 
-// softmax: e = e^(x - m) with m the greatest, y = e / sum(e); log: y = (x - m) - log(sum(e)).
+// softmax: e = e^(x - m) with m the maximum, y = e / sum(e); log: y = (x - m) - log(sum(e)).
 template <class T>
 void rows(bool log_of, const T* x, int64_t rows, int64_t n, T* y) {
   for (int64_t r = 0; r < rows; ++r, x += n, y += n) {
@@ -45,7 +45,7 @@ void rows_backward(bool log_of, const T* y, const T* dy, int64_t rows, int64_t n
   }
 }
 
-// The sum of f(0), ..., f(n - 1): blocks of 32 are combined pairwise, as in tree_sum.
+// The sum of f(0), ..., f(n - 1). Blocks of 32 are combined pairwise, as in tree_sum.
 template <class T, class F>
 inline Batch<T> column_sum(int64_t n, F f) {
   PairwiseSum<T, 1> sum;
