@@ -1,5 +1,5 @@
-// The activation of a feed-forward network on runs of its hidden layer, in memory of the type that is computed in or
-// of bf16. Formulas are the rows of elementwise_ops.hpp.
+// The activation of a feed-forward network, on runs of its hidden layer. Memory has the type of the computation, or
+// bf16. The formulas are rows of elementwise_ops.hpp.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -10,13 +10,13 @@ namespace heed::kernels {
 
 template <class T>
 struct ActivationKernel {
-  // h = act(u) for n numbers; u goes to `kept`, too, unless that is null.
+  // h = act(u) for n numbers. If `kept` is not null, u is also stored there.
   void (*forward)(const T* u, T* kept, T* h, ptrdiff_t n);
-  // du = dh act'(u) and, unless h is null, h = act(u). du may be dh.
+  // du = dh act'(u) and, if h is not null, h = act(u). du may be dh.
   void (*backward)(const T* dh, const T* u, T* du, T* h, ptrdiff_t n);
-  // The same with u, h and du rounded to bf16 in memory; h is the activation of u as it is after that. Null for double.
+  // The same with u, h and du rounded to bf16 in memory. h is the activation of the rounded u. Null for double.
   void (*forward_bf16)(const T* u, uint16_t* kept, uint16_t* h, ptrdiff_t n);
-  // du is given twice: rounded, and as it was in the place of dh.
+  // du is stored twice: rounded, and unrounded in the place of dh.
   void (*backward_bf16)(T* dh, const uint16_t* u, uint16_t* du, uint16_t* h, ptrdiff_t n);
 };
 
@@ -26,6 +26,6 @@ struct ActivationKernels {
 };
 
 using ActivationTable = FloatTable<ActivationKernels>;
-const ActivationTable& activation_table();  // of the level that runs
+const ActivationTable& activation_table();  // for the level in use
 
 }  // namespace heed::kernels

@@ -1,4 +1,4 @@
-// Loops of a feed-forward network's activation: the same formula forward and backward, where it is computed again.
+// The activation of a feed-forward network at one level. Backward computes the same formula again.
 #include "activation.hpp"
 
 #include "elementwise_formulas.hpp"
@@ -27,7 +27,7 @@ void backward(const T* dh, const T* u, T* du, T* h, ptrdiff_t n) {
   });
 }
 
-// The part of a vector at the end goes by way of memory of a whole one.
+// An incomplete vector at the end is copied through memory of a whole vector.
 template <class F>
 void forward_bf16(const float* u, uint16_t* kept, uint16_t* h, ptrdiff_t n) {
   const Constants<Bf16Bound> s({});
@@ -81,7 +81,7 @@ constexpr ActivationKernel<T> of_row(Row<op, F, D, Ints...>) {
     return {forward<T, F>, backward<T, F, D>, nullptr, nullptr};
 }
 
-// The kernel of the row with that name.
+// The kernel of the row with this name.
 template <class T, OpName name, class... R>
 constexpr ActivationKernel<T> named(Rows<R...>) {
   ActivationKernel<T> kernel = {};

@@ -1,4 +1,4 @@
-// Dropout: numbers kept and scaled, or zeroed, by Philox bits of their position.
+// Dropout: numbers are kept and scaled, or set to 0, by Philox words of their position.
 #include "dropout.hpp"
 
 #include "philox.hpp"
@@ -6,7 +6,7 @@
 namespace heed::kernels::HEED_LEVEL {
 namespace {
 
-// The inner loops are plain: compilers turn them into masked vectors.
+// The inner loops are plain: compilers vectorize them with masks.
 template <class T>
 void apply(const DropoutMask& mask, int64_t first, int64_t n, const T* x, T scale, T* y, bool accumulate) {
   for (int64_t begin = 0; begin < n; begin += kDropoutGroup) {

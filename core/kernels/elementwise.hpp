@@ -3,7 +3,7 @@
 //   kernels::unary<"sin">().forward[kFloat32](y, &x, step, n, {});
 //
 // An op is a row of elementwise_ops.hpp: its name, its formula and its derivatives. The kernels of every level, the
-// tables below and what a name stands for are made of these rows.
+// tables below and the index of a name are generated from these rows.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -11,22 +11,23 @@
 namespace heed::kernels {
 
 struct ElementwiseOptions {
-  double a = 0, b = 0;      // an op's constants: slope, limits, exponent
+  double a = 0, b = 0;      // the op's constants: slope, limits, exponent
   bool accumulate = false;  // out += f(...) (kernels of float32 and float64)
 };
 
-// One run of n elements. in[k] advances by step[k], 1 or 0; kernels of one input take 1 only.
-// out may be one of the inputs, but may not overlap them otherwise.
+// Computes one run of n elements. in[k] advances by step[k], 1 or 0; kernels of one input take 1 only. out may be one
+// of the inputs, but may not overlap them otherwise.
 using ElementwiseKernel = void (*)(void* out, const void* const* in, const unsigned char* step, ptrdiff_t n,
                                    const ElementwiseOptions& options);
 
-// The element types, by which the kernels of an op are listed; null where an op has no kernel for a type.
+// Element types, the index into the kernels of an op. A null kernel: the op does not support the type.
 enum ElementwiseType { kFloat32, kFloat64, kInt32, kBool8, kElementwiseTypes };
 
 struct UnaryKernel {
   const char* name;
   ElementwiseKernel forward[kElementwiseTypes];  // y = f(x)
-  ElementwiseKernel backward[2];                 // dx from (x, dy) or (y, dy), as it reads, or from (anything, dy)
+  // dx from (x, dy) or (y, dy), by reads_x and reads_y; if neither is set, the first is ignored
+  ElementwiseKernel backward[2];
   bool reads_x, reads_y;
 };
 
@@ -34,7 +35,7 @@ struct UnaryKernel {
 struct BinaryDerivative {
   ElementwiseKernel kernel[2];  // from (a, b, dy)
   bool reads_a, reads_b;
-  bool is_dy;  // it is dy itself
+  bool is_dy;  // the derivative is dy itself
 };
 struct BinaryKernel {
   const char* name;
@@ -48,19 +49,19 @@ struct MaskKernel {
   ElementwiseKernel forward[kElementwiseTypes];
 };
 
-// Runs of bfloat16 and float32: the nearest, of two the one whose last bit is 0.
+// Converts runs between float32 and bfloat16. Rounds to the nearest, ties to even.
 struct Bf16Kernels {
   void (*round)(uint16_t* to, const float* from, ptrdiff_t n);
   void (*widen)(float* to, const uint16_t* from, ptrdiff_t n);
 };
 
-struct ElementwiseTable {  // a kernel per row
+struct ElementwiseTable {  // one kernel per row
   const UnaryKernel* unary;
   const BinaryKernel* binary;
   const MaskKernel *comparison, *test, *choice;
   Bf16Kernels bf16;
 };
 
-const ElementwiseTable& elementwise_table();  // of the level that runs
+const ElementwiseTable& elementwise_table();  // for the level in use
 
 }  // namespace heed::kernels

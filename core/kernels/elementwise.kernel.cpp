@@ -1,11 +1,11 @@
-// The loops around the formulas of elementwise_ops.hpp, and the tables of kernels that they make for this level.
+// The loops around the formulas of elementwise_ops.hpp, and the tables of the resulting kernels for this level.
 #include "elementwise_formulas.hpp"
 #include "sweep.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 namespace {
 
-// Lanes beyond the end compute on ones, and are not stored.
+// Lanes beyond the end compute with 1 and are not stored.
 template <class T>
 inline Batch<T> load_step(auto at, const T* p, ptrdiff_t i, unsigned char step) {
   return step ? at.load(p + i, T(1)) : Batch<T>(*p);
@@ -52,7 +52,7 @@ void binary_loop(void* to, const void* const* in, const unsigned char* step, ptr
   });
 }
 
-// da or db from (a, b, dy). An input that the derivative does not read is not loaded: the compiler drops it.
+// da or db from (a, b, dy). An input that the derivative does not read is not loaded: the compiler drops the load.
 template <class T, class D>
 void binary_backward_loop(void* to, const void* const* in, const unsigned char* step, ptrdiff_t n,
                           const ElementwiseOptions& o) {
@@ -67,7 +67,7 @@ void binary_backward_loop(void* to, const void* const* in, const unsigned char* 
   });
 }
 
-// Out of one or two numbers or masks, in plain loops, which the compiler turns into vectors: int32 and bool8.
+// int32 or bool8 (Out) from one or two numbers or masks, in plain loops that the compiler vectorizes.
 template <class Out, class T, class F>
 void plain_loop(void* to, const void* const* in, const unsigned char* step, ptrdiff_t n, const ElementwiseOptions& o) {
   Out* out = static_cast<Out*>(to);
@@ -87,7 +87,7 @@ void plain_loop(void* to, const void* const* in, const unsigned char* step, ptrd
   }
 }
 
-// A number from a mask and two.
+// One of two numbers, chosen by a mask.
 template <class T, class F>
 void where_loop(void* to, const void* const* in, const unsigned char* step, ptrdiff_t n, const ElementwiseOptions& o) {
   T* out = static_cast<T*>(to);
@@ -97,7 +97,7 @@ void where_loop(void* to, const void* const* in, const unsigned char* step, ptrd
     for (ptrdiff_t i = 0; i < n; ++i) out[i] += F{}(m[i * step[0]] != 0, a[i * step[1]], b[i * step[2]]);
   } else if (step[0] && step[1] && step[2]) {
     for (ptrdiff_t i = 0; i < n; ++i) {
-      const T x = a[i], y = b[i];  // read both, so that the loop has no branch
+      const T x = a[i], y = b[i];  // both are read, so that the loop has no branch
       out[i] = F{}(m[i] != 0, x, y);
     }
   } else {
@@ -141,7 +141,7 @@ constexpr BinaryKernel kernel_of(Row<op, F, Da, Db, Ints...> row, const BinaryKe
           kDerivative<Db>};
 }
 
-// Choices read a mask and two numbers; all others give bool8.
+// Choices read a mask and two numbers; all other rows give bool8.
 template <class T, class F>
 constexpr ElementwiseKernel mask_loop() {
   if constexpr (requires(F f, T x) { f(true, x, x); })

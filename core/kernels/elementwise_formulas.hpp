@@ -1,5 +1,5 @@
-// The rows of elementwise_ops.hpp as functions of vectors: what loops call, whatever each formula reads. Included only
-// by *.kernel.cpp.
+// Calls the formulas of elementwise_ops.hpp on vectors with the arguments that each formula reads. Included only by
+// *.kernel.cpp.
 #pragma once
 #include "elementwise_functions.hpp"
 //
@@ -17,7 +17,7 @@ struct Constants {
       : a(static_cast<typename V::value_type>(o.a)), b(static_cast<typename V::value_type>(o.b)), number_a(o.a) {}
 };
 
-// f(values), with the constants s behind them where f takes any.
+// f(values..., s) if f takes the constants s, else f(values...).
 template <class F, class S, class... V>
 concept Takes = requires(F f, S s, V... values) {
   f(values...);
@@ -31,8 +31,8 @@ inline auto apply(const S& s, V... values) {
     return F{}(values...);
 }
 
-// What a derivative reads of p and q, x and y or a and b: bits 1 and 2. Both are tried first, so that nothing that it
-// does read is ever Unread.
+// Which of p and q (x and y, or a and b) a derivative reads: bits 1 and 2. Both are tried first, so that a parameter
+// that is read is never Unread.
 template <class D>
 consteval int reads() {
   using V = Batch<float>;

@@ -1,4 +1,4 @@
-// Functions on vectors that formulas of elementwise_ops.hpp use beyond simd.hpp. Included only by
+// Functions on vectors for the formulas of elementwise_ops.hpp, beyond those of simd.hpp. Included only by
 // elementwise.kernel.cpp.
 #pragma once
 #include "scalar_math.hpp"
@@ -12,7 +12,7 @@ inline V sign_of(V x) {  // 0 for NaN
   return select(x > V(0), V(1), select(x < V(0), V(-1), V(0)));
 }
 
-// What x y loses as the number p that it is rounded to. Without fused multiply-add by halves of x and y (Dekker, 1971).
+// The rounding error x y - p of p = x y. Without fused multiply-add, from halves of x and y (Dekker, 1971).
 inline Batch<double> lost_of_product(Batch<double> x, Batch<double> y, Batch<double> p) {
 #if defined(__FMA__) || defined(__aarch64__)
   return fma(x, y, neg(p));
@@ -26,8 +26,9 @@ inline Batch<double> lost_of_product(Batch<double> x, Batch<double> y, Batch<dou
 #endif
 }
 
-// The logarithm of finite x > 0, as high + low, to 63 bits: k ln 2 + 2 s + s (2/3 z + z^2 Q(z)) as in log_composed,
-// with s = f / (2 + f) and the product of s z and 2/3 + z Q(z) each in two parts.
+// log(x) = high + low to 63 bits, for finite x > 0; returns high. The formula is that of log_composed,
+// k ln 2 + 2 s + s (2/3 z + z^2 Q(z)). Both s = f / (2 + f) and the product of s z and 2/3 + z Q(z) are computed in two
+// parts each.
 inline Batch<double> log_in_two(Batch<double> x, Batch<double>& low) {
   using B = Batch<double>;
   using K = LogConstants<double>;
@@ -42,7 +43,7 @@ inline Batch<double> log_in_two(Batch<double> x, Batch<double>& low) {
   const B first(0.66666666666666663), more = z * horner(q, z), p = first + more;
   const B p_low = ((first - p) + more) + B(3.7007434154171886e-17);
   const B t = w * p, t_low = lost_of_product(w, p, t) + fma(w, p_low, w_low * p);
-  // k ln2_high and 2 s are summed exactly, and so is t to that: its size is below a hundredth of 2 s.
+  // k ln2_high + 2 s is summed exactly. So is its sum with t, since |t| is below a hundredth of |2 s|.
   const B a = k * B(K::ln2_high), b = s + s, sum = a + b, back = sum - a, lost = (a - (sum - back)) + (b - back);
   const B high = sum + t, lost_again = (sum - high) + t;
   const B rest = fma(k, B(K::ln2_low), (lost + lost_again) + ((s_low + s_low) + t_low));
@@ -58,7 +59,7 @@ inline Batch<double> exp_of_two(Batch<double> high, Batch<double> low) {
   return select((abs(low) < B(1)) & (e < B(__builtin_inf())), fma(e, low, e), e);
 }
 
-// x in double, its lower half and its upper one.
+// x as float64: the lower half of the lanes and the upper half.
 inline void widen(Batch<float> x, Batch<double> (&y)[2]) {
 #if defined(__AVX512F__)
   y[0] = _mm512_cvtps_pd(_mm512_castps512_ps256(x)), y[1] = _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1));
@@ -88,7 +89,7 @@ inline Batch<float> narrow(const Batch<double> (&y)[2]) {
 #endif
 }
 
-// x^y of finite x > 0, which are floats, to 2^-28 of it: e^(y log x) of shorter series than those of float64.
+// x^y for finite x > 0; x and y are floats, relative error 2^-28. e^(y log x) with shorter series than for float64.
 inline Batch<double> power_for_float(Batch<double> x, Batch<double> y) {
   using B = Batch<double>;
   using K = ExpConstants<double>;
@@ -102,7 +103,7 @@ inline Batch<double> power_for_float(Batch<double> x, Batch<double> y) {
   return horner(e, r) * power_of_two(n);
 }
 
-// x^y of finite x > 0 and finite y.
+// x^y for finite x > 0 and finite y.
 inline Batch<double> power_of_size(Batch<double> size, Batch<double> y) {
   Batch<double> low;
   const Batch<double> high = log_in_two(size, low), product = high * y;
@@ -120,13 +121,13 @@ template <class T>
 Batch<T> pow_lanes(Batch<T> x, Batch<T> y) {
   using B = Batch<T>;
   const B zero(T(0)), one(T(1)), infinity(static_cast<T>(__builtin_inf())), size = abs(x), exponent = abs(y);
-  // n's distance from the nearest integer, of two the even one; numbers from `most` on are whole, from twice that even.
+  // Distance of n from the nearest integer, ties to even. Numbers from `most` on are integers, from 2 `most` on even.
   constexpr T most = sizeof(T) == 4 ? T(0x1p23) : T(0x1p52);
   const auto distance = [&](B n) { return select(n < B(most), abs((n + B(most)) - B(most) - n), zero); };
   const Mask<T> odd = distance(exponent * B(T(0.5))) == B(T(0.5)), fraction = distance(exponent) > zero;
   B r = power_of_size(size, y);
   if (all((x > zero) & (x < infinity) & (exponent < infinity))) return r;
-  // 0 and infinity, whose logarithms are infinite, and infinite exponents
+  // bases 0 and infinity, whose logarithms are infinite, and infinite exponents
   const B large = select(y > zero, infinity, zero), tiny = select(y > zero, zero, infinity);
   r = select(size == zero, tiny, r);
   r = select(size == infinity, large, r);
@@ -135,12 +136,12 @@ Batch<T> pow_lanes(Batch<T> x, Batch<T> y) {
   const B none(static_cast<T>(__builtin_nan("")));
   r = select((x < zero) & fraction & (size < infinity), none, r);
   r = select(isnan(x) | isnan(y), none, r);
-  const Mask<T> below = xsimd::copysign(one, x) < zero;  // -0 too
+  const Mask<T> below = xsimd::copysign(one, x) < zero;  // also -0
   r = select(below & odd, neg(r), r);
   return select((y == zero) | (x == one), one, r);
 }
 
-// x^a. The usual exponents have a product or root of their own, as in PyTorch.
+// x^a. Common exponents use products, quotients and roots, as in PyTorch.
 template <class V>
 inline V power(V x, double a, V exponent) {
   if (a == 2) return x * x;
@@ -154,8 +155,8 @@ inline V power(V x, double a, V exponent) {
   return pow_lanes(x, exponent);
 }
 
-// x = q pi/2 + r with |r| <= pi/4, for |x| <= kReducible, in float64: pi/2 in three parts, of which the first two have
-// so few bits that their products with q are exact. (xsimd's reduction pulls in symbols that all levels would share.)
+// x = q pi/2 + r with |r| <= pi/4, for |x| <= kReducible, in float64. pi/2 has three parts; the first two have so few
+// bits that their products with q are exact. (xsimd's reduction would add symbols that all levels share.)
 constexpr double kReducible = 1e6;
 template <class T>
 inline Batch<T> reduce_angle(Batch<T> x, Batch<T>& quadrant) {
@@ -197,7 +198,7 @@ inline Batch<double> cos_near(Batch<double> r) {
   return fma(horner(c, z) * z, z, fma(z, Batch<double>(-0.5), Batch<double>(1.)));
 }
 
-// Lane by lane, for angles beyond the reduction.
+// Lane by lane, for |x| above kReducible.
 template <bool cosine, class T>
 Batch<T> sin_far(Batch<T> x) {
   alignas(64) T lane[kWidth<T>];
@@ -214,10 +215,10 @@ inline Batch<T> sin_or_cos_near(Batch<T> x) {
   Batch<T> q;
   const Batch<T> r = reduce_angle(x, q), s = sin_near(r), c = cos_near(r);
   const Mask<T> is_odd = abs(q) == Batch<T>(T(1)), half = abs(q) == Batch<T>(T(2));
-  if constexpr (cosine) {  // of quadrants 0, 1, 2, -1: c, -s, -c, s
+  if constexpr (cosine) {  // quadrants 0, 1, 2, -1: c, -s, -c, s
     const Batch<T> y = select(is_odd, s, c);
     return select((q == Batch<T>(T(1))) | half, neg(y), y);
-  } else {  // s, c, -s, -c; of -0 it is -0, which the sum of r and its powers loses
+  } else {  // quadrants 0, 1, 2, -1: s, c, -s, -c; -0 at -0, which the polynomial would lose
     const Batch<T> y = select(is_odd, c, s);
     return select(x == Batch<T>(T(0)), x, select((q == Batch<T>(T(-1))) | half, neg(y), y));
   }

@@ -3,11 +3,12 @@
 //   row<"log">([](auto x) { return log(x); },                          // y
 //              [](auto x, Unread, auto dy) { return dy / x; }),        // dx from (x, y, dy)
 //
-// A derivative gets all that there is, (x, y, dy) or (a, b, dy). What it does not read is Unread in its list of
-// parameters: an op keeps for backward what its derivatives read, and no more. An op's constants, where it has any,
-// come last, as s. A formula for int32, which wraps around as PyTorch's does, may follow the derivatives.
+// A derivative takes (x, y, dy) or (a, b, dy). Parameters that it does not read have the type Unread. An op keeps for
+// backward exactly the values that its derivatives read. An op's constants, if any, are the last parameter, s. A
+// formula for int32, which wraps around as in PyTorch, may follow the derivatives.
 //
-// Kernels instantiate the rows at each level, where elementwise_functions.hpp stands above; elsewhere they are names.
+// Kernel sources include elementwise_functions.hpp first and instantiate the rows at each level. All other sources use
+// only the names of the rows.
 #pragma once
 #include <stdint.h>
 
@@ -21,7 +22,7 @@
 namespace heed::kernels::HEED_LEVEL {
 
 struct Unread {};
-struct IsDy {  // the derivative that is dy itself
+struct IsDy {  // the derivative is dy itself
   template <class V>
   V operator()(Unread, Unread, V dy) const {
     return dy;
@@ -41,7 +42,7 @@ template <class... R>
 struct Rows {
   static constexpr OpName names[sizeof...(R)] = {R::name...};
 
-  static consteval int index(OpName name) {  // -1 where no row has it
+  static consteval int index(OpName name) {  // -1 if no row has the name
     for (int i = 0; i < int{sizeof...(R)}; ++i)
       if (names[i] == name) return i;
     return -1;
@@ -80,8 +81,8 @@ inline constexpr auto kUnaryOps = rows(
                []<class V>(V x, Unread, V dy, auto s) {
                  return s.number_a == 0 ? V(0) : dy * (s.a * power(x, s.number_a - 1, s.a - V(1)));
                }),
-    // min(max(x, a), b); the gradient passes where a <= x <= b. float64 holds every int32, and an infinite limit is
-    // none.
+    // min(max(x, a), b). The gradient passes where a <= x <= b. float64 holds every int32, and an infinite limit means
+    // no limit.
     row<"clamp">([](auto x, auto s) { return min(max(x, s.a), s.b); },
                  []<class V>(V x, Unread, V dy, auto s) { return select((x >= s.a) & (x <= s.b), dy, V(0)); },
                  [](int32_t x, const ElementwiseOptions& s) {
@@ -96,9 +97,9 @@ inline constexpr auto kUnaryOps = rows(
                 []<class V>(Unread, V y, V dy) { return select(y <= V(0), V(0), dy); }),
     row<"relu_squared">([]<class V>(V x) { return select(x <= V(0), V(0), x * x); },  // NaN stays
                         []<class V>(V x, Unread, V dy) { return select(x <= V(0), V(0), (x + x) * dy); }),
-    row<"leaky_relu">([]<class V>(V x, auto s) { return select(x > V(0), x, s.a * x); },  // x, or a x below 0
+    row<"leaky_relu">([]<class V>(V x, auto s) { return select(x > V(0), x, s.a * x); },  // a x below 0
                       []<class V>(V x, Unread, V dy, auto s) { return select(x > V(0), dy, s.a * dy); }),
-    row<"elu">([]<class V>(V x, auto s) { return select(x > V(0), x, s.a * expm1(x)); },  // x, or a (e^x - 1) below 0
+    row<"elu">([]<class V>(V x, auto s) { return select(x > V(0), x, s.a * expm1(x)); },  // a (e^x - 1) below 0
                []<class V>(V x, Unread, V dy, auto s) { return select(x > V(0), dy, dy * (s.a * exp(x))); }),
     // x P(x) with P(x) = (1 + erf(x / sqrt 2)) / 2; the derivative is P(x) + x e^(-x^2 / 2) / sqrt(2 pi).
     row<"gelu">([](auto x) { return gelu_exact(x); },
@@ -107,8 +108,8 @@ inline constexpr auto kUnaryOps = rows(
                   const V cdf = normal_cdf(x, density);
                   return dy * fma(x, density, cdf);
                 }),
-    // x s(u) with s the sigmoid and u = 2 sqrt(2/pi) (x + 0.044715 x^3); the derivative is s + x s (1 - s) u'.
-    // Beyond |x| = 30 the second term is 0: clamping x there keeps 0 * infinity out.
+    // x s(u) with s the sigmoid and u = 2 sqrt(2/pi) (x + 0.044715 x^3); the derivative is s + x s (1 - s) u'. Beyond
+    // |x| = 30 the second term is 0: clamping x there avoids 0 * infinity.
     row<"gelu_tanh">([](auto x) { return gelu_tanh(x); },
                      []<class V>(V x, Unread, V dy) {
                        constexpr double c = 2 * 0.79788456080286535588, k = 0.044715;
@@ -140,7 +141,7 @@ inline constexpr auto kBinaryOps = rows(
                [](int32_t a, int32_t b) { return wrap(uint32_t(a) * uint32_t(b)); }),
     row<"div">([](auto a, auto b) { return a / b; }, [](Unread, auto b, auto dy) { return dy / b; },
                [](auto a, auto b, auto dy) { return neg(dy) * ((a / b) / b); }),
-    // Where a = b, each gets half.
+    // Where a = b, a and b get half of dy each.
     row<"maximum">([](auto a, auto b) { return max(a, b); },
                    []<class V>(V a, V b, V dy) { return select(a == b, V(0.5) * dy, select(a < b, V(0), dy)); },
                    []<class V>(V a, V b, V dy) { return select(a == b, V(0.5) * dy, select(a > b, V(0), dy)); },
@@ -156,12 +157,12 @@ inline constexpr auto kBinaryOps = rows(
                  return select((a == V(0)) & (b >= V(0)), V(0), dy * (pow_lanes(a, b) * log(a)));
                }));
 
-// The element types that a row below has kernels for.
+// The element types for which a row below has kernels.
 struct OfAll {};
 struct OfFloats {};
 struct OfMasks {};
 
-// bool8 from two numbers or masks, in plain loops, which the compiler turns into vectors of the level.
+// bool8 from two numbers or masks. Plain loops, which the compiler vectorizes at each level.
 inline constexpr auto kComparisons = rows(
     row<"eq">(OfAll{}, [](auto a, auto b) { return a == b; }),
     row<"ne">(OfAll{}, [](auto a, auto b) { return a != b; }),
@@ -173,13 +174,13 @@ inline constexpr auto kComparisons = rows(
     row<"logical_or">(OfMasks{}, [](auto a, auto b) { return (a != 0) | (b != 0); }),
     row<"logical_xor">(OfMasks{}, [](auto a, auto b) { return (a != 0) != (b != 0); }));
 
-// bool8 from one.
+// bool8 from one number or mask.
 inline constexpr auto kTests = rows(
     row<"logical_not">(OfMasks{}, [](auto x) { return x == 0; }),
     row<"isnan">(OfFloats{}, [](auto x) { return x != x; }),
     row<"isfinite">(OfFloats{}, [](auto x) { return x - x == 0; }));
 
-// One of two numbers by a mask, and the derivatives of that: dy for the one that was chosen, 0 for the other.
+// One of two numbers, chosen by a mask, and its derivatives: dy for the chosen number, 0 for the other.
 inline constexpr auto kChoices = rows(
     row<"where">(OfAll{}, [](bool mask, auto a, auto b) { return mask ? a : b; }),
     row<"where_a">(OfFloats{}, []<class T>(bool mask, T dy, T) { return mask ? dy : T(0); }),
@@ -189,7 +190,7 @@ inline constexpr auto kChoices = rows(
 
 namespace heed::kernels {
 
-// The number of an op's row. A name that no row has does not compile.
+// The index of an op's row. A name without a row does not compile.
 template <OpName op, class Rows>
 consteval int index_in(Rows) {
   constexpr int i = Rows::index(op);
@@ -201,7 +202,7 @@ inline constexpr int kUnaryIndex = index_in<op>(HEED_LEVEL::kUnaryOps);
 template <OpName op>
 inline constexpr int kBinaryIndex = index_in<op>(HEED_LEVEL::kBinaryOps);
 
-// The kernels of an op at the level that runs.
+// The kernels of an op at the level in use.
 template <OpName op>
 const UnaryKernel& unary() {
   return elementwise_table().unary[kUnaryIndex<op>];

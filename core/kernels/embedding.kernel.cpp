@@ -1,4 +1,4 @@
-// Rows of a table added up where indices name them: the gradient of an embedding.
+// The gradient of an embedding: rows of dy are added to the rows of the table that indices name.
 #include "embedding.hpp"
 
 #include "simd.hpp"

@@ -1,20 +1,20 @@
-// Rotary positions: pairs of a row turn by an angle that grows with the row's position.
+// Rotary positions: pairs of elements of a row are rotated by an angle that grows with the row's position.
 #pragma once
 #include "attention.hpp"
 
 namespace heed::kernels {
 
 // y[d] = x[d] * c[d] + x[partner of d] * s[d] for d < dims, where the partner is d +- dims / 2, or d ^ 1 if
-// interleaved; elements from dims on pass through.
+// interleaved. Elements from dims on are copied.
 template <class T>
 struct RopeProblem {
   int64_t batch, heads, rows, width, dims;
   HeadRows<const T> x;
   HeadRows<T> y;
-  const T* table;  // [rows, 2, dims]: c, s with its sign
+  const T* table;  // [rows, 2, dims]: c, and s with its sign
   bool interleaved;
-  bool inverse;  // turn back: -s
-  bool add;      // to y
+  bool inverse;  // rotates back: -s
+  bool add;      // adds to y
 };
 
 struct RopeTable {
@@ -23,6 +23,6 @@ struct RopeTable {
   void (*f64)(const RopeProblem<double>& p, int64_t begin, int64_t end);
 };
 
-const RopeTable& rope_table();  // of the level that runs
+const RopeTable& rope_table();  // for the level in use
 
 }  // namespace heed::kernels
