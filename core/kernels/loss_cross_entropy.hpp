@@ -1,5 +1,5 @@
-// Kernels of cross_entropy. Rows of `classes` logits lie one behind the other; a row whose target is ignored counts
-// nothing.
+// Kernels of cross_entropy. Rows of `classes` logits are contiguous. Rows whose target is ignored have loss 0 and
+// gradient 0.
 #pragma once
 #include <stdint.h>
 
@@ -10,16 +10,16 @@ struct CrossEntropy {
   int64_t classes;
   int64_t ignore_index;
   T smoothing;      // of the labels
-  const T* weight;  // [classes], or null where every class weighs 1
-  T weight_sum;     // over the classes
+  const T* weight;  // [classes]; null: every class has weight 1
+  T weight_sum;     // sum over the classes
 };
 
 template <class T>
 struct CrossEntropyKernels {
   // loss [rows], and for backward the logarithm of each row's sum of exponentials as two terms, lse [rows, 2].
   void (*forward)(const CrossEntropy<T>& c, const T* logits, const int32_t* targets, T* loss, T* lse, int64_t rows);
-  // dlogits, or what is added to it if `accumulate`; the gradient of the loss of row i is dy[i * dy_stride] * scale.
-  // dlogits may be logits.
+  // dlogits = (or +=, if `accumulate`) the gradient by the logits, where dy[i * dy_stride] * scale is the gradient of
+  // the loss of row i. dlogits may be logits.
   void (*backward)(const CrossEntropy<T>& c, const T* logits, const int32_t* targets, const T* lse, const T* dy,
                    int64_t dy_stride, T scale, T* dlogits, bool accumulate, int64_t rows);
 };
@@ -29,6 +29,6 @@ struct CrossEntropyTable {
   CrossEntropyKernels<double> f64;
 };
 
-const CrossEntropyTable& cross_entropy_kernels();  // of the level that runs
+const CrossEntropyTable& cross_entropy_kernels();  // for the level in use
 
 }  // namespace heed::kernels

@@ -6,7 +6,7 @@
 namespace heed::kernels::HEED_LEVEL {
 namespace {
 
-// Minus infinity if n is 0; NaN are passed over.
+// The maximum, or -inf if n is 0. NaN may be skipped.
 template <class T>
 T greatest_of(const T* x, int64_t n) {
   const T lowest = -static_cast<T>(INFINITY);
@@ -18,9 +18,9 @@ T greatest_of(const T* x, int64_t n) {
   return reduce_max(quick_max(quick_max(top[0], top[1]), quick_max(top[2], top[3])));
 }
 
-// sum(exp(x)) as exp(base) times what is returned, so that logits of any size lose nothing. The row is taken in pieces
-// that stay in the fastest cache: the sum so far is relative to the greatest logit so far. Minus infinity is a logit
-// like any other; a NaN, or a plus infinity, makes the sum NaN.
+// Returns sum(exp(x)) / exp(base), so that logits of any size lose no precision. The row is processed in pieces that
+// stay in L1, and the sum is relative to the largest logit so far. -inf is a logit like any other. NaN or +inf makes
+// the sum NaN.
 template <class T>
 T sum_exp(const T* x, int64_t n, T& base) {
   constexpr int64_t piece = 2048;
@@ -48,7 +48,7 @@ void forward(const CrossEntropy<T>& c, const T* logits, const int32_t* targets, 
   for (int64_t r = 0; r < rows; ++r) {
     const T* x = logits + r * c.classes;
     T &base = lse[2 * r], &log_sum = lse[2 * r + 1];
-    if (r % kWidth<T> == 0) {  // the logarithms of as many sums as a vector holds
+    if (r % kWidth<T> == 0) {  // the logarithms of a whole vector of sums
       alignas(64) T sums[kWidth<T>];
       const int64_t n = rows - r < kWidth<T> ? rows - r : kWidth<T>;
       for (int64_t i = 0; i < kWidth<T>; ++i)

@@ -1,4 +1,4 @@
-// Kernels of the losses that take one element of x and of the target t at a time.
+// Kernels of losses that are functions of one element of x and one of the target t.
 #pragma once
 #include <stdint.h>
 
@@ -10,16 +10,17 @@ template <class T>
 struct PointwiseInputs {
   const T* x;
   const T* t;
-  const T* weight;      // of binary_cross_entropy; null where all are 1
+  const T* weight;      // of binary_cross_entropy; null: all are 1
   const T* pos_weight;  // the same
   T delta;              // of huber
 };
 
 template <class T>
 struct PointwiseKernels {
+  // The losses of n elements, and their sum.
   void (*each)(Pointwise loss, const PointwiseInputs<T>& a, int64_t n, T* y);
   double (*sum)(Pointwise loss, const PointwiseInputs<T>& a, int64_t n);
-  // dx and dt, either of which may be null, for the gradient dy[i * dy_stride] * scale of element i's loss.
+  // dx and dt, either of which may be null, where dy[i * dy_stride] * scale is the gradient of element i's loss.
   void (*backward)(Pointwise loss, const PointwiseInputs<T>& a, int64_t n, const T* dy, int64_t dy_stride, T scale,
                    T* dx, bool accumulate_dx, T* dt, bool accumulate_dt);
 };
@@ -29,6 +30,6 @@ struct PointwiseTable {
   PointwiseKernels<double> f64;
 };
 
-const PointwiseTable& pointwise_kernels();  // of the level that runs
+const PointwiseTable& pointwise_kernels();  // for the level in use
 
 }  // namespace heed::kernels

@@ -1,4 +1,4 @@
-// Losses of pairs of numbers: each by itself, their sums, and their derivatives.
+// Losses of pairs of numbers: single losses, their sums, and their derivatives.
 #include "loss_pointwise.hpp"
 
 #include "lane_sums.hpp"
@@ -6,7 +6,7 @@
 namespace heed::kernels::HEED_LEVEL {
 namespace {
 
-// Each loss: value(a, i, at) of the elements from i on, then its derivatives by x and by t.
+// Each loss has value(a, i, at) for the elements from i on, and its derivatives by x and by t.
 
 template <class T, class At>
 Batch<T> difference(const PointwiseInputs<T>& a, int64_t i, At at) {
@@ -44,7 +44,7 @@ struct L1 {
   }
 };
 
-// d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2), with d = x - t; the derivative is d, clamped to delta.
+// d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2), with d = x - t. The derivative is d, clamped to +-delta.
 template <class T>
 struct Huber {
   template <class At>
@@ -63,7 +63,7 @@ struct Huber {
 // u = log(1 + e^-|x|) - min(x, 0), so that no exponential overflows and no small u is lost:
 //   value = w ((x < 0 ? -p t x : (1 - t) x) + k log(1 + e^-|x|))
 //   dx = w ((1 - t) - k sigmoid(-x)) = w (x < 0 ? k s - p t : (1 - t) - k s), s = sigmoid(-|x|)
-//   dt = w ((p - 1) u - x) = w ((p - 1) log(1 + e^-|x|) - (x < 0 ? p x : x)), in which no infinities meet
+//   dt = w ((p - 1) u - x) = w ((p - 1) log(1 + e^-|x|) - (x < 0 ? p x : x)), without inf - inf
 template <class T>
 struct BinaryCrossEntropy {
   template <class At>
@@ -85,13 +85,13 @@ struct BinaryCrossEntropy {
   }
 };
 
-// 0 where there is no probability, whatever finite or infinite number x is; NaN where x is.
+// The value where the probability is 0: 0 for every finite or infinite x, NaN for NaN.
 template <class T>
 Batch<T> nothing(Batch<T> x) {
   return select(isnan(x), x, Batch<T>(T(0)));
 }
 
-// t (log t - x), which is 0 where t is
+// t (log t - x), which is 0 where t is 0
 template <class T>
 struct Kl {
   template <class At>
@@ -107,7 +107,7 @@ struct Kl {
   }
 };
 
-// e^t (t - x), which is 0 where e^t is
+// e^t (t - x), which is 0 where e^t is 0
 template <class T>
 struct KlLog {
   template <class At>
@@ -140,7 +140,7 @@ void each(Pointwise loss, const PointwiseInputs<T>& a, int64_t n, T* y) {
   dispatch<T>(loss, [&](auto l) { sweep<T>(n, [&](int64_t i, auto at) { at.store(y + i, l.value(a, i, at)); }); });
 }
 
-// Pieces are summed in T, and their sums in float64.
+// Pieces are summed in T, and the sums of pieces in float64.
 template <class T>
 double sum(Pointwise loss, const PointwiseInputs<T>& a, int64_t n) {
   return dispatch<T>(loss, [&](auto l) {

@@ -1,4 +1,4 @@
-// The optimizers' updates of a stretch of a parameter, and sums of squares for clipping.
+// The optimizers' updates of a part of a parameter, and kernels for clipping, averaging and sending.
 #include "optimizer.hpp"
 
 #include "simd.hpp"
@@ -114,7 +114,7 @@ void adagrad(T* p, const T* g, T* sum, int64_t n, const AdagradScalars& s) {
   });
 }
 
-// p = keep p - lr sign(beta1 m + (1 - beta1) g);  m = beta2 m + (1 - beta2) g.  NaN keeps its sign NaN.
+// p = keep p - lr sign(beta1 m + (1 - beta1) g);  m = beta2 m + (1 - beta2) g.  The sign of NaN is NaN.
 template <class T>
 void lion(T* p, const T* g, T* mean, int64_t n, const LionScalars& s) {
   const Batch<T> scale = all_lanes<T>(s.gradient_scale), keep = all_lanes<T>(s.keep), lr = all_lanes<T>(s.lr);
@@ -130,7 +130,7 @@ void lion(T* p, const T* g, T* mean, int64_t n, const LionScalars& s) {
   });
 }
 
-// 16 running sums, whatever the width: the result has the same bits on every level for float (whose squares are exact).
+// 16 running sums, whatever the width. For float, whose squares are exact, the bits are the same on every level.
 template <class T>
 double sum_squares(const T* x, int64_t n) {
   constexpr int kSums = 16;

@@ -1,10 +1,11 @@
-// Kernels of recurrent cells: one unit after another of one row, forward and backward, without the products.
+// Kernels of recurrent cells: all units of one row, forward and backward, without the matrix products.
 //
-// A row has n units. Of the gates' sums, `x` is the input's part and `g` the state's, each [gates][n], biases included.
+// A row has n units. Each gate's sum has two parts: `x` from the input and `g` from the state, each [gates][n], biases
+// included.
 //
 //   RNN           h' = f(x + g), f = tanh or relu
 //   GRU           r = s(x_r + g_r)   z = s(x_z + g_z)   c = tanh(x_c + r g_c)   h' = (1 - z) c + z h
-//   original GRU  the same but for c = tanh(x_c + g_c), where g_c is a product of r h (Cho et al. 2014)
+//   original GRU  the same, except c = tanh(x_c + g_c), where g_c is a product of r h (Cho et al. 2014)
 //   LSTM          i = s(x_i + g_i)   f = s(x_f + g_f)   c~ = tanh(x_c + g_c)   o = s(x_o + g_o)
 //                 c' = f c + i c~    h' = o tanh(c')
 //
@@ -22,25 +23,26 @@ struct CellForward {
   const T* cell;  // of an LSTM, before the step; null: zeros
   T* h_next;
   T* cell_next;  // of an LSTM
-  T* kept;       // for backward: [kept_gates][n]; null: nothing is
+  T* kept;       // for backward: [kept_gates][n]; null: nothing is kept
 };
 
 template <class T>
 struct CellBackward {
   const T* kept;
   const T* h;          // before the step; null: zeros
-  const T* h_next;     // what the step gave
+  const T* h_next;     // the result of the step
   const T* cell;       // of an LSTM, before the step; null: zeros
   const T* cell_next;  // of an LSTM
-  // The gradients of h_next and cell_next; becomes those of h and cell, but for what reaches h through g.
+  // The gradients of h_next and cell_next, replaced by those of h and cell, without the part of dh through g.
   T* dh;
   T* dcell;
   T* dx;  // [gates][n]
-  T* dg;  // the same where it is not dx, that is for a GRU; else null
+  T* dg;  // [gates][n] for a GRU, where it differs from dx; else null
 };
 
-// The original GRU takes two steps, with a product between them. Forward: `forward_gates` of r and z gives r h;
-// `forward` then has g_c alone. Backward: `backward` gives dx of c and z, `backward_gates` that of r from d(r h).
+// The original GRU takes two calls, with a product between them. Forward: `forward_gates` computes r and z and returns
+// r h; then `forward` uses g_c only. Backward: `backward` computes dx of c and z; `backward_gates` computes dx of r
+// from d(r h).
 template <class T>
 struct CellKernels {
   int gates, kept_gates;
@@ -56,6 +58,6 @@ struct RecurrentKernels {
 };
 
 using RecurrentTable = FloatTable<RecurrentKernels>;
-const RecurrentTable& recurrent_table();  // of the level that runs
+const RecurrentTable& recurrent_table();  // for the level in use
 
 }  // namespace heed::kernels

@@ -1,3 +1,4 @@
+// Recurrent cells at one level: RNN, GRU, original GRU and LSTM, forward and backward.
 #include "recurrent.hpp"
 
 #include "simd.hpp"
@@ -19,7 +20,7 @@ inline Batch<T> one() {
 
 // ---- RNN ----
 
-// Backward knows the derivative from the result: 1 - h'^2, or whether h' > 0.
+// Backward computes the derivative from the result: 1 - h'^2, or whether h' > 0.
 template <class T, bool kTanh>
 void rnn_forward(const CellForward<T>& a, long n) {
   sweep<T>(n, [&](int64_t j, auto at) {
@@ -39,7 +40,7 @@ void rnn_backward(const CellBackward<T>& a, long n) {
 
 // ---- GRU ----
 
-// Kept: r, z, c, and g_c where it is multiplied by r.
+// Kept: r, z, c, and g_c, which r multiplies.
 template <class T>
 void gru_forward(const CellForward<T>& a, long n) {
   sweep<T>(n, [&](int64_t j, auto at) {
