@@ -1,4 +1,5 @@
-// What the driver of matrix products (core/gemm.cpp) asks of a level. Strides count elements.
+// The interface between the driver of matrix products (core/gemm.cpp) and the kernels of a level. Strides count
+// elements.
 #pragma once
 #include <stddef.h>
 
@@ -14,12 +15,12 @@ struct GemmProblem {
   bool a_bf16, b_bf16;
   void* c;
   long ldc;
-  long c_row, c_column;  // of the product, what lies first in c: the memory may be that of a block
+  long c_row, c_column;  // row and column of the product at which c begins: c may hold only a block
   double alpha;
   bool add;
   const void* bias;
-  // What comes to the cache while the last part of k is multiplied: so many rows of so many bytes, a stride of bytes
-  // apart, which will be read or written next.
+  // Memory that will be read or written next: `rows` rows of `bytes` bytes, `stride` bytes apart. It is prefetched
+  // while the last block of k is multiplied.
   struct Ahead {
     const void* data;
     long stride, rows, bytes;
@@ -27,24 +28,24 @@ struct GemmProblem {
   } ahead[3] = {};
 };
 
-// One way to multiply. b is packed in panels of `panel_columns`, a multiple of the vector; the last is padded with 0.
+// One kind of product. b is packed in panels of `panel_columns`, a multiple of the vector; the last is padded with 0.
 struct GemmKind {
   long panel_columns;
-  long block_rows;        // most rows of a call of `block`
-  long row_step;          // of the tile: blocks are best multiples of it
+  long block_rows;        // max rows per call of `block`
+  long row_step;          // rows of the register tile; the rows of a block should be a multiple
   long sum_bytes;         // of an element of c
-  long (*depth)(long k);  // of the equal parts of k, one after another, in which sums go to c; the last may be less
+  long (*depth)(long k);  // numbers of k per block; sums are stored to c after each block; the last may be smaller
   size_t (*packed_bytes)(const GemmProblem&);
   // Packs the panels [begin, end) of all of b.
   void (*pack)(const GemmProblem&, long begin, long end, void* packed);
   // Computes rows [row, row + rows) of the panels [begin, end) of c.
   void (*block)(const GemmProblem&, long row, long rows, long begin, long end, const void* packed);
-  // Without packing, columns [begin, end), for few rows: b_row is 1, m at most kFewRows and a as pack_rows gives it, or
-  // b_column is 1 and m at most kFewRowsAcross.
+  // Computes columns [begin, end) without packing b, for few rows. Either b_row is 1, m is at most kFewRows and a is
+  // packed by pack_rows, or b_column is 1 and m is at most kFewRowsAcross.
   void (*few_rows)(const GemmProblem&, long begin, long end);
-  // out, m rows of k, to whole vectors: a, as few_rows reads it.
+  // Packs a as few_rows reads it: out holds m rows of k, padded to whole vectors.
   void (*pack_rows)(const GemmProblem&, void* out);
-  // One row that is dense needs no packing where its elements have so many bytes; 0: it always does.
+  // The element size in bytes with which a single dense row of a needs no packing; 0: it always needs packing.
   long few_in_place;
 };
 inline constexpr long kFewRows = 32, kFewRowsAcross = 4;
@@ -52,11 +53,11 @@ inline constexpr long kFewRows = 32, kFewRowsAcross = 4;
 struct GemmTable {
   GemmKind float32;  // operands float32 or bf16
   GemmKind float64;  // operands float64
-  // Operands bf16, or float32 that is rounded, multiplied in pairs; few_rows: b is bf16, and b_row is 1.
+  // Operands bf16, or float32 that is rounded, multiplied in pairs. few_rows: b is bf16, and b_row is 1.
   GemmKind bf16;
 };
 
-const GemmTable& gemm_table();  // of the level that runs
-const GemmKind& gemm_bf16();    // its bf16, by the machine's instruction for pairs where the level has it
+const GemmTable& gemm_table();  // for the level in use
+const GemmKind& gemm_bf16();    // the bf16 kind, by the machine's instruction for pairs if the level has it
 
 }  // namespace heed::kernels

@@ -1,10 +1,10 @@
-// The kinds of matrix products of this level: how each packs its operands and which blocks it runs.
+// The kinds of matrix products of this level: how each packs its operands and which blocks it computes.
 #include "gemm_bf16.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 namespace {
 
-// float32 operands may each be bf16 in memory.
+// Each float32 operand may be bf16 in memory.
 void pack_float(const GemmProblem& g, long begin, long end, void* packed) {
   if (g.b_bf16)
     pack_b<float, uint16_t>(g, begin, end, packed);

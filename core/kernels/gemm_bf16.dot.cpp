@@ -1,3 +1,4 @@
+// Products of bf16 by the instruction for pairs, for the avx512_bf16 level.
 #include "gemm_bf16.hpp"
 
 namespace heed::kernels::HEED_LEVEL {

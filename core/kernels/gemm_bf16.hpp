@@ -1,4 +1,4 @@
-// How products of bf16 pack their operands and which blocks they run. Included only by kernels of products.
+// Packing and blocks of bf16 products. Included only by kernels of products.
 #pragma once
 #include "gemm_block.hpp"
 #include "gemm_few.hpp"
@@ -6,7 +6,7 @@
 
 namespace heed::kernels::HEED_LEVEL {
 
-// What tiles multiply. Few rows are products of pairs on every level: they wait for memory.
+// The elements that tiles multiply. Products of few rows multiply pairs on every level, since they wait for memory.
 #if defined(__AVX512F__)
 using Bf16Tiles = Bf16Pairs;
 #else

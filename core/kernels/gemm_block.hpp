@@ -4,7 +4,7 @@
 
 namespace heed::kernels::HEED_LEVEL {
 
-// The packed b: for each block of k, its panels one after another, [steps][kPanel] each.
+// The panels of b. The packed b holds, for each block of k, its panels one after another, [steps][kPanel] each.
 template <class P>
 inline long panels(const GemmProblem& g) {
   return ceil_div(g.n, kPanel<P>);
@@ -36,7 +36,8 @@ inline long depth_of(long k) {
   return DepthBlocks<P>(k).size * kStep<P>;
 }
 
-// What the tiles of part q of k fetch: columns of a that are packed for the next part, and what the caller asks for.
+// Prefetches of the tiles in block q of k: the columns of a that are packed for the next block and, in the last block,
+// the memory named by the caller.
 template <class P, class S>
 inline Fetch ahead_of(const GemmProblem& g, long row, long rows, const DepthBlocks<P>& blocks, long q, long tiles) {
   const long from = blocks.first(q + 1) * kStep<P>, to = blocks.first(q + 2) * kStep<P>;
@@ -52,8 +53,8 @@ inline Fetch ahead_of(const GemmProblem& g, long row, long rows, const DepthBloc
   return fetch;
 }
 
-// What the tiles of panel j fetch: the packed panel that comes next, where all that are packed do not stay in the
-// second cache until the next rows of c read them again.
+// Prefetches of the tiles in panel j: the next packed panel, if the packed panels do not all stay in L2 until the next
+// rows of c need them.
 template <class P>
 inline Fetch next_panel(const GemmProblem& g, long begin, long end, const DepthBlocks<P>& blocks, long q, long j,
                         const typename Product<P>::Element* packed, long tiles) {
@@ -78,7 +79,7 @@ inline void block(const GemmProblem& g, long row, long rows, long begin, long en
     const long depth = blocks.depth(q);
     const Rows<E> a = Operands<P, S>::rows(g, row, rows, blocks.first(q), depth, scratch);
     const bool last = q + 1 == blocks.count;
-    const long tiles = ceil_div(rows, Product<P>::kRows);  // of a panel
+    const long tiles = ceil_div(rows, Product<P>::kRows);  // per panel
     Fetch ahead = ahead_of<P, S>(g, row, rows, blocks, q, (end - begin) * tiles);
     [[maybe_unused]] typename Product<P>::CallRule rule;
     for (long j = begin; j < end; ++j) {
@@ -86,7 +87,7 @@ inline void block(const GemmProblem& g, long row, long rows, long begin, long en
       const int columns = static_cast<int>(left < kPanel<P> ? left : kPanel<P>);
       const E* b = static_cast<const E*>(packed) + panel_offset(g, blocks, q, j);
       Fetch next;
-      if (a.order == Order::packed)  // else k is short, or it was measured not to pay
+      if (a.order == Order::packed)  // otherwise k is short, or prefetching does not pay
         next = next_panel<P>(g, begin, end, blocks, q, j, static_cast<const E*>(packed), tiles);
       const T* bias = last && g.bias != nullptr ? static_cast<const T*>(g.bias) + column : nullptr;
       T* c = static_cast<T*>(g.c) + (row - g.c_row) * g.ldc + column - g.c_column;

@@ -1,11 +1,11 @@
-// Products of few rows: limited by the reading of b, so that b is read once, in place, in long runs. Included only by
-// *.kernel.cpp.
+// Products of few rows. They are limited by the reading of b, so b is read once, in place, in long runs. Included only
+// by *.kernel.cpp.
 #pragma once
 #include "gemm_few_lanes.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 
-// One sum to c: alpha * sum (+ c) (+ bias).
+// Stores one sum to c: alpha * sum (+ c) (+ bias).
 template <class T>
 inline void finish_few(const GemmProblem& g, long i, long j, T sum) {
   T* c = static_cast<T*>(g.c) + i * g.ldc + j;
@@ -40,7 +40,7 @@ inline void add_rows(const GemmProblem& g, long p, const B* b, int columns, T (*
   }
 }
 
-// Sums of a strip of columns stay in the nearest cache while k runs.
+// The sums of a strip of columns stay in L1 while k runs.
 template <class T, class A, class B>
 inline void few_by_rows(const GemmProblem& g, long begin, long end) {
   constexpr int strip = 256;
@@ -59,33 +59,34 @@ inline void few_by_rows(const GemmProblem& g, long begin, long end) {
 
 // ---- b's rows are contiguous ----
 
-// Rows of a whose sums share a register, where there are several.
+// Rows of a whose sums share a register, if there are several rows.
 #if defined(__AVX512F__)
 inline constexpr int kFewPaired = 2;
 #else
 inline constexpr int kFewPaired = 1;
 #endif
-// Rows of a that share what is read of b: as many sums as the registers hold, with so many columns of b at once.
+// Rows of a that share each read of b. With few_columns() columns of b at once, their sums fill the registers.
 inline constexpr int kFewGroup = 4 * kFewPaired;
 template <class P, int R>
 constexpr int few_columns() {
-  // Sums of pairs wait for the last product half as long again.
+  // The latency of a product of pairs is half as long again, so more sums are needed.
   if (kFewPaired == 2) return std::is_same_v<P, Bf16Pairs> && R <= 4 ? 8 : 4;
   return R <= 2 ? 4 : 3;
 }
 
-// Bytes of a row of a that are multiplied by some columns before the rest of it: so many of each row of a group lie in
-// the first cache beside what passes by of b.
+// Bytes of a row of a that are multiplied by some columns before the rest of the row. These parts of a group's rows fit
+// in L1, along with the lines of b.
 inline constexpr long kFewRun = 3072;
-// Tiles of sums that wait in memory for the rest.
+// Max tiles whose sums are kept in memory between the parts of k.
 inline constexpr int kFewTiles = 16;
 
-// So many bytes before it is read, each line of b is called to the second cache: where several rows of a wait between
-// two lines, the processor's own fetching falls behind, and memory and arithmetic take turns.
+// Each line of b is prefetched into L2 this number of bytes ahead. With several rows of a between two lines, the
+// hardware prefetcher is too slow, and memory access and arithmetic alternate instead of overlapping.
 template <int R>
 inline constexpr long kFewAhead = R <= 2 ? 4096 : 2048;
 
-// n neighbours in k of C columns of b, of rows of a [n / kTaken, rows, kTaken], and what will be read of b next.
+// n numbers in k: of C columns of b, and of rows of a [n / kTaken, rows, kTaken]. `ahead` is the memory of b to
+// prefetch.
 template <class P, class B, int C>
 struct FewRun {
   const typename FewLanes<P, 1>::Element* a;
@@ -94,7 +95,7 @@ struct FewRun {
   long n;
 };
 
-// The sums of R rows by C columns, as registers hold them: of pairs of rows, then of a last one.
+// The sums of R rows by C columns in registers: groups of kFewPaired rows, then the last row if it is left.
 template <class P, int R, int C>
 struct FewTile {
   static constexpr int kPairs = R / kFewPaired, kSingle = R % kFewPaired;
@@ -105,7 +106,7 @@ struct FewTile {
   typename Pair::Sums pairs[kPairs > 0 ? kPairs : 1][C];
   typename Single::Sums single[C];
 
-  // f(sum, lanes, i, j): of the rows from i on and of column j.
+  // Calls f(sum, lanes, i, j) for the sums of the rows from i on and of column j.
   template <class F>
   [[gnu::always_inline]] void each(const F& f) {
     unroll<kPairs>([&](auto i) __attribute__((always_inline)) {
@@ -115,7 +116,7 @@ struct FewTile {
       unroll<C>([&](auto j) __attribute__((always_inline)) { f(single[j], Single{}, R - 1, j); });
   }
 
-  // Adds a_i[p ..] b_j[p ..]; kAhead: what is read of b next is called.
+  // Adds a_i[p ..] b_j[p ..]. kAhead: also prefetches b.
   template <bool kAhead, class B, class ReadA, class ReadB>
   [[gnu::always_inline]] void add(const FewRun<P, B, C>& run, long p, const ReadA& read_a, const ReadB& read_b) {
     unroll<Single::kHalves>([&](auto half) __attribute__((always_inline)) {
@@ -153,25 +154,25 @@ struct FewTile {
   }
 };
 
-// Where the sums of a run come from and go to: kept [R, C, lanes], or c[row .. row + R, column(0 .. columns)].
+// Where the sums of a run are loaded and stored: kept [R, C, lanes] between runs, c[row .. row + R,
+// column(0 .. columns)] after the last run.
 template <class T, int C>
 struct FewSums {
   T* kept;
-  bool first, last;  // of the runs of these sums
+  bool first, last;  // whether this is the first or the last run of these sums
   long row;
   long column[C];
   int columns;
 };
 
-// Dot products of rows of a with rows of b^T: lanes run along k. Each sum has an order of its own, whatever R and C
-// are.
+// Dot products of rows of a with rows of b^T; lanes run along k. The order of each sum does not depend on R and C.
 template <class P, class B, int R, int C>
 [[gnu::noinline]] inline void dot_products(const GemmProblem& g, const FewRun<P, B, C>& given,
                                            const FewSums<typename Product<P>::Sum, C>& s) {
   using Tile = FewTile<P, R, C>;
   using T = typename Tile::T;
   constexpr int taken = Tile::kTaken, lanes = kFewLanes<T>;
-  // A line of b at once, which is called once, where its sums leave registers to do so.
+  // Numbers per iteration: a cache line of b, which is prefetched once, if the sums leave enough registers.
   constexpr int line = kFewPaired == 2 || R < kFewGroup ? 64 / static_cast<int>(sizeof(B)) : taken;
   const FewRun<P, B, C> run = given;
   Tile sum;
@@ -204,7 +205,7 @@ template <class P, class B, int R, int C>
       else
         return of.template part<half>(from, left);
     };
-    if constexpr (R == 1)  // a may lie in place
+    if constexpr (R == 1)  // a may be in place, without padding
       sum.template add<true>(run, p, part, part);
     else
       sum.template add<true>(run, p, a, part);
@@ -227,18 +228,18 @@ inline void dot_rows(const GemmProblem& g, int rows, const FewRun<P, B, C>& run,
     dot_rows<P, B, C, R - 1>(g, rows, run, s);
 }
 
-// How rows of a are taken: evenly, as many at once as the registers allow.
+// Rows per group of a: equal groups, of at most kFewGroup rows.
 inline long few_group(long m) { return ceil_div(m, ceil_div(m, kFewGroup)); }
 
-// The elements of a row of a, to whole vectors.
+// The elements of a packed row of a: k rounded up to whole vectors.
 template <class P>
 inline long few_depth(long k) {
   return ceil_div(k, FewLanes<P, 1>::kTaken) * FewLanes<P, 1>::kTaken;
 }
 
-// C columns at once that lie far apart: each is the next of a long run, which the processor fetches ahead. Of C
-// neighbours it would only know that the run of one has ended. Where a is larger than the first cache, some such tiles
-// are computed side by side, a part of k at a time.
+// Takes C columns at once that are far apart. The next column in each place continues a long run in memory, which the
+// hardware prefetches. With C neighbouring columns, every run would end after one column. If a is larger than L1,
+// several such tiles are computed side by side, one part of k at a time.
 template <class P, class B, int C, int R>
 inline void dot_columns(const GemmProblem& g, long begin, long end) {
   using A = typename FewLanes<P, 1>::Element;
@@ -266,7 +267,7 @@ inline void dot_columns(const GemmProblem& g, long begin, long end) {
           const B* next = j + 1 < j1 ? run_of(j + 1, s, first) : last ? run_of(j1, s, 0) : run_of(j0, s, first + part);
           run.ahead[s] =
               parts > 1 ? reinterpret_cast<const char*>(next) : reinterpret_cast<const char*>(run.b[s]) + kFewAhead<R>;
-          sums.column[s] = column_of(j, s);  // beyond the end the last is repeated, and thrown away
+          sums.column[s] = column_of(j, s);  // beyond the end, the last column is repeated and its sums are dropped
           if (j + s * apart < end) sums.columns = s + 1;
         }
         for (long q = 0; q < groups; ++q) {
@@ -280,7 +281,7 @@ inline void dot_columns(const GemmProblem& g, long begin, long end) {
   }
 }
 
-// a is packed: see pack_few.
+// a is packed by pack_few.
 template <class P, class B>
 inline void few_by_columns(const GemmProblem& g, long begin, long end) {
   [[maybe_unused]] typename Product<P>::CallRule rule;
@@ -291,8 +292,8 @@ inline void few_by_columns(const GemmProblem& g, long begin, long end) {
   dot_columns<P, B, few_columns<P, kFewGroup>(), kFewGroup>(g, begin, end);
 }
 
-// out: a, as products P read it, in groups of rows, each [k / kTaken, rows, kTaken], the last lanes zeros. So what
-// is read at once lies together, and never on few sets of the first cache.
+// out: a in the form that products P read, in groups of rows, each [k / kTaken, rows, kTaken], padded with zeros.
+// Elements read together are adjacent in memory and do not share a few sets of L1.
 template <class P, class S>
 inline void pack_few(const GemmProblem& g, void* out) {
   using A = typename FewLanes<P, 1>::Element;
@@ -307,7 +308,7 @@ inline void pack_few(const GemmProblem& g, void* out) {
   }
 }
 
-// GemmKind::few_in_place of products P, where memory of S is what they read.
+// GemmKind::few_in_place of products P: sizeof(S) if they read elements of type S as they are, else 0.
 template <class P, class S>
 inline constexpr long few_in_place = std::is_same_v<typename FewLanes<P, 1>::Element, S> ? sizeof(S) : 0;
 

@@ -1,5 +1,6 @@
-// The lanes of products of few rows, whose sums run along k: eight of float32 or four of float64 on every level, so
-// that a sum has one order. A register of AVX-512 holds those of two rows of a. Included only by *.kernel.cpp.
+// Lanes of products of few rows. Sums run along k in eight lanes of float32 or four of float64 on every level, so that
+// the order of a sum is the same everywhere. A register of AVX-512 holds the sums of two rows of a. Included only by
+// *.kernel.cpp.
 #pragma once
 #include "gemm_operands.hpp"
 
@@ -8,7 +9,7 @@ namespace heed::kernels::HEED_LEVEL {
 template <class T>
 inline constexpr int kFewLanes = 32 / static_cast<int>(sizeof(T));
 
-// v, which the compiler may not read from memory anew for each of its uses.
+// v in a register: the compiler may not reload v from memory for each use.
 template <class Register>
 inline Register kept_in_register(Register v) {
 #if defined(__x86_64__)
@@ -17,14 +18,14 @@ inline Register kept_in_register(Register v) {
   return v;
 }
 
-// What a product P of few rows does with the lanes of H rows of a at once: the neighbours in k of these rows and of a
-// column of b, and their sums. A vector of b for two rows is one for one, in its first half.
+// Loads and multiply-adds of a product P of few rows, for H rows of a at once: neighbours in k of these rows and of a
+// column of b, and their sums. The first half of a vector of b for two rows is the vector of b for one row.
 template <class P, int H>
 struct FewLanes {
   using T = P;
   using Element = T;                           // of a
-  static constexpr int kTaken = kFewLanes<T>;  // neighbours in k,
-  static constexpr int kHalves = 1;            // in so many vectors, one after another
+  static constexpr int kTaken = kFewLanes<T>;  // neighbours in k per step,
+  static constexpr int kHalves = 1;            // in this number of vectors, one after another
   static constexpr int kRows = 1;
   static constexpr int kParts = kTaken / kWidth<T>;
   struct Vector {
@@ -75,7 +76,7 @@ struct FewLanes {
 };
 
 #if defined(__AVX512F__)
-// For two rows whole registers, for one halves.
+// Two rows take a whole register, one row takes half of one.
 template <>
 struct FewLanes<float, 1> {
   static constexpr int kRows = 1, kHalves = 1;
@@ -160,7 +161,7 @@ struct FewLanes<double, 2> {
 };
 #endif
 
-// Pairs, whose sums are those of float32.
+// Pairs of bf16, with the sums of float32.
 #if defined(__AVX512F__)
 template <>
 struct FewLanes<Bf16Pairs, 1> : FewLanes<float, 1> {
@@ -184,8 +185,8 @@ struct FewLanes<Bf16Pairs, 2> : FewLanes<float, 2> {
   static __m512 add(__m512i x, __m512i y, __m512 sum) { return add_products(Batch<float>(sum), Pairs(x), Pairs(y)); }
 };
 #else
-// Half of a vector's numbers at a time, widened: the later of its pairs, and then the earlier, so that registers hold
-// more sums. Those of a are packed so.
+// Widens half of the numbers of a vector at a time: the later number of each pair, then the earlier. More registers are
+// left for sums. The numbers of a are packed in this order.
 template <>
 struct FewLanes<Bf16Pairs, 1> : FewLanes<float, 1> {
   using Element = float;
@@ -195,8 +196,8 @@ struct FewLanes<Bf16Pairs, 1> : FewLanes<float, 1> {
     return FewLanes<float, 1>::a(x + kHalf * kTaken / 2);
   }
 #if defined(__AVX2__)
-  // By hand, as the sums of four rows and three columns leave 4 of 16 registers, and the compiler wants more: it knows
-  // that both halves come from the same bytes.
+  // Written by hand: the sums of four rows and three columns leave 4 of 16 registers. A compiler uses more, since it
+  // sees that both halves are in the same bytes.
   template <int kHalf>
   static Vector b(const uint16_t* x) {
     const auto& pairs = *reinterpret_cast<const __m256i_u*>(x);
@@ -207,7 +208,7 @@ struct FewLanes<Bf16Pairs, 1> : FewLanes<float, 1> {
       asm volatile("vmovdqu %1, %0; vpslld $16, %0, %0" : "=&x"(y) : "m"(pairs));
     return {{ _mm256_castsi256_ps(y) }};
   }
-  // sum[j] += x y[j], where x is the half of a row of a.
+  // sum[j] += x y[j], where x is one half of a row of a.
   template <int kHalf>
   [[gnu::always_inline]] static void add_row(const float* a, const Vector (&y)[3], Sums (&sum)[3]) {
     __m256 s0 = sum[0].part[0], s1 = sum[1].part[0], s2 = sum[2].part[0], x;
@@ -224,7 +225,7 @@ struct FewLanes<Bf16Pairs, 1> : FewLanes<float, 1> {
   }
 #endif
   template <int kHalf>
-  static Vector part(const float* x, int) {  // to whole vectors
+  static Vector part(const float* x, int) {  // a is padded to whole vectors
     return a<kHalf>(x);
   }
   template <int kHalf>
@@ -240,7 +241,7 @@ struct FewLanes<Bf16Pairs, 1> : FewLanes<float, 1> {
   template <int kHalf, class Load>
   static Vector half(const uint16_t* x, const Load& load) {
 #if defined(__x86_64__)
-    asm("" : "+r"(x));  // each half is read anew, rather than kept in a register from the first on
+    asm("" : "+r"(x));  // each half is loaded again, not kept in a register from the first on
 #endif
     return each([&](auto k) {
       constexpr int before = k * 2 * kWidth<float>;
@@ -251,7 +252,7 @@ struct FewLanes<Bf16Pairs, 1> : FewLanes<float, 1> {
 };
 #endif
 
-// to [kTaken]: n neighbours in k that lie `stride` apart, and zeros.
+// Fills to[kTaken]: n neighbours in k that are `stride` apart, then zeros.
 template <class P, class S>
 inline void copy_neighbours(const S* x, long stride, long n, typename FewLanes<P, 1>::Element* to) {
   using E = typename FewLanes<P, 1>::Element;

@@ -1,18 +1,18 @@
-// Operands of products of pairs, for levels whose registers hold 16 of them. Included only by *.kernel.cpp.
+// Operands of products of pairs, for levels whose registers hold 16 pairs. Included only by *.kernel.cpp.
 #pragma once
 #include "gemm_operands.hpp"
 
 #if defined(__AVX512F__)
 namespace heed::kernels::HEED_LEVEL {
 
-// Pairs of bf16, neighbours in k; a missing last one is 0. The source is bf16 or float32, which is rounded.
+// Pairs of bf16, neighbours in k. A missing last number is 0. The source is bf16, or float32 that is rounded.
 struct PairSource {
   template <class S>
   static uint32_t pair(const S* x, long stride, bool both) {
     return bf16_by_machine(x[0]) | (both ? uint32_t{bf16_by_machine(x[stride])} << 16 : 0u);
   }
 
-  // The pairs of n lanes of two rows; high may be null: zeros.
+  // The pairs of n lanes of two rows. A null `high` means zeros.
 #if defined(__AVX512BF16__)
   static __mmask16 first_of_16(long n) {
     return n >= 16 ? 0xffff : static_cast<__mmask16>((1u << (n < 0 ? 0 : n)) - 1u);
@@ -40,7 +40,7 @@ struct PairSource {
   }
 #endif
 
-  // The first n of the neighbours of a line that a vector of pairs holds.
+  // The first n numbers of a line as pairs, at most one vector.
   static Pairs line(const uint16_t* x, long n) { return load_pairs_part(x, n); }
   static Pairs line(const float* x, long n) {
     constexpr int w = kWidth<float>;
@@ -55,7 +55,7 @@ template <class S>
 struct Operands<Bf16Pairs, S> : PairSource {
   static constexpr long kGroup = Product<Bf16Pairs>::kRows, kLanes = kWidth<float>;
 
-  // out[s * width + i] = pair s of lane i, for lanes up to `width`; those from `lanes` on are zeros.
+  // out[s * width + i] = pair s of lane i for i < lanes, 0 for other i < width.
   static void pack_panel_rows(const S* x, long lane_stride, long k_stride, long lanes, long width, long k,
                               uint32_t* out) {
     for (long s = 0; s < ceil_div(k, 2); ++s) {
@@ -64,7 +64,7 @@ struct Operands<Bf16Pairs, S> : PairSource {
       uint32_t* to = out + s * width;
       if (lane_stride == 1)
         for (long i = 0; i < width; i += kLanes) {
-          __builtin_prefetch(low + 16 * k_stride + i);  // each line may lie on another page
+          __builtin_prefetch(low + 16 * k_stride + i);  // each line may be on another page
           __builtin_prefetch(low + 17 * k_stride + i);
           store_pairs(to + i, pairs(low + i, both ? low + k_stride + i : nullptr, lanes - i));
         }
@@ -73,7 +73,7 @@ struct Operands<Bf16Pairs, S> : PairSource {
     }
   }
 
-  // The same for k_stride 1: lines of as many pairs as a vector holds become columns.
+  // The same for k_stride 1. Lines of one vector of pairs are transposed into columns.
   static void pack_panel_lines(const S* x, long lane_stride, long lanes, long width, long k, uint32_t* out) {
     for (long group = 0; group < width; group += kLanes)
       for (long s = 0; s < ceil_div(k, 2); s += kLanes) {
@@ -100,12 +100,12 @@ struct Operands<Bf16Pairs, S> : PairSource {
       pack_panel_rows(b, g.b_column, g.b_row, lanes, kPanel<Bf16Pairs>, k, out);
   }
 
-  // Columns of a in groups of the tile's rows, two groups at a time.
+  // Packs columns of a in groups of the tile's rows, two groups at a time.
   static void pack_groups(const S* a, long k_stride, long rows, long k, long depth, uint32_t* out) {
     static_assert(kLanes == 2 * kGroup);
     for (long s = 0; s < depth; ++s, a += 2 * k_stride) {
       const S* high = 2 * s + 1 < k ? a + k_stride : nullptr;
-      for (long i = 0; i < rows; i += 64 / static_cast<long>(sizeof(S))) {  // each column may lie on another page
+      for (long i = 0; i < rows; i += 64 / static_cast<long>(sizeof(S))) {  // each column may be on another page
         __builtin_prefetch(a + 8 * k_stride + i);
         __builtin_prefetch(a + 9 * k_stride + i);
       }
@@ -123,7 +123,7 @@ struct Operands<Bf16Pairs, S> : PairSource {
     const S* a = static_cast<const S*>(g.a) + row * g.a_row + 2 * p * g.a_column;
     const long k = g.k - 2 * p < 2 * depth ? g.k - 2 * p : 2 * depth;
     if constexpr (sizeof(S) == 2)
-      if (g.a_column == 1 && k % 2 == 0 && g.a_row % 2 == 0)  // pairs lie as they are wanted
+      if (g.a_column == 1 && k % 2 == 0 && g.a_row % 2 == 0)  // the pairs are already in place
         return {reinterpret_cast<const uint32_t*>(a), g.a_row / 2, Order::by_row};
     if (g.a_row == 1) {
       pack_groups(a, g.a_column, rows, k, depth, scratch);
@@ -133,7 +133,8 @@ struct Operands<Bf16Pairs, S> : PairSource {
       const S* from = a + i * g.a_row;
       uint32_t* to = scratch + i * depth;
       if (g.a_column == 1)
-        // The last vector of a row writes into the next row, which comes later, or into the spare end of the scratch.
+        // The last vector of a row overwrites part of the next row, which is written later, or the spare end of the
+        // scratch.
         for (long s = 0; s < depth; s += kLanes) store_pairs(to + s, line(from + 2 * s, k - 2 * s));
       else
         for (long s = 0; s < depth; ++s) to[s] = pair(from + 2 * s * g.a_column, g.a_column, 2 * s + 1 < k);

@@ -4,13 +4,13 @@
 
 namespace heed::kernels::HEED_LEVEL {
 
-// The number of k that stands at step s of what products P read. Its own inverse.
+// The number of k at step s of the packed operands of products P. The function is its own inverse.
 template <class P>
 constexpr long number_at(long s) {
   return std::is_same_v<P, Bf16Numbers> ? s ^ 1 : s;
 }
 
-// What products P read of memory of S.
+// Memory of type S, converted to the elements of products P.
 template <class P, class S>
 struct Source {
   using T = typename Product<P>::Element;
@@ -22,15 +22,15 @@ struct Source {
       return x;
   }
   static T element(const S* x) { return value(HEED_LEVEL::element<T>(x)); }
-  // The first n, which may be more than a vector's or negative, and zeros.
+  // The first n numbers, then zeros. n may be negative, or more than a vector holds.
   static Batch<T> load(const S* x, long n) {
     return value(n >= kWidth<T> ? load_as<T>(x) : load_as_part<T>(x, static_cast<int>(n > 0 ? n : 0)));
   }
 };
 
-// Below, `numbers` of k fill so many steps, the last with zeros.
+// In the functions below, `numbers` numbers of k fill `steps` steps. Missing numbers are zeros.
 
-// out[s * width + i] = x[i * stride + number_at(s)] for i < lanes <= width, 0 for other i < width: lines of x become
+// out[s * width + i] = x[i * stride + number_at(s)] for i < lanes <= width, 0 for other i < width: rows of x become
 // columns. `width` is a multiple of the vector.
 template <class P, class S, class T>
 inline void pack_transposed(const S* x, long stride, int lanes, int width, long numbers, long steps, T* out) {
@@ -49,13 +49,13 @@ inline void pack_rows(const S* x, long stride, int lanes, int width, long number
     const long number = number_at<P>(s), there = number < numbers ? lanes : 0;
     const S* from = x + number * stride;
     for (int i = 0; i < width; i += kWidth<T>) {
-      __builtin_prefetch(from + 8 * stride + i);  // each line may lie on another page
+      __builtin_prefetch(from + 8 * stride + i);  // each line may be on another page
       store(out + s * width + i, Source<P, S>::load(from + i, there - i));
     }
   }
 }
 
-// Any strides.
+// The same for any strides.
 template <class P, class S, class T>
 inline void pack_strided(const S* x, long lane_stride, long k_stride, int lanes, int width, long numbers, long steps,
                          T* out) {
@@ -76,7 +76,7 @@ inline void pack(const S* x, long lane_stride, long k_stride, int lanes, int wid
     pack_strided<P>(x, lane_stride, k_stride, lanes, width, numbers, steps, out);
 }
 
-// One row, out[s] = x[number_at(s) * stride], to whole vectors where its numbers are neighbours.
+// One row: out[s] = x[number_at(s) * stride], padded to whole vectors if stride is 1.
 template <class P, class S, class T>
 inline void pack_row(const S* x, long stride, long numbers, long steps, T* out) {
   if (stride != 1) return pack_strided<P>(x, 0, stride, 1, 1, numbers, steps, out);

@@ -1,12 +1,12 @@
-// The register tile of matrix products: R rows by V vectors of C stay in registers while k runs.
-// Included only by *.kernel.cpp.
+// The register tile of matrix products: R rows by V vectors of C stay in registers while k runs. Included only by
+// *.kernel.cpp.
 #pragma once
 #include "fetch.hpp"
 #include "simd.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 
-// How elements are multiplied and added up. Float and double: one product per lane.
+// How elements are multiplied and summed. Float and double: one product per lane.
 template <class T>
 struct Product {
   using Element = T;  // of A and B
@@ -18,8 +18,8 @@ struct Product {
   static Vector load(const T* p) { return HEED_LEVEL::load(p); }
   static Vector load_part(const T* p, int n) { return HEED_LEVEL::load_part(p, n); }
   static Batch<T> add(Vector a, Vector b, Batch<T> sum) { return fma(a, b, sum); }
-  using Rule = SubnormalsKept;  // of the sums that it is told, while they are made
-  struct CallRule {};           // of those that called functions make, while it lives
+  using Rule = SubnormalsKept;  // treatment of subnormal numbers in the sums given to it, until end()
+  struct CallRule {};           // the same in the sums of called functions, during its lifetime
 };
 
 // Pairs of bf16, neighbours in k: two products per lane, summed in float32.
@@ -31,7 +31,7 @@ struct Product<Bf16Pairs> {
   static constexpr int kRows = Product<float>::kRows;
   static Vector broadcast(const uint32_t* p) {
     uint32_t pair;
-    memcpy(&pair, p, sizeof pair);  // a pair of a view may start between two words
+    memcpy(&pair, p, sizeof pair);  // a pair in a view may start between two words
     return Vector(pair);
   }
   static Vector load(const uint32_t* p) { return load_pairs(p); }
@@ -43,8 +43,9 @@ struct Product<Bf16Pairs> {
   using CallRule = CalledSubnormalsAsZero;
 };
 
-// Their numbers one by one, in the order in which add_products adds them: of each pair the later first. Operands are
-// packed so, as float32: with 16 registers, pairs that are widened as they are multiplied leave too few for sums.
+// The numbers of bf16 pairs one by one, in the order in which add_products adds them: the later of each pair first.
+// Operands are packed in this order, as float32. With 16 registers, widening pairs in the tile would leave too few for
+// sums.
 struct Bf16Numbers {};
 template <>
 struct Product<Bf16Numbers> : Product<float> {
@@ -53,21 +54,21 @@ struct Product<Bf16Numbers> : Product<float> {
 };
 
 inline constexpr int kTileVectors = 2;
-// Columns of C that a panel of B serves.
+// Columns of C per panel of B.
 template <class P>
 inline constexpr int kPanel = kTileVectors* kWidth<typename Product<P>::Sum>;
 
-// Where A's elements lie. by_row: a[i * stride + p], by_column: a[p * stride + i]; packed: by column within groups of
-// the largest tile's rows, stride kRows, the groups one after another.
+// The order of A's elements. by_row: a[i * stride + p]; by_column: a[p * stride + i]; packed: by column within groups
+// of kRows rows (those of the largest tile), stride kRows, one group after another.
 enum class Order { by_row, by_column, packed };
 
-// Elements from one packed group to the next, k steps each. The gap keeps the groups off one set of the first cache.
+// Elements from one packed group of k steps to the next. The gap keeps the groups from sharing one set of L1.
 template <class P>
 constexpr long packed_group(long k) {
   return Product<P>::kRows * k + 16;
 }
 
-// What becomes of the sums: c = alpha * sum (+ c) (+ bias, one per column).
+// The destination of the sums: c = alpha * sum (+ c) (+ bias, one per column).
 template <class T>
 struct TileOut {
   T* c;
@@ -75,10 +76,10 @@ struct TileOut {
   bool add;
   T alpha;
   const T* bias;         // or null
-  Fetch* fetch[2] = {};  // go on with each tile; or null
+  Fetch* fetch[2] = {};  // advanced with each tile; or null
 };
 
-// What the last vector of a row of B and C holds. `part`: fewer columns than lanes; B is then read with a mask.
+// Whether the last vector of a row of B and C is complete. `part`: fewer columns than lanes; B is read with a mask.
 // `padded`: the same, but B is packed and may be read to the end of the vector.
 enum class Edge { full, part, padded };
 
@@ -124,7 +125,8 @@ template <class P, int R, int V, Order kOrder, Edge kEdge>
   });
 }
 
-// m rows of one panel of columns: tiles of R rows, then of fewer. Not inlined: g++ spills sums in one large function.
+// m rows of one panel of columns: tiles of R rows, then smaller tiles. Not inlined: g++ spills sums in one large
+// function.
 template <class P, int V, Order kOrder, Edge kEdge, int R = Product<P>::kRows>
 [[gnu::noinline]] inline void panel_rows(long m, long k, const typename Product<P>::Element* a, long a_stride,
                                          const typename Product<P>::Element* b, long b_stride, int last,
@@ -137,7 +139,7 @@ template <class P, int V, Order kOrder, Edge kEdge, int R = Product<P>::kRows>
   for (; i + R <= m; i += R) {
     for (Fetch* fetch : out.fetch)
       if (fetch != nullptr && !fetch->is_done()) fetch->prefetch_next();
-    if (k >= 32)  // C's rows come while k runs
+    if (k >= 32)  // prefetches rows of C while k runs
       for (int r = 0; r < R; ++r)
         for (int j = 0; j < V * w; j += 64 / static_cast<int>(sizeof *out.c))
           __builtin_prefetch(out.c + r * out.ldc + j, 1);
@@ -151,7 +153,7 @@ template <class P, int V, Order kOrder, Edge kEdge, int R = Product<P>::kRows>
   }
 }
 
-// The same for n <= kPanel columns. kPadded: B is packed, padded to whole vectors.
+// The same for n <= kPanel columns. kPadded: B is packed and padded to whole vectors.
 template <class P, Order kOrder, bool kPadded>
 inline void panel(long m, int n, long k, const typename Product<P>::Element* a, long a_stride,
                   const typename Product<P>::Element* b, long b_stride, const TileOut<typename Product<P>::Sum>& out) {
