@@ -1,3 +1,4 @@
+// Softmax attention at one level, for float, double and bf16.
 #include "attention_table.hpp"
 
 namespace heed::kernels::HEED_LEVEL {

@@ -1,14 +1,14 @@
-// Backward: a block of keys and values stays near while all queries that see it pass by, tile by tile; their scores are
-// computed again. Included only by attention kernels.
+// Backward: a block of keys and values stays in cache while all queries that see it are processed, tile by tile. Their
+// scores are computed again. Included only by attention kernels.
 #pragma once
 #include "attention_forward.hpp"
 
 namespace heed::kernels::HEED_LEVEL::attention {
 
-// Queries of a tile: as many on every level, since the sums of keys' gradients are made tile by tile.
+// Queries per tile: the same number on every level, since the gradients of keys are summed tile by tile.
 template <class T>
 inline constexpr int kBackLanes = 2 * kSumLanes<T>;
-inline constexpr long kBackKeys = 512;            // keys of a task's block at most, taken kKeys at a time
+inline constexpr long kBackKeys = 512;  // max keys per block of a task, taken kKeys at a time
 
 template <class F>
 struct BackwardScratch {
@@ -20,7 +20,7 @@ struct BackwardScratch {
   T *lse, *delta;                   // [lanes]
   ScoreTiles<F> weights, dscores;   // [kKeys, lanes]
   T *addend, *rows;                 // [kKeys, lanes]
-  T *x, *slope;                     // [kKeys, lanes], of a function of scores: what it is given, f'; or null
+  T *x, *slope;                     // [kKeys, lanes]: inputs and derivatives of the function of scores; or null
   T* dqueries;                      // [lanes, k_stride]
   long k_stride, v_stride;          // width and value_width in whole vectors
 
@@ -49,19 +49,19 @@ struct BackwardScratch {
   }
 };
 
-// Whether all numbers of a block are: if not, what has no weight must be left out of sums, as 0 * NaN is NaN.
+// Whether all numbers of a block are finite. If not, terms of weight 0 must be left out of sums, since 0 * NaN is NaN.
 struct Finite {
   bool keys, queries, douts;
 };
 
-// Queries and output gradients of a tile, as rows and as columns; delta [lanes] = sum_d do * o. Rows without a key
-// become zeros.
+// Loads queries and output gradients of a tile, as rows and as columns, and delta [lanes] = sum_d do * o. Rows without
+// a key become zeros.
 template <class F>
 [[gnu::noinline]] void load_queries(const typename F::Problem& p, const typename F::Gradients& d, const Place& at,
                                     const BackwardScratch<F>& x, Finite& finite) {
   using T = ValueOf<F>;
   constexpr int lanes = kBackLanes<T>;
-  // lse [lanes]; inf, which makes all weights 0, in lanes of no query
+  // lse [lanes]; inf in lanes without a query, which makes all their weights 0
   const T* lse = d.lse + (at.b * p.heads + at.h) * p.queries + at.query;
   for (int i = 0; i < lanes; ++i) x.lse[i] = i < at.rows ? lse[i] : kInfinity<T>;
   // query_rows [lanes, width], dout_rows [lanes, value_width], delta
@@ -89,10 +89,10 @@ template <class F>
   pack_columns<F>(x.dout_rows, p.value_width, lanes, T(1), x.douts);
 }
 
-// For the lanes of two vectors from `first` on of a tile [keys, lanes]: weights: scores -> m p; dscores: do . v -> ds.
-// `factor` holds m, with kDropped.
-//   p = 2^(score - lse)     ds = p (m do . v - delta)     both 0, whatever they are made of, where the score is -inf
-// kRounded: they go to the operands' rows alone.
+// For two vectors of lanes, from lane `first` on, of a tile [keys, lanes]: turns the scores in x.weights into m p, and
+// do . v in x.dscores into ds. `factor` holds m, if kDropped.
+//   p = 2^(score - lse)     ds = p (m do . v - delta)     both are 0 where the score is -inf, whatever the rest is
+// kRounded: the results are stored to the rows of the operands only.
 template <class F, bool kRounded, bool kDropped>
 inline void weights_of_lanes(const BackwardScratch<F>& x, long first, long keys, const ValueOf<F>* factor) {
   using T = ValueOf<F>;
@@ -128,7 +128,8 @@ inline void weights_of_lanes(const BackwardScratch<F>& x, long first, long keys,
   }
 }
 
-// The same for all lanes; those that see no key from some one on, by the causal triangle, have zeros from there.
+// The same for all lanes. In two vectors of lanes, keys that the causal triangle hides from all of these lanes get
+// zeros.
 template <class F, bool kRounded>
 [[gnu::noinline]] void weights_and_dscores(const BackwardScratch<F>& x, long keys, long reach,
                                            const ValueOf<F>* factor) {
@@ -151,7 +152,7 @@ template <class F, bool kRounded>
   }
 }
 
-// By what the function of scores is given: dx = f'(x) ds, and 0 where ds is, as x is anything in masked pairs.
+// The chain rule for the function of scores: dx = f'(x) ds, or 0 where ds is 0, since x is anything in masked pairs.
 template <class T>
 [[gnu::noinline]] void chain_slope(const T* slope, long keys, T* dscores) {
   const Batch<T> zero(T(0));
@@ -173,8 +174,7 @@ inline void store_dbias(const AttentionProblem<T, S>& p, const Place& at, const 
                  });
 }
 
-// One tile of queries against up to kKeys keys, which are the block's from `offset` on. `begun`: dqueries hold
-// something.
+// One tile of queries against up to kKeys keys, which start at `offset` in the block. `begun`: dqueries hold a sum.
 template <class F>
 [[gnu::noinline]] void back_tile(const typename F::Problem& p, const typename F::Gradients& d, const Place& at,
                                  long offset, bool begun, const BackwardScratch<F>& x, const Finite& finite,
@@ -184,12 +184,12 @@ template <class F>
   const Matrix<F> keys = x.keys.from(offset), values = x.values.from(offset);
   T *weights = x.weights.values, *dscores = x.dscores.values;
   const long reach = reach_of(p, at);
-  // weights [keys, lanes] = keys queries, finished as forward's scores; dscores [keys, lanes] = values douts
+  // weights [keys, lanes] = keys queries, finished as scores in forward; dscores [keys, lanes] = values douts
   key_products<F, lanes, kScoreFinish<F>>(keys, x.queries, p.width, reach, at.keys, score_factor<F>(p), weights,
                                           &fetch);
   key_products<F, lanes, Finish::set>(values, x.douts, p.value_width, reach, at.keys, T(1), dscores, &fetch);
   finish_scores<lanes>(p, at, weights, x.addend, x.rows, d.context != nullptr ? x.x : nullptr, x.slope);
-  // lanes of no query see nothing, though a masked key may be NaN
+  // lanes without a query see no key, even if a masked key is NaN
   for (long j = 0; at.rows < lanes && j < at.keys; ++j)
     for (long i = at.rows; i < lanes; ++i) weights[j * lanes + i] = -kInfinity<T>;
   // weights = m p, dscores = ds
@@ -221,20 +221,20 @@ template <class F>
                                     nullptr, x.dqueries, &fetch);
 }
 
-// Rows [row, row + rows) of head (b, h) (+)= factor * from [rows, stride]: dk and dv.
+// Rows [row, row + rows) of head (b, h) = (or +=, if add) factor * from [rows, stride], for dq, dk and dv.
 template <class T>
 inline void write_rows(const T* from, long stride, const HeadRows<T>& to, long b, long h, long row, long rows,
                        long width, T factor, bool add) {
   for (long j = 0; j < rows; ++j) put_row(row_of(to, b, h, row + j), from + j * stride, width, factor, add);
 }
 
-// Numbers of dq for a tile: [lanes, width in whole vectors].
+// Elements of dq per tile: [lanes, width in whole vectors].
 template <class T, class S>
 int64_t tile_size(const AttentionProblem<T, S>& p) {
   return kBackLanes<T> * whole_vectors<T>(p.width);
 }
 
-// Where the group adds up its share of dq for a tile.
+// Where the group sums its share of dq for a tile.
 template <class T, class S>
 inline T* partial_of(const AttentionProblem<T, S>& p, const AttentionGradients<T, S>& d, long group, long b, long h,
                      long tile) {
@@ -243,8 +243,8 @@ inline T* partial_of(const AttentionProblem<T, S>& p, const AttentionGradients<T
   return d.partial_dq + (((group * p.batch + b) * p.heads + h) * tiles + tile) * tile_size(p);
 }
 
-// What comes near during the work on tile t of head h: the tile `next`, and a share of the next block of keys, of this
-// head or the one that follows.
+// The rows to prefetch during the work on tile t of head h: those of tile `next`, and a share of the next block of
+// keys, of this head or the next one.
 template <class T, class S>
 inline Fetch next_of_backward(const AttentionProblem<T, S>& p, const AttentionGradients<T, S>& d, long b, long h,
                               long t, long next, long tiles, long begin, long group) {
@@ -268,7 +268,7 @@ inline Fetch next_of_backward(const AttentionProblem<T, S>& p, const AttentionGr
                                                    : 0,
              key_b = here || key_head > 0 ? b : b + 1;
   if (key_b == p.batch) return fetch;
-  // rows of the block, of which each tile takes its share
+  // rows of the block, of which each tile fetches a share
   const long key = here ? begin + d.groups * d.block_keys : group * d.block_keys,
              n = d.block_keys < p.keys - key ? d.block_keys : p.keys - key, from = key + n * t / tiles,
              to = key + n * (t + 1) / tiles;
@@ -279,9 +279,9 @@ inline Fetch next_of_backward(const AttentionProblem<T, S>& p, const AttentionGr
   return fetch;
 }
 
-// Keys [begin, begin + keys) of head (b, kv_head) against all queries that see them: dk and dv of these keys, and their
-// share of dq, which is added up tile by tile: in partial_dq by the group's blocks, and else, with one block, written
-// at once.
+// Keys [begin, begin + keys) of head (b, kv_head) against all queries that see them. Computes dk and dv of these keys,
+// and their share of dq. With several blocks of keys, each group sums its share of dq in partial_dq, tile by tile. With
+// one block, dq is written at once.
 template <class F>
 inline void back_block(const typename F::Problem& p, const typename F::Gradients& d, long b, long kv_head, long begin,
                        long keys, long group, const BackwardScratch<F>& x) {
@@ -289,12 +289,12 @@ inline void back_block(const typename F::Problem& p, const typename F::Gradients
   constexpr long lanes = kBackLanes<T>;
   const long shared = p.heads / p.kv_heads, tiles = (p.queries + lanes - 1) / lanes;
   const auto rows_of = [&](long t) { return p.queries - t * lanes < lanes ? p.queries - t * lanes : lanes; };
-  // how many of the block's keys the last query of tile t sees
+  // how many of the block's keys are visible to the last query of tile t
   const auto seen_of = [&](long t) {
     const long limit = key_end(p, b, t * lanes + rows_of(t) - 1) - begin;
     return limit < keys ? limit : keys;
   };
-  // the first tile from t on that sees the block; with one block, any tile, as its dq is written here
+  // the first tile from t on that sees the block; with one block, any tile, since its dq is written here
   const auto next_tile = [&](long h, long t) {
     for (; d.partial_dq != nullptr && t < tiles; ++t)
       for (long first = 0; first < seen_of(t); first += kKeys)
@@ -313,7 +313,7 @@ inline void back_block(const typename F::Problem& p, const typename F::Gradients
       next = next_tile(h, t + 1);
       Place at{b, h, t * lanes, rows_of(t), 0, 0};
       load_queries<F>(p, d, at, x, finite);
-      // dqueries [lanes, width]: the sum of the group's blocks so far, if it has begun
+      // dqueries [lanes, width]: the sum over the group's blocks so far, if begun
       BackwardScratch<F> y = x;
       if (d.partial_dq != nullptr) y.dqueries = partial_of(p, d, group, b, h, t);
       bool begun = d.partial_dq != nullptr && (begin != group * d.block_keys || p.rules.blocks != nullptr);
@@ -357,7 +357,7 @@ void combine(const AttentionProblem<T, S>& p, const AttentionGradients<T, S>& d,
   const long limit = key_end(p, b, query + rows - 1);
   T* sum = partial_of(p, d, 0, b, h, tile);
   if (limit == 0) clear(sum, rows * stride);
-  // sum [rows, width] = of all groups that have a block of keys which the tile sees
+  // sum [rows, width] over all groups that have a block of keys visible to the tile
   for (long g = 1; g < d.groups && g * d.block_keys < limit; ++g) {
     const T* x = partial_of(p, d, g, b, h, tile);
     for (long i = 0; i < rows * stride; i += w) store_aligned(sum + i, load_aligned(sum + i) + load_aligned(x + i));

@@ -1,3 +1,4 @@
+// Softmax attention of bf16 by the instruction for pairs, for the avx512_bf16 level.
 #include "attention_table.hpp"
 
 namespace heed::kernels::HEED_LEVEL {

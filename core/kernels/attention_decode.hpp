@@ -1,38 +1,38 @@
-// One query a head against a long cache, as in generation: every key and value is read once, so lanes run along the
-// width and the cache is cut into chunks, whose partial results are joined in order. Included only by
+// One query per head against a long cache of keys and values, as in generation. Every key and value is read once, so
+// lanes run along the width. The cache is cut into chunks, whose partial results are joined in order. Included only by
 // attention kernels.
 #pragma once
 #include "attention_pack.hpp"
 
 namespace heed::kernels::HEED_LEVEL::attention {
 
-inline constexpr long kDecodeKeys = 512;  // of a chunk
+inline constexpr long kDecodeKeys = 512;  // per chunk
 
-// A chunk's result for one head: maximum, sum, and value_width sums in whole vectors.
+// Elements of a chunk's result for one head: maximum and sum in the first 16, then value_width sums in whole vectors.
 template <class T, class S>
 int64_t partial_size(const AttentionProblem<T, S>& p) {
   return whole_vectors<T>(p.value_width) + 16;
 }
 
-// Rows of the cache, from one on.
+// Rows of keys or values in the cache, from row `first` on.
 template <class S>
 struct CacheRows {
   const S* first;
   long stride, width;
   const S* operator[](long j) const { return first + j * stride; }
 
-  // Row j, which is read later, comes to the second cache: so reading goes on while scores become weights.
+  // Prefetches row j into L2, so that memory is read while scores become weights.
   void call(long j) const {
     for (long c = 0; c < width; c += 64 / static_cast<long>(sizeof(S))) __builtin_prefetch((*this)[j] + c, 0, 2);
   }
 };
 
-// s[j] = factor * q . k_j for n keys; meanwhile their values come to the cache.
+// s[j] = factor * q . k_j for n keys. Also prefetches the values of these keys.
 template <class T, class S>
 inline void dots(const S* q, const CacheRows<S>& keys, const CacheRows<S>& values, long n, T factor, T* s) {
   const long width = keys.width;
   for (long j = 0; j < n; j += 4) {
-    const long last = n - j < 4 ? n - j - 1 : 3;  // the last key stands in for those beyond
+    const long last = n - j < 4 ? n - j - 1 : 3;  // keys beyond the end are replaced by the last
     const S* row[4];
     unroll<4>([&](auto i) { row[i] = keys[j + (i < last ? i : last)]; });
     for (long i = 0; i <= last; ++i) values.call(j + i);
@@ -45,8 +45,8 @@ inline void dots(const S* q, const CacheRows<S>& keys, const CacheRows<S>& value
   }
 }
 
-// o = o * factor + sum_j s[j] v_j; what is masked, with the weight -0, is not touched. The sums of up to 8 vectors stay
-// in registers. Rows of `next`, if any, come to the cache meanwhile.
+// o = o * factor + sum_j s[j] v_j. Masked keys, with the weight -0, are skipped. The sums of up to 8 vectors stay in
+// registers. Also prefetches the rows of `next`, if any.
 template <class T, int V, class S>
 inline void weigh_columns(const T* s, const CacheRows<S>& values, const CacheRows<S>& next, long n, int last, T factor,
                           T* o) {
@@ -76,7 +76,7 @@ inline void weigh(const T* s, CacheRows<S> values, CacheRows<S> next, long n, T 
   }
 }
 
-// s [n], products of the query with keys [key, key + n), become scores: the form of finish_scores for one row.
+// Turns s [n], the products of the query with keys [key, key + n), into scores: finish_scores for one row.
 template <class T, class S>
 inline void finish_row(const AttentionProblem<T, S>& p, long b, long h, long key, long n, T* s) {
   const T unit = static_cast<T>(score_unit(p));
@@ -92,12 +92,12 @@ inline void finish_row(const AttentionProblem<T, S>& p, long b, long h, long key
       s[j] = -kInfinity<T>;
 }
 
-// Chunk `chunk` of the cache of (b, kv_head) for all heads that share it; partial [heads that share, partial_size].
+// Chunk `chunk` of the cache of (b, kv_head), for all heads that share it. partial is [shared heads, partial_size].
 template <class T, class S>
 void decode(const AttentionProblem<T, S>& p, int64_t b, int64_t kv_head, int64_t chunk, T* partial) {
   const long shared = p.heads / p.kv_heads, size = partial_size(p), limit = key_end(p, b, 0);
   const long begin = chunk * kDecodeKeys, end = limit < begin + kDecodeKeys ? limit : begin + kDecodeKeys;
-  // of each head: the maximum -inf, the sum 0, and value_width sums 0
+  // per head: maximum -inf, sum 0, and value_width sums of 0
   for (long r = 0; r < shared; ++r) {
     partial[r * size] = -kInfinity<T>;
     partial[r * size + 1] = T(0);
@@ -115,7 +115,7 @@ void decode(const AttentionProblem<T, S>& p, int64_t b, int64_t kv_head, int64_t
       // s [n] = scale q . k_j, with bias, function and masks
       dots<T>(row_of(p.q, b, h, 0), keys, values, n, static_cast<T>(p.scale * score_unit(p)), s);
       finish_row(p, b, h, key, n, s);
-      // s = 2^(s - new maximum), and -0 where masked; the sums so far are scaled back by `factor`
+      // s = 2^(s - new maximum), or -0 if masked; the sums so far are multiplied by `factor`
       for (long j = 0; j < n; ++j) top = s[j] > top ? s[j] : top;
       const T base = top == -kInfinity<T> ? T(0) : top;
       total = lane_sum<T>(n, [&](int64_t j, auto at) {
@@ -126,7 +126,7 @@ void decode(const AttentionProblem<T, S>& p, int64_t b, int64_t kv_head, int64_t
       const T factor = first_lane(exp2(Batch<T>(state[0] - base)));
       state[0] = top;
       state[1] = state[1] * factor + total;
-      // The keys that are scored next come while values are read: of this head, or the first ones of the next.
+      // Prefetches the next keys while values are read: those of this head, or the first ones of the next head.
       CacheRows<S> next = {nullptr, p.k.row, p.width};
       if (key + kKeys < end)
         next.first = row_of(p.k, b, kv_head, key + kKeys);
@@ -143,7 +143,7 @@ template <class T, class S>
 void join(const AttentionProblem<T, S>& p, const AttentionOutput<T, S>& y, int64_t b, int64_t h, int64_t chunks,
           const T* partial, int64_t stride) {
   constexpr int w = kWidth<T>;
-  // the maximum of all chunks and the sink, and the sum of all in its units
+  // the maximum over all chunks and the sink, and the sum of all weights relative to it
   const T sink = sink_of(p, h);
   T top = sink, total(0);
   for (long c = 0; c < chunks; ++c) top = partial[c * stride] > top ? partial[c * stride] : top;

@@ -1,13 +1,13 @@
-// Forward: a block of query tiles visits the keys in blocks, front to back. Included only by attention kernels.
+// Forward: the query tiles of a task visit the keys block by block, front to back. Included only by attention kernels.
 #pragma once
 #include "attention_pack.hpp"
 
 namespace heed::kernels::HEED_LEVEL::attention {
 
 template <class T>
-inline constexpr int kLanes = 2 * kWidth<T>;  // queries of a tile
-inline constexpr long kKeys = 64;             // keys of a block
-inline constexpr long kTiles = 16;            // tiles of a task at most: what a block of keys is copied for
+inline constexpr int kLanes = 2 * kWidth<T>;  // queries per tile
+inline constexpr long kKeys = 64;             // keys per block
+inline constexpr long kTiles = 16;            // max tiles per task; they share each copied block of keys
 static_assert(kKeys == kBlockKeys && kBlockQueries % kLanes<float> == 0 && kBlockQueries % kLanes<double> == 0);
 
 template <class F>
@@ -15,12 +15,12 @@ struct ForwardScratch {
   using T = ValueOf<F>;
   Matrix<F> keys, values;     // [kKeys, width], [kKeys, value_width]
   ElementOf<F>* queries;      // of each tile: [width, lanes]
-  Matrix<F> query_rows;       // [lanes, width], of the tile whose queries are made, with dots alone
+  Matrix<F> query_rows;       // [lanes, width], of the tile whose columns are packed; only with kDots
   T *outs, *top, *sum;        // of each tile: [lanes, value_width in whole vectors], [lanes], [lanes]
-  ScoreTiles<F> scores;       // [kKeys, lanes], of the tile in work
+  ScoreTiles<F> scores;       // [kKeys, lanes], of the current tile
   T *addend, *rows;           // [kKeys, lanes]
   T* factor;                  // [lanes]
-  long query_size, out_size;  // of a tile
+  long query_size, out_size;  // per tile
 
   ForwardScratch(const typename F::Problem& p, Pieces<T>& from) {
     constexpr long lanes = kLanes<T>;
@@ -40,7 +40,7 @@ struct ForwardScratch {
   }
 };
 
-// What scores are multiplied by after the product: pairs of bf16 are taken as they are.
+// The factor of scores. In bf16 it is applied after the product, and pairs are used as they are; else to the queries.
 template <class F>
 inline ValueOf<F> score_factor(const typename F::Problem& p) {
   return static_cast<ValueOf<F>>(p.scale * score_unit(p));
@@ -48,7 +48,7 @@ inline ValueOf<F> score_factor(const typename F::Problem& p) {
 template <class F>
 inline constexpr Finish kScoreFinish = F::kDots ? Finish::scale : Finish::set;
 
-// queries [width, lanes] = scale q^T (bf16: q^T); the running softmax begins with the sink, or with nothing.
+// queries [width, lanes] = scale q^T (bf16: q^T). The running softmax starts with the sink, or empty.
 template <class F>
 inline void begin_tile(const typename F::Problem& p, long b, long h, long query, long rows, const ForwardScratch<F>& x,
                        long t) {
@@ -77,7 +77,7 @@ inline void begin_tile(const typename F::Problem& p, long b, long h, long query,
   }
 }
 
-// out [rows, value_width] = outs / sum, and lse = top + log2(sum); a row without a key is 0, and its lse inf.
+// out [rows, value_width] = outs / sum, and lse = top + log2(sum). For a row without a key, out is 0 and lse is inf.
 template <class F>
 inline void end_tile(const typename F::Problem& p, const typename F::Output& y, long b, long h, long query, long rows,
                      const ValueOf<F>* outs, const ValueOf<F>* top, const ValueOf<F>* sum) {
@@ -106,9 +106,9 @@ inline void end_tile(const typename F::Problem& p, const typename F::Output& y, 
   }
 }
 
-// What comes near while queries [begin, end) of head (b, h) meet the block of keys that ends at `key_end`: the next
-// block, from `key` on; with the last one, their own output, and what is read next: the queries and first keys of the
-// head's next queries, or of the head that follows.
+// The rows to prefetch while queries [begin, end) of head (b, h) are computed with one block of keys: the next block,
+// which starts at `key`. With the last block (`key` >= `limit`), the output of these queries and the inputs of the next
+// queries are prefetched. The inputs are queries and first keys of the same head, or of the head that follows.
 template <class T, class S>
 inline Fetch next_of_forward(const AttentionProblem<T, S>& p, const AttentionOutput<T, S>& y, long b, long h,
                              long begin, long end, long key, long limit) {
@@ -136,7 +136,7 @@ inline Fetch next_of_forward(const AttentionProblem<T, S>& p, const AttentionOut
 }
 
 // Queries [begin, end) of head (b, h), as tiles, against all keys that they see. Each block of keys is copied once and
-// met by all tiles, whose running softmax (top, sum, outs) waits in scratch.
+// used by all tiles. The running softmax of each tile (top, sum, outs) is kept in scratch.
 template <class F>
 void forward(const typename F::Problem& p, const typename F::Output& y, int64_t b, int64_t h, int64_t begin,
              int64_t end, ValueOf<F>* scratch) {
@@ -149,23 +149,23 @@ void forward(const typename F::Problem& p, const typename F::Output& y, int64_t 
   const auto rows_of = [&](long t) { return end - query_of(t) < lanes ? end - query_of(t) : lanes; };
   for (long t = 0; t < tiles; ++t) begin_tile<F>(p, b, h, query_of(t), rows_of(t), x, t);
   const long key_limit = key_end(p, b, end - 1);
-  // the first block of keys from `key` on of which any tile sees something
+  // the first block of keys, from `key` on, that is visible to any tile
   const auto next_block = [&](long key) {
     for (; key < key_limit; key += kKeys)
       for (long t = 0; t < tiles; ++t)
         if (kind_of(p, b, h, query_of(t), key) != BlockKind::none) return key;
     return key;
   };
-  uint32_t begun = 0;  // bit t: outs of tile t hold something
+  uint32_t begun = 0;  // bit t: outs of tile t hold a sum
   static_assert(kTiles <= 32);
   for (long key = next_block(0), next; key < key_limit; key = next) {
     next = next_block(key + kKeys);
-    // keys [block_keys, width], values [block_keys, value_width]: masked ones are zeros
+    // keys [block_keys, width], values [block_keys, value_width]; masked keys and values are zeros
     const long block_keys = key_limit - key < kKeys ? key_limit - key : kKeys;
     pack_keys<F>(p, p.k, b, kv_head, key, block_keys, p.width, x.keys);
     const bool finite = pack_keys<F>(p, p.v, b, kv_head, key, block_keys, p.value_width, x.values);
     pair_up(x.values, block_keys);
-    // how many of the block's keys tile t sees, its first ones
+    // how many of the block's first keys are visible to tile t
     const auto seen_of = [&](long t) {
       const long limit = key_end(p, b, query_of(t) + rows_of(t) - 1) - key, n = limit < block_keys ? limit : block_keys;
       return n <= 0 || kind_of(p, b, h, query_of(t), key) == BlockKind::none ? 0 : n;
@@ -187,12 +187,12 @@ void forward(const typename F::Problem& p, const typename F::Output& y, int64_t 
                                               score_factor<F>(p), scores, &fetch);
       finish_scores<lanes>(p, at, scores, x.addend, x.rows);
       for (long i = 0; !finite && i < n * lanes; ++i) x.rows[i] = scores[i];
-      // scores = 2^(scores - top), and what earlier sums are scaled back by: factor [lanes]
+      // scores = 2^(scores - top), and factor [lanes], by which earlier sums are multiplied
       if (p.drop_below == 0) {
         softmax_step<F, lanes, F::kDots>(x.scores, n, x.top + t * lanes, x.sum + t * lanes, x.factor);
       } else {
         softmax_step<F, lanes, false>(x.scores, n, x.top + t * lanes, x.sum + t * lanes, x.factor);
-        // dropout: scores *= 0 or keep; the sum above is of all
+        // dropout: scores *= 0 or keep; the sum above includes dropped weights
         dropout_factors<lanes>(p, at, x.addend);
         for (long i = 0; i < n * lanes; i += kWidth<T>)
           store_aligned(scores + i, load_aligned(scores + i) * load_aligned(x.addend + i));

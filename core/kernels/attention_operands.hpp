@@ -1,9 +1,10 @@
-// What tiles multiply: rows of q, k, v and gradients as products read them. Included only by attention kernels.
+// Operands of tiles: rows of q, k, v and gradients in the layouts that products read. Included only by attention
+// kernels.
 //
-// A product runs over a depth. Its left operand lies by row, [rows, depth], or by column, [depth, rows]; its right one
-// is [depth, columns]. With dot products of bf16 an element holds two numbers that are neighbours in the depth, so that
-// a matrix that is used in both ways is kept twice: as `rows` [n, width / 2], and as `pairs` [n / 2, width], where an
-// element holds the numbers of two rows. In all other formats the two are the same memory.
+// A product sums over a depth. Its left operand is stored by row, [rows, depth], or by column, [depth, rows]. Its right
+// operand is [depth, columns]. With pairs of bf16 an element holds two numbers that are neighbours in the depth. A
+// matrix that is used in both directions is then stored twice: as `rows` [n, width / 2], and as `pairs` [n / 2, width],
+// where an element holds the numbers of two rows. In all other formats both are the same memory.
 #pragma once
 #include "attention.hpp"
 #include "gemm_tile.hpp"
@@ -11,7 +12,7 @@
 
 namespace heed::kernels::HEED_LEVEL::attention {
 
-// T: of scores, sums and results; S: of q, k, v and out in memory; P: how tiles multiply (gemm_tile.hpp).
+// T: type of scores, sums and results. S: type of q, k, v and out in memory. P: how tiles multiply (gemm_tile.hpp).
 template <class T, class S, class P>
 struct Format {
   using Value = T;
@@ -19,7 +20,7 @@ struct Format {
   using Step = Product<P>;
   using Element = typename Step::Element;
   static constexpr bool kDots = !std::is_same_v<Element, T>;  // bf16 in memory, multiplied in pairs
-  static constexpr long kDepth = kDots ? 2 : 1;  // numbers of the depth in an element
+  static constexpr long kDepth = kDots ? 2 : 1;               // numbers of the depth per element
   using Problem = AttentionProblem<T, S>;
   using Output = AttentionOutput<T, S>;
   using Gradients = AttentionGradients<T, S>;
@@ -44,7 +45,7 @@ struct Matrix {
   ElementOf<F>* pairs;
   long pair_stride;
 
-  // From row r on; r is a multiple of kDepth.
+  // The part from row r on; r is a multiple of kDepth.
   Matrix from(long r) const {
     return {rows + r * row_stride, row_stride, pairs + r / F::kDepth * pair_stride, pair_stride};
   }
@@ -58,7 +59,7 @@ inline Matrix<F> take_matrix(Pieces<ValueOf<F>>& from, long n, long width) {
   return {rows, row_stride, F::kDots ? from.template take_as<E>(steps_of<F>(n) * pair_stride) : rows, pair_stride};
 }
 
-// One row, zeros up to a whole vector. `non_finite` becomes NaN in a lane where a value is not finite.
+// Copies one row, padded with zeros to whole vectors. `non_finite` becomes NaN in a lane if a value is not finite.
 template <class T, class S>
 inline void copy_row(const S* from, long n, T* to, Batch<T>& non_finite) {
   for (long c = 0; c < n; c += kWidth<T>) {
@@ -68,7 +69,7 @@ inline void copy_row(const S* from, long n, T* to, Batch<T>& non_finite) {
   }
 }
 
-// Number p of row r, by its place in `rows` and in `pairs`.
+// Number p of row r, read from `rows` and from `pairs`.
 template <class T>
 inline T number_by_row(const T* rows, long stride, long r, long p) {
   return rows[r * stride + p];
@@ -78,7 +79,7 @@ inline T number_by_pair(const T* pairs, long stride, long r, long p) {
   return pairs[r * stride + p];
 }
 
-// The same as pairs of neighbours, rounded.
+// copy_row to pairs of neighbours, rounded.
 inline void copy_row(const float* from, long n, uint32_t* to, Batch<float>& non_finite) {
   constexpr long w = kWidth<float>;
   for (long c = 0; c < n; c += 2 * w) {
@@ -112,7 +113,7 @@ inline float number_by_pair(const uint32_t* pairs, long stride, long r, long p) 
   return half_of(pairs[r / 2 * stride + p], r);
 }
 
-// Two vectors at a time, rounded by the machine's instruction.
+// to[0, n) = factor * from, two vectors at a time, rounded by the machine's instruction.
 inline void store_bf16_row(uint16_t* to, const float* from, long n, float factor) {
   constexpr long w = kWidth<float>;
   const Batch<float> f(factor);
@@ -122,7 +123,7 @@ inline void store_bf16_row(uint16_t* to, const float* from, long n, float factor
   }
 }
 
-// pairs of n rows; a last row without another gets one of zeros.
+// Computes `pairs` from n rows. A last single row is paired with zeros.
 inline void interleave(const uint32_t* rows, long row_stride, long n, uint32_t* pairs, long pair_stride) {
   constexpr long w = kWidth<float>;
   const Interleave of;
@@ -135,7 +136,7 @@ inline void interleave(const uint32_t* rows, long row_stride, long n, uint32_t* 
     }
 }
 
-// to[0, n) = factor * from, which is in whole vectors.
+// to[0, n) = factor * from, where `from` is padded to whole vectors.
 template <class F>
 inline void store_row(typename F::Stored* to, const ValueOf<F>* from, long n, ValueOf<F> factor) {
   using T = ValueOf<F>;
@@ -145,13 +146,13 @@ inline void store_row(typename F::Stored* to, const ValueOf<F>* from, long n, Va
     for (long c = 0; c < n; c += kWidth<T>) put_lanes(to + c, load_aligned(from + c) * Batch<T>(factor), n - c);
 }
 
-// to[0, rest_width(n)): what factor * from loses as bf16, which `rounded` is.
+// to[0, rest_width(n)) = the bits that factor * from loses in bf16, given the bf16 row `rounded`.
 inline void store_rest_row(uint8_t* to, const uint16_t* rounded, const float* from, long n, float factor) {
   for (long c = 0; c < n; c += kWidth<float>)
     store_rest(to + c, load_aligned(from + c) * Batch<float>(factor), get_lanes_as<float>(rounded + c, n - c));
 }
 
-// delta = do . o of one row of n numbers; do as products read it, a row of x.rows.
+// delta = do . o of one row of n numbers. `dout` is a row of Matrix::rows, as products read it.
 template <class F>
 inline ValueOf<F> delta_of(const typename F::Stored* out, [[maybe_unused]] const uint8_t* rest,
                            const ElementOf<F>* dout, long n) {
@@ -166,17 +167,18 @@ inline ValueOf<F> delta_of(const typename F::Stored* out, [[maybe_unused]] const
   });
 }
 
-// x.pairs of x.rows.
+// Computes x.pairs from the n rows of x.rows.
 template <class F>
 inline void pair_up(const Matrix<F>& x, long n) {
   if constexpr (F::kDots) interleave(x.rows, x.row_stride, n, x.pairs, x.pair_stride);
 }
 
-// columns [width, lanes] = factor x^T for x [lanes, width]; pairs are not multiplied, as that would round them again.
+// columns [width, lanes] = factor x^T for x [lanes, width]. Pairs are not multiplied, since that would round them
+// again.
 template <class F>
 inline void pack_columns(const Matrix<F>& x, long width, long lanes, ValueOf<F> factor, ElementOf<F>* columns) {
   using T = ValueOf<F>;
-  if constexpr (F::kDots) {  // elements change places as if they were float32
+  if constexpr (F::kDots) {  // elements are moved as if they were float32
     transpose<T>(
         reinterpret_cast<const T*>(x.rows), x.row_stride, lanes, steps_of<F>(width), lanes,
         [&](long c, long i, Batch<T> y, int) { store_aligned(reinterpret_cast<T*>(columns) + c * lanes + i, y); });
@@ -189,7 +191,7 @@ inline void pack_columns(const Matrix<F>& x, long width, long lanes, ValueOf<F> 
 
 // ---- Tiles of scores ----
 
-// [keys of the block, lanes] as numbers, and as the operand of the products that follow.
+// A tile [keys of the block, lanes] as numbers, and as the operand of the products that follow.
 template <class F>
 struct ScoreTiles {
   ValueOf<F>* values;
@@ -206,8 +208,8 @@ inline ScoreTiles<F> take_scores(Pieces<ValueOf<F>>& from, long keys, long lanes
   return x;
 }
 
-// Two vectors of one key's row of a tile, from lane `first` on, rounded, from registers to the operand. Of formats with
-// kDots.
+// Two vectors of one key's row of a tile, from lane `first` on, rounded. They are stored from registers to the operand.
+// For formats with kDots.
 template <class F>
 struct RoundedRow {
   Pairs bits = Pairs(0u);
@@ -218,7 +220,7 @@ struct RoundedRow {
   static void put_rows(const ScoreTiles<F>& x, long j, long first, RoundedRow a) {
     store_pairs(x.operand.rows + j * x.operand.row_stride + first / 2, a.bits);
   }
-  // Keys j, which is even, and j + 1.
+  // Keys j and j + 1; j is even.
   static void put_pairs(const Interleave& of, const ScoreTiles<F>& x, long j, RoundedRow a, RoundedRow b) {
     uint32_t* to = x.operand.pairs + j / 2 * x.operand.pair_stride;
     store_pairs(to, of.first(a.bits, b.bits));
@@ -226,7 +228,7 @@ struct RoundedRow {
   }
 };
 
-// operand.rows = values [keys, lanes], rounded where tiles take bf16.
+// operand.rows = values [keys, lanes], rounded if tiles take bf16.
 template <class F>
 inline void round_scores(const ScoreTiles<F>& x, long keys, long lanes) {
   if constexpr (F::kDots)

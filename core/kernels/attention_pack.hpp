@@ -1,24 +1,24 @@
-// Copies of rows into the nearest cache. Included only by attention kernels.
+// Copies of rows into scratch, and prefetches of rows. Included only by attention kernels.
 #pragma once
 #include "attention_softmax.hpp"
 
 namespace heed::kernels::HEED_LEVEL::attention {
 
-// Rows [begin, end) to `fetch`: those of heads lie far apart in a fused projection, where no hardware prefetcher
-// follows.
+// Adds rows [begin, end) to `fetch`. In a fused projection the rows of a head are far from each other, and no hardware
+// prefetcher follows.
 template <class T>
 inline void fetch_rows(Fetch& fetch, const HeadRows<T>& x, long b, long h, long begin, long end, long width) {
   if (x.data != nullptr) fetch.to_read(row_of(x, b, h, begin), x.row, end - begin, width);
 }
 
-// Register tiles of a product, for `rows` rows of C and `columns` numbers in each.
+// The number of register tiles of a product, for `rows` rows of C and `columns` numbers in each.
 template <class F>
 inline long register_tiles(long rows, long columns) {
   constexpr long most = kRowsOfTile<F, 2, Order::by_row>, both = 2 * kWidth<ValueOf<F>>;
   return (rows + most - 1) / most * ((columns + both - 1) / both);
 }
 
-// Keys or values [begin, begin + n) of a head, to x.rows; zeros for masked keys. Returns whether all are finite.
+// Copies keys or values [begin, begin + n) of a head to x.rows, zeros for masked keys. Returns whether all are finite.
 template <class F>
 inline bool pack_keys(const typename F::Problem& p, const HeadRows<const typename F::Stored>& from, long b, long h,
                       long begin, long n, long width, const Matrix<F>& x) {
@@ -33,8 +33,8 @@ inline bool pack_keys(const typename F::Problem& p, const HeadRows<const typenam
   return !any(isnan(non_finite));
 }
 
-// Values x [keys, width] that are not finite, with weights that are 0: 0 * infinity and 0 * NaN are NaN in the sums c
-// [lanes, stride] of the queries that see them, which are all whose score is not -inf.
+// Sets a sum in c [lanes, stride] to NaN if its query sees a value in x [keys, width] that is not finite and has weight
+// 0, since 0 * infinity and 0 * NaN are NaN. A query sees a key if the score is not -inf.
 template <class F>
 [[gnu::noinline]] void spread_unweighted(const Matrix<F>& x, const ValueOf<F>* scores, const Matrix<F>& weights,
                                          long rows, long lanes, long keys, long width, ValueOf<F>* c, long stride) {

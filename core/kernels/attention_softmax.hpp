@@ -1,5 +1,5 @@
-// Tiles of scores: [keys of the block, lanes], where a lane is a query. Scores are in units of log2(e), so that weights
-// are powers of two. Included only by attention kernels.
+// Tiles of scores [keys of the block, lanes]; a lane is a query. Scores are multiplied by log2(e), so that weights are
+// powers of two. Included only by attention kernels.
 #pragma once
 #include "attention_masks.hpp"
 #include "attention_tile.hpp"
@@ -11,7 +11,7 @@ inline constexpr double kLog2e = kScoreUnit;
 
 template <class T>
 struct Exp2Constants;
-// (2^r - 1) / r on |r| <= 1/2, highest power first: minimax for float (0.3 ulp), Taylor's for double.
+// (2^r - 1) / r on |r| <= 1/2, highest power first: minimax for float (0.3 ulp), a Taylor series for double.
 template <>
 struct Exp2Constants<float> {
   static constexpr float poly[] = {1.5353361959569156e-4f, 1.3398875016719103e-3f, 9.61843691766262e-3f,
@@ -28,20 +28,20 @@ struct Exp2Constants<double> {
   static constexpr double lowest = -1200., zero_below = -1022.;
 };
 
-// 2^x for x that is not large: 0 for -inf, NaN for NaN, and 0 for results below the normal range, on every level.
+// 2^x for x that is not large. On every level: 0 for -inf, NaN for NaN, and 0 for results below the normal range.
 template <class T>
 inline Batch<T> exp2(Batch<T> x) {
   using K = Exp2Constants<T>;
 #if defined(__AVX512DQ__)
-  // x - r is the nearest integer; of -inf, r is 0
+  // x - r is the nearest integer; r is 0 for -inf
   if constexpr (sizeof(T) == 4) {
     const Batch<T> r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    const __mmask16 normal = _mm512_cmp_ps_mask(x, _mm512_set1_ps(K::zero_below), _CMP_NLT_UQ);  // and NaN
+    const __mmask16 normal = _mm512_cmp_ps_mask(x, _mm512_set1_ps(K::zero_below), _CMP_NLT_UQ);  // also NaN
     return _mm512_maskz_scalef_ps(normal, fma(horner(K::poly, r), r, Batch<T>(T(1))), x - r);
   }
 #endif
   const Batch<T> magic(ExpConstants<T>::magic);
-  const Batch<T> y = quick_max(Batch<T>(K::lowest), x);  // NaN passes
+  const Batch<T> y = quick_max(Batch<T>(K::lowest), x);  // keeps NaN
   const Batch<T> n = (y + magic) - magic, r = y - n;
   const Batch<T> p = fma(horner(K::poly, r), r, Batch<T>(T(1)));
 #if defined(__AVX512F__)
@@ -53,25 +53,25 @@ inline Batch<T> exp2(Batch<T> x) {
   return select(y < Batch<T>(K::zero_below), Batch<T>(T(0)), p * power_of_two(n));
 }
 
-// Queries [query, query + rows) of head (b, h) against keys [key, key + keys): the tile's place.
+// The place of a tile: queries [query, query + rows) of head (b, h) against keys [key, key + keys).
 struct Place {
   long b, h, query, rows, key, keys;
 };
 
-// What scores and bias are multiplied by before they are added: a function of scores takes them as they are, and gives
-// them in units of log2(e).
+// The factor of scores and bias before they are added. A function of scores takes them unscaled and returns scores
+// times log2(e).
 template <class T, class S>
 inline double score_unit(const AttentionProblem<T, S>& p) {
   return p.rules.f.apply == nullptr ? kLog2e : 1;
 }
 
-// The logit of head h's sink in units of log2(e), and -inf where there is none.
+// The logit of head h's sink times log2(e); -inf without sinks.
 template <class T, class S>
 inline T sink_of(const AttentionProblem<T, S>& p, long h) {
   return p.rules.sinks == nullptr ? -kInfinity<T> : p.rules.sinks[h] * T(kLog2e);
 }
 
-// The tile as functions of scores know it.
+// The tile in the form that functions of scores take.
 template <class T, class S>
 inline ScoreTile tile_at(const AttentionProblem<T, S>& p, const Place& at, long lanes) {
   const long first = p.rules.positions == nullptr ? p.keys - p.queries : p.rules.positions[at.b];
@@ -79,7 +79,7 @@ inline ScoreTile tile_at(const AttentionProblem<T, S>& p, const Place& at, long 
   return {n(at.b), n(at.h), n(at.query + first), n(at.rows), n(at.key), n(at.keys), n(lanes)};
 }
 
-// What a mask of blocks leaves of the block that the tile at (query, key) lies in.
+// The kind of the block that contains the tile at (query, key), by the mask of blocks.
 template <class T, class S>
 inline BlockKind kind_of(const AttentionProblem<T, S>& p, long b, long h, long query, long key) {
   const ScoreRules<T>& r = p.rules;
@@ -87,26 +87,26 @@ inline BlockKind kind_of(const AttentionProblem<T, S>& p, long b, long h, long q
   return r.blocks[b * r.block_batch + h * r.block_head + query / kBlockQueries * r.block_query + key / kBlockKeys];
 }
 
-// Lane i of the tile sees its keys up to i + reach, by the causal triangle; kNoBand: all.
+// By the causal triangle, lane i of the tile sees the tile's keys up to i + reach; kNoBand: all keys.
 template <class T, class S>
 inline long reach_of(const AttentionProblem<T, S>& p, const Place& at) {
   return p.causal ? at.query + p.keys - p.queries - at.key : kNoBand;
 }
 
-// How many of the tile's first keys any query in its first lanes sees.
+// How many of the tile's first keys are visible to any query in its first `lanes` lanes.
 inline long seen_of_lanes(long reach, long lanes, long keys) {
   const long n = reach + lanes;
   return n < 0 ? 0 : n < keys ? n : keys;
 }
 
-// c[j, lane] = sum_d rows[j, d] columns[d, lane], times factor with Finish::scale: scores, and the derivatives of
-// weights.
+// c[j, lane] = sum_d keys[j, d] columns[d, lane], times `factor` with Finish::scale. Used for scores and for the
+// derivatives of weights.
 template <class F, int kLanes, Finish kFinish>
 inline void key_products(const Matrix<F>& keys, const ElementOf<F>* columns, long width, long reach, long n,
                          ValueOf<F> factor, ValueOf<F>* c, Fetch* fetch) {
   constexpr int w = kWidth<ValueOf<F>>;
-  // On the diagonal of a causal mask, vectors of lanes leave out the keys that none of their queries sees, in whole
-  // elements of a depth: a quarter of the work of a tile of two vectors; sums leave out an eighth more.
+  // On the diagonal of a causal mask, each vector of lanes skips the keys that none of its queries sees, in whole
+  // elements of a depth. This saves a quarter of the work of a tile of two vectors; the sums below save another eighth.
   const auto seen = [=](int lanes) {
     return seen_of_lanes(steps_of<F>(reach + lanes) * F::kDepth, 0, n);
   };
@@ -121,9 +121,9 @@ inline void key_products(const Matrix<F>& keys, const ElementOf<F>* columns, lon
   }
 }
 
-// c[lane, d] = sum_j x[j, lane] keys[j, d] for the tile's `rows` queries, of n keys; d runs over whole vectors. If c
-// has `begun`, what it holds is added, with kAdd = rescale after a multiplication by factors[lane]. Where keys are not
-// `finite`, only x other than 0 count: what a masked key or query holds, NaN included, must not matter.
+// c[lane, d] = sum_j x[j, lane] keys[j, d] for the tile's `rows` queries and n keys; d runs over whole vectors. If
+// `begun`, the old c is added, with kAdd = rescale after a multiplication by factors[lane]. If keys are not `finite`,
+// only x other than 0 count: the numbers of a masked key or query, NaN included, must not matter.
 template <class F, int kLanes, Finish kAdd>
 inline void query_sums(bool finite, bool begun, const Matrix<F>& keys, const Matrix<F>& x, long width, long reach,
                        long rows, long n, const ValueOf<F>* factors, ValueOf<F>* c, Fetch* fetch) {
@@ -148,7 +148,7 @@ inline void query_sums(bool finite, bool begun, const Matrix<F>& keys, const Mat
     product<Order::by_column, Finish::set>(y, rows, stride);
 }
 
-// c[j, d] += sum_lane x[j, lane] queries[lane, d]; d runs over whole vectors. `finite`: as above.
+// c[j, d] += sum_lane x[j, lane] queries[lane, d]; d runs over whole vectors. `finite` is as above.
 template <class F, int kLanes>
 inline void key_sums(bool finite, const Matrix<F>& queries, const Matrix<F>& x, long width, long reach, long n,
                      ValueOf<F>* c, Fetch* fetch) {
@@ -168,7 +168,7 @@ inline void key_sums(bool finite, const Matrix<F>& queries, const Matrix<F>& x, 
   product<Order::by_row, Finish::add>(y, n, stride);
 }
 
-// Bias and mask of the tile as one number to add to a score; -inf: not allowed. `rows` is room for [kLanes, keys + w).
+// Bias and mask of the tile as one number to add to each score; -inf: masked. `rows` is scratch for [kLanes, keys + w).
 template <int kLanes, class T, class S>
 inline void load_addends(const AttentionProblem<T, S>& p, const Place& at, T* addend, T* rows) {
   constexpr int w = kWidth<T>;
@@ -185,9 +185,9 @@ inline void load_addends(const AttentionProblem<T, S>& p, const Place& at, T* ad
                [&](long j, long i, Batch<T> lanes, int) { store_aligned(addend + j * kLanes + i, lanes); });
 }
 
-// The products of a tile [keys, lanes] become scores: bias, function and masks. Scores of keys that a query may not see
-// become -inf, whatever they were. For backward, x: what the function was given, and slope: its derivative, where not
-// null; both [keys, lanes].
+// Turns the products of a tile [keys, lanes] into scores: adds the bias, applies the function and the masks. Scores of
+// masked pairs become -inf, whatever they were. For backward, x and slope receive the function's inputs and derivatives
+// if they are not null; both are [keys, lanes].
 template <int kLanes, class T, class S>
 [[gnu::noinline]] void finish_scores(const AttentionProblem<T, S>& p, const Place& at, T* s, T* addend, T* rows,
                                      T* x = nullptr, T* slope = nullptr) {
@@ -201,7 +201,7 @@ template <int kLanes, class T, class S>
       store_aligned(s + n, select(a == minus_infinity<T>(), a, load_aligned(s + n) + a));
     }
   }
-  // the function of scores, which may make anything of -inf
+  // the function of scores, which may return anything for -inf
   if (p.rules.f.apply != nullptr) {
     for (long n = 0; x != nullptr && n < at.keys * kLanes; n += w) store_aligned(x + n, load_aligned(s + n));
     p.rules.f.apply(*p.rules.context, tile_at(p, at, kLanes), s, slope);
@@ -233,7 +233,7 @@ template <int kLanes, class T, class S>
     }
 }
 
-// Random words for each lane's query and four keys at a time: factors of 0 or `keep`.
+// Dropout factors, 0 or `keep`, from random words for each lane's query and four keys at a time.
 template <int kLanes, class T, class S>
 inline void dropout_factors(const AttentionProblem<T, S>& p, const Place& at, T* factor) {
   const uint64_t blocks = static_cast<uint64_t>(p.keys + 3) / 4;
@@ -247,8 +247,8 @@ inline void dropout_factors(const AttentionProblem<T, S>& p, const Place& at, T*
   }
 }
 
-// One step of the online softmax: s [keys, lanes] becomes 2^(s - m) with the new maximum m (`top`, [lanes]);
-// `scale_back` [lanes] is what earlier sums must be multiplied by. kPairs: the results go to x.operand.pairs alone.
+// One step of the online softmax: s [keys, lanes] becomes 2^(s - m), where m is the new maximum (`top`, [lanes]).
+// Earlier sums must be multiplied by `scale_back` [lanes]. kPairs: the results are stored to x.operand.pairs only.
 template <class F, int kLanes, bool kPairs>
 [[gnu::noinline]] void softmax_step(const ScoreTiles<F>& x, long keys, ValueOf<F>* top, ValueOf<F>* sum,
                                     ValueOf<F>* scale_back) {
@@ -260,7 +260,7 @@ template <class F, int kLanes, bool kPairs>
   unroll<v>([&](auto i) { high[i] = load_aligned(top + i * w); });
   for (long j = 0; j < keys; ++j)
     unroll<v>([&](auto i) { high[i] = quick_max(load_aligned(s + j * kLanes + i * w), high[i]); });
-  // scale_back = 2^(old m - m); a lane that has seen no key yet takes 0 for m, as -inf - -inf is NaN
+  // scale_back = 2^(old m - m); a lane without a key so far uses m = 0, since -inf - -inf is NaN
   unroll<v>([&](auto i) {
     const Batch<T> before = load_aligned(top + i * w);
     store_aligned(top + i * w, high[i]);

@@ -1,10 +1,10 @@
-// Products of small blocks that lie in the nearest cache. Included only by attention kernels.
+// Products of small blocks that are in cache. Included only by attention kernels.
 #pragma once
 #include "attention_operands.hpp"
 
 namespace heed::kernels::HEED_LEVEL::attention {
 
-// What becomes of the sum: c = sum, c = factor * sum, c = c + sum, c = c * factors + sum with a factor for each row.
+// How a sum is stored: c = sum, c = factor * sum, c = c + sum, c = c * factors + sum with one factor per row.
 enum class Finish { set, scale, add, rescale };
 
 inline constexpr long kNoBand = 1L << 40;
@@ -20,10 +20,10 @@ struct Block {
   long depth;                           // in numbers
   const ValueOf<F>* factors = nullptr;  // Finish::rescale: one per row
   ValueOf<F> factor = 1;                // Finish::scale
-  // Of a triangle: row r takes only numbers r - below to r + above of the depth; what lies beside is read to the next
+  // For a triangle: row r uses only numbers r - below to r + above of the depth. Numbers outside are read to the next
   // whole tile of rows and must be 0 in A.
   long below = kNoBand, above = kNoBand;
-  Fetch* fetch = nullptr;  // goes on with each tile of registers; or null
+  Fetch* fetch = nullptr;  // advanced with each register tile; or null
 };
 
 // R rows by V vectors of C stay in registers while p runs over the depth.
@@ -34,7 +34,7 @@ template <class F, int R, int V, Order kOrder, Finish kFinish>
   constexpr int w = kWidth<T>;
   Batch<T> sum[R][V];
   unroll<R>([&](auto r) { unroll<V>([&](auto v) { sum[r][v] = Batch<T>(T(0)); }); });
-  // the part of the depth that these rows take
+  // the part of the depth that these rows use
   const long begin = x.below < 0 ? -x.below / F::kDepth : 0,
              end = steps_of<F>(x.above < x.depth - R ? x.above + R : x.depth);
   const ElementOf<F>* a = x.a + begin * (kOrder == Order::by_row ? 1 : x.a_stride);
@@ -68,7 +68,7 @@ template <class F, int R, int V, Order kOrder, Finish kFinish>
 }
 
 // 16 sums hide the latency of a multiply-add at two per cycle and leave registers for the operands; without AVX-512
-// there are 16 registers in all. More than 8 rows of their own would lack registers for their addresses.
+// there are 16 registers in all. More than 8 rows stored by row would need too many registers for addresses.
 template <class F, int V, Order kOrder>
 inline constexpr int kRowsOfTile = kWidth<ValueOf<F>> * sizeof(ValueOf<F>) == 64
                                        ? (V == 1 && kOrder == Order::by_column ? 16 : 8)
@@ -103,7 +103,7 @@ inline void product(Block<F> x, long rows, long columns) {
   }
 }
 
-// Lane i of a vector: i.
+// The vector 0, 1, 2, ...
 template <class T>
 inline Batch<T> lane_numbers() {
   alignas(64) T n[kWidth<T>];
