@@ -1,6 +1,6 @@
 // Additive attention (Bahdanau, Cho and Bengio, "Neural machine translation by jointly learning to align and
-// translate", 2015, section A.1.2): the score of a pair is a small network of one hidden layer, of which nothing of the
-// size T x S x A is ever kept.
+// translate", 2015, section A.1.2). The score of a pair is a small network with one hidden layer. Nothing of size
+// T x S x A is stored.
 //
 // q_i (= W q + b) and k_j (= U k) are the projected queries and keys, of width A. For one head, with j running over the
 // keys that query i may attend to:
@@ -12,21 +12,21 @@
 //   ds_ij = p_ij (m_ij do_i . v_j - delta_i)               e_ij = ds_ij u * (1 - t_ij^2)
 //   dq_i = sum_j e_ij      dk_j = sum_i e_ij               du = sum_ij ds_ij t_ij         dbias_ij = ds_ij
 //
-// Forward holds the scores of a few queries against all keys. Backward holds t for a few queries and a few keys, so
-// that it is computed once and used twice.
+// Forward holds the scores of a few queries against all keys. Backward holds t for a few queries and a few keys, so t
+// is computed once and used twice.
 #pragma once
 #include "attention.hpp"
 
 namespace heed::kernels {
 
-// What softmax attention says of its problem, with the projected queries and keys as q and k; its scale is not used.
+// The problem of softmax attention, with the projected queries and keys as q and k. `scale` is not used.
 template <class T>
 struct AdditiveProblem : AttentionProblem<T> {
   const T* u;  // [heads, width]
 };
 
-// The queries are cut into `groups` of `group_rows`, each of which sums its own share of the gradients of keys, values
-// and u; `combine_keys` and `combine_u` add the shares in their order.
+// The queries are divided into `groups` of `group_rows`. Each group sums its own share of the gradients of keys, values
+// and u. `combine_keys` and `combine_u` add the shares in order.
 template <class T>
 struct AdditiveGradients : PairGradients<T> {
   T* dbias;  // [batch, heads, queries, keys], zeros before; or null
@@ -38,8 +38,8 @@ struct AdditiveGradients : PairGradients<T> {
 
 template <class T>
 struct AdditiveKernels {
-  int64_t rows;                                       // queries that are worked on at once
-  int64_t (*key_size)(const AttentionProblem<T>& p);  // of a key's share of dk and dv, in elements
+  int64_t rows;                                       // queries processed at once
+  int64_t (*key_size)(const AttentionProblem<T>& p);  // elements of a key's share of dk and dv
   int64_t (*u_size)(const AttentionProblem<T>& p);
   size_t (*forward_scratch)(const AttentionProblem<T>& p);  // in elements
   size_t (*backward_scratch)(const AttentionProblem<T>& p);
@@ -57,6 +57,6 @@ struct AdditiveKernels {
 };
 
 using AdditiveTable = FloatTable<AdditiveKernels>;
-const AdditiveTable& additive_attention_table();  // of the level that runs
+const AdditiveTable& additive_attention_table();  // for the level in use
 
 }  // namespace heed::kernels

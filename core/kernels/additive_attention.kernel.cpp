@@ -20,8 +20,8 @@ struct ForwardScratch {
   }
 };
 
-// s becomes e^(s - top); returns their sum. -0 where s is -inf, whatever the others are: so masked keys are told from
-// those whose weight rounds to 0.
+// s becomes e^(s - top), or -0 where s is -inf, whatever the others are. Returns the sum. The sign distinguishes masked
+// keys from keys whose weight rounds to 0.
 template <class T>
 T exponentials(T* s, long keys, T& top) {
   constexpr int w = kWidth<T>;
@@ -49,7 +49,7 @@ void finish_row(const AdditiveProblem<T>& p, const AttentionOutput<T>& y, long b
     dropout_row(p, b, h, i, 0, keys, to.factors);
     for (long j = 0; j < keys; j += w) store_aligned(s + j, load_aligned(s + j) * load_aligned(to.factors + j));
   }
-  // out = inverse * sum_j e_j v_j, over the keys whose e is not -0: the others may hold anything
+  // out = inverse * sum_j e_j v_j, over the keys whose e is not -0; other values may be anything
   weighted_sum(row_of(y.out, b, h, i), p.value_width, inverse, false, [&](const auto& add) {
     for (long j = 0; j < keys; ++j)
       if (!__builtin_signbit(s[j])) add(s[j], row_of(p.v, b, kv_head, j));

@@ -1,5 +1,5 @@
-// Backward: a few queries pass by all keys, some keys at a time, whose tanh stays near. Included only by
-// additive_attention.kernel.cpp.
+// Backward: a few queries are processed against all keys, some keys at a time, whose tanh stays in cache. Included only
+// by additive_attention.kernel.cpp.
 #pragma once
 #include "additive_attention_rows.hpp"
 
@@ -24,12 +24,12 @@ struct BackwardScratch {
   }
 };
 
-// The tile's first query and first key, and how many keys it has.
+// The place of a tile: its first query and first key, and its number of keys.
 struct Tile {
   long b, h, query, key, keys;
 };
 
-// Of row r of the tile: scores, which lie in `weights`, become m p, and ds is set. `delta` is do . o.
+// For row r of the tile: turns the scores in `weights` into m p, and sets ds. `delta` is do . o.
 template <class T>
 void weights_and_ds(const AttentionProblem<T>& p, const AdditiveGradients<T>& d, const Tile& at, long r, T delta,
                     const BackwardScratch<T>& to) {
@@ -48,7 +48,7 @@ void weights_and_ds(const AttentionProblem<T>& p, const AdditiveGradients<T>& d,
   for (long j = 0; j < at.keys; ++j) {
     const T weight = weights[j], m = p.drop_below != 0 ? to.factor[j] : T(1);
     ds[j] = T(0);
-    if (weight == T(0)) continue;  // the value may hold anything
+    if (weight == T(0)) continue;  // the value may be anything
     const T dweight = m == T(0) ? T(0) : m * lane_dot(dout, row_of(p.v, at.b, kv_head, at.key + j), p.value_width);
     ds[j] = weight * (dweight - delta);
     weights[j] = weight * m;
@@ -57,8 +57,8 @@ void weights_and_ds(const AttentionProblem<T>& p, const AdditiveGradients<T>& d,
     for (long j = 0; j < at.keys; ++j) d.dbias[row * p.keys + at.key + j] = ds[j];
 }
 
-// Adds the shares of row r to those of the keys, dkeys [keys, size + value_size], and to dq and du. Pairs without a
-// weight are left out: their tanh may be anything.
+// Adds the share of row r to those of the keys, dkeys [keys, size + value_size], and to dq and du. Pairs of weight 0
+// are left out, since their tanh may be anything.
 template <class T>
 void add_row(const AdditiveProblem<T>& p, const AdditiveGradients<T>& d, const Tile& at, long r, T* dkeys,
              const BackwardScratch<T>& to) {

@@ -1,4 +1,4 @@
-// Rows of scores, a query each, whose lanes are keys. Included only by additive_attention.kernel.cpp.
+// Rows of scores, one query each, whose lanes are keys. Included only by additive_attention.kernel.cpp.
 #pragma once
 #include "additive_attention.hpp"
 #include "attention_masks.hpp"
@@ -7,11 +7,11 @@
 
 namespace heed::kernels::HEED_LEVEL::additive {
 
-inline constexpr long kRows = 4;   // queries that share each key that is loaded
+inline constexpr long kRows = 4;   // queries that share each loaded key
 inline constexpr long kKeys = 16;  // keys whose tanh backward holds: whole vectors, and whole blocks of Philox
 
-// u . tanh(q_i + k_j) of R queries from `query` on and keys [key, key + keys), to scores[r * stride + j]. tanh goes to
-// kept[(r * kKeys + j) * whole width] where that is wanted.
+// scores[r * stride + j] = u . tanh(q_i + k_j) for R queries from `query` on and keys [key, key + keys). If kKeep, tanh
+// is stored to kept[(r * kKeys + j) * size], where size is the width in whole vectors.
 template <class T, int R, bool kKeep>
 inline void score_rows(const AdditiveProblem<T>& p, long b, long h, long query, long key, long keys, T* scores,
                        long stride, T* kept) {
@@ -32,8 +32,8 @@ inline void score_rows(const AdditiveProblem<T>& p, long b, long h, long query, 
   }
 }
 
-// Adds the bias to the scores of query i with keys [key, key + keys), and makes those -inf that it may not see, up to
-// a whole vector, whatever they were.
+// Adds the bias to the scores of query i with keys [key, key + keys). Scores of masked keys, and those after the last
+// key up to a whole vector, become -inf, whatever they were.
 template <class T>
 inline void mask_row(const AttentionProblem<T>& p, long b, long h, long i, long key, long keys, T* scores) {
   const T* bias = pairs_of(p.bias, b, h, i, key);
@@ -48,8 +48,8 @@ inline void mask_row(const AttentionProblem<T>& p, long b, long h, long i, long 
   for (long j = seen < 0 ? 0 : seen < keys ? seen : keys; j < whole_vectors<T>(keys); ++j) scores[j] = -kInfinity<T>;
 }
 
-// Random words for query i and keys [key, key + keys): factors of 0 or `keep`. `key` is a
-// multiple of 4, and there is room for whole blocks of kKeys keys. The counters are those of softmax attention.
+// Dropout factors, 0 or `keep`, from random words for query i and keys [key, key + keys). `key` is a multiple of 4, and
+// `factor` has room for whole blocks of kKeys keys. The counters are those of softmax attention.
 template <class T>
 inline void dropout_row(const AttentionProblem<T>& p, long b, long h, long i, long key, long keys, T* factor) {
   constexpr int n = kKeys / 4;

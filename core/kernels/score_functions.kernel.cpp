@@ -1,5 +1,4 @@
-// Biases by distance, soft caps and forget gates, on tiles [keys, lanes] of scores. A tile of one lane is a query that
-// decodes.
+// Biases by distance, soft caps and forget gates, on tiles [keys, lanes] of scores. In decoding, a tile has one lane.
 #include "score_functions.hpp"
 #include "lane_sums.hpp"
 
@@ -8,7 +7,7 @@ namespace {
 
 inline constexpr int kMaxLanes = kBlockQueries, kDistances = kBlockKeys + kMaxLanes;
 
-// The row of the parameter that is head h's: it has one for each head, or one for all.
+// The row of the parameter for head h: the parameter has one row per head, or one for all.
 template <class T>
 long row_of_head(const ScoreParameter<T>& p, long h) {
   return p.sizes[0] == 1 ? 0 : h;
@@ -20,8 +19,8 @@ inline long entry_of(const DistanceTable& t, long d) {
   return t.map == nullptr ? c : t.map[c];
 }
 
-// In a tile, a bias by distance is a vector that slides by one from key to key: the pair of key j and lane i has the
-// distance number i - j + keys - 1 below, so that row j is by[keys - 1 - j ...]. Distances of numbers n:
+// In a tile, the biases by distance are a vector `by` that shifts by one from key to key. The pair of key j and lane i
+// has entry i - j + keys - 1, so row j starts at by[keys - 1 - j]. distance_of() returns the distance of entry n.
 inline long distance_of(const ScoreTile& at, long n) { return long{at.key} - at.query + at.keys - 1 - n; }
 
 // y = log2(e) (s + by), by [kDistances].
@@ -48,8 +47,8 @@ void add_distance(const ScoreContext<T>& x, const ScoreTile& at, T* s, T*) {
     }
 }
 
-// sums of the entries, or of the slope, from the sums of df over pairs of one distance. Four of them take turns, as a
-// vector that slides by one reads what was just written.
+// Adds to the sums of the entries, or of the slope, the sums of df over the pairs of one distance. Four copies of the
+// sums take turns, since a vector that shifts by one reads numbers that were just written.
 template <class T>
 void sum_distance(const ScoreContext<T>& x, const ScoreTile& at, const T*, const T* df) {
   const DistanceTable& table = *static_cast<const DistanceTable*>(x.function);
@@ -76,7 +75,7 @@ void sum_distance(const ScoreContext<T>& x, const ScoreTile& at, const T*, const
   }
 }
 
-// y = log2(e) c tanh(s / c), slope = 1 - tanh(s / c)^2; a tile is one run of numbers.
+// y = log2(e) c tanh(s / c), slope = 1 - tanh(s / c)^2. A tile is one run of numbers.
 template <class T>
 void cap(const ScoreContext<T>& x, const ScoreTile& at, T* s, T* slope) {
   constexpr int w = kWidth<T>;
@@ -104,13 +103,13 @@ void sum_cap(const ScoreContext<T>& x, const ScoreTile& at, const T* s, const T*
   }));
 }
 
-// y = log2(e) (s + (c_last - c_key)), and -inf for keys that a gate of 0 hides. The difference is taken in float64:
-// it is never large where a weight is not small, though both c may be.
+// y = log2(e) (s + (c_last - c_key)), or -inf for keys that a gate of 0 hides. The difference is computed in float64:
+// it is large only where the weight is small, although both c may be large.
 template <class T>
 void forget(const ScoreContext<T>& x, const ScoreTile& at, T* s, T*) {
   const ForgetGates& g = *static_cast<const ForgetGates*>(x.function);
   const long head = at.batch * g.heads + at.head, query = at.query - (g.keys - g.queries);
-  // of the tile's queries, lanes of no query as the last one: c, and how many of the tile's keys are hidden
+  // per query of the tile: c, and how many of the tile's keys are hidden; lanes without a query use the last query
   alignas(64) double row_whole[kMaxLanes], row_part[kMaxLanes];
   alignas(64) T hidden[kMaxLanes], c[kMaxLanes];
   for (long i = 0; i < at.lanes; ++i) {
@@ -130,7 +129,7 @@ void forget(const ScoreContext<T>& x, const ScoreTile& at, T* s, T*) {
   }
 }
 
-// sums of c_key -= sum of df over queries. c_last has no gradient: it changes all scores of its query by the same.
+// sums of c_key -= sum of df over queries. c_last has no gradient, since it changes all scores of its query equally.
 template <class T>
 void sum_forget(const ScoreContext<T>& x, const ScoreTile& at, const T*, const T* df) {
   const ForgetGates& g = *static_cast<const ForgetGates*>(x.function);

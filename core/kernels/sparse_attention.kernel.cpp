@@ -1,3 +1,4 @@
+// Attention over lists of keys at one level: forward, and backward by queries and by keys.
 #include "sparse_attention.hpp"
 
 #include "attention_masks.hpp"
@@ -7,7 +8,7 @@
 namespace heed::kernels::HEED_LEVEL::sparse {
 namespace {
 
-// The keys of a query that are not masked, and what is known of each.
+// The keys of a query that are not masked, with their scores and places.
 template <class T>
 struct Row {
   Row(const SparseProblem<T>& p, Pieces<T>& pieces)
@@ -27,7 +28,7 @@ inline const int32_t* offsets_of(const SparseProblem<T>& p, long b, long h) {
   return p.offsets + (b * p.heads + h) * p.offsets_of_head;
 }
 
-// The keys that query i may attend to: those of its list that no length, mask or bias of -inf leaves out.
+// The keys that query i may attend to: those of its list that no length, mask or bias of -inf excludes.
 template <class T>
 inline void take_keys(const SparseProblem<T>& p, long b, long h, long i, Row<T>& row) {
   const int32_t* offsets = offsets_of(p, b, h);
@@ -43,7 +44,7 @@ inline void take_keys(const SparseProblem<T>& p, long b, long h, long i, Row<T>&
   }
 }
 
-// x . y_n of N rows.
+// x . y_n for N rows.
 template <int N, class T>
 inline void dots_of(const T* x, const T* const (&y)[N], long width, T* to) {
   T sums[N];
@@ -54,7 +55,7 @@ inline void dots_of(const T* x, const T* const (&y)[N], long width, T* to) {
   for (int n = 0; n < N; ++n) to[n] = sums[n];
 }
 
-// x . y_j for the keys of a row. Each product is summed alike, wherever it stands.
+// x . y_j for the keys of a row. The order of each sum does not depend on the position of the key.
 template <class T>
 inline void dots(const T* x, const HeadRows<const T>& y, long b, long h, const Row<T>& row, long width, T* to) {
   const auto at = [&](long n) { return row_of(y, b, h, row.key[n]); };
@@ -63,7 +64,7 @@ inline void dots(const T* x, const HeadRows<const T>& y, long b, long h, const R
   for (; n < row.count; ++n) dots_of<1>(x, {at(n)}, width, to + n);
 }
 
-// Words of philox(seed, position + ..., stream) for the keys of a row in ascending order; as heed::philox.
+// Dropout factors for the keys of a row in ascending order, from the words of philox(seed, position + ..., stream).
 template <class T>
 struct Dropout {
   const SparseProblem<T>& p;
@@ -100,7 +101,7 @@ inline void take_scores(const SparseProblem<T>& p, long b, long h, long i, Row<T
   }
 }
 
-// Scores become e^(s - base); returns their sum.
+// Scores become e^(s - base). Returns their sum.
 template <class T>
 inline T exponentials(Row<T>& row, T& base) {
   Batch<T> top(-kInfinity<T>);
@@ -170,7 +171,7 @@ void backward_key(const SparseProblem<T>& p, const SparseGradients<T>& d, const 
                   int64_t kv_head, int64_t j, const int64_t* bases) {
   const long shared = p.heads / p.kv_heads;
   const bool none = masked_key(p, b, j);
-  // Pairs whose factor is 0 are left out: those that a mask forbids may meet rows that are not finite.
+  // Pairs with a factor of 0 are left out: masked pairs may have rows that are not finite.
   const auto rows_with = [&](const T* factors, const HeadRows<const T>& rows) {
     return [&, factors](const auto& add) {
       for (long s = 0; s < shared && !none; ++s) {
