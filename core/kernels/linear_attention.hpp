@@ -1,11 +1,12 @@
-// Linear attention (Katharopoulos et al., "Transformers are RNNs", 2020) in chunks: time O(n (c + D) D), and no n x n.
+// Linear attention (Katharopoulos et al., "Transformers are RNNs", 2020) in chunks of c positions: time O(n (c + D) D),
+// and no n x n matrix.
 //
 // f(q), f(k) >= 0 are the mapped queries and keys. For one head, with j over the keys that query i may attend to:
 //
 //   a_ij = f(q_i) . f(k_j)     d_i = sum_j a_ij + eps     o_i = sum_j a_ij v_j / d_i      (d_i = eps: o_i = 0)
 //
-// Keys before the first that the causal triangle cuts form the state S = sum f(k_j) v_j^T, z = sum f(k_j). For a chunk,
-// with Q = f(q), K = f(k), G the gradient of O, H = G / d, u = -rowsum(H * O), and P, r what later chunks have summed:
+// Keys that all queries of a chunk see form the state S = sum f(k_j) v_j^T, z = sum f(k_j). For a chunk, let Q = f(q),
+// K = f(k), G the gradient of O, H = G / d, u = -rowsum(H * O), and P, r the sums over later chunks:
 //
 //   A = tril(Q K^T)               W = tril(H V^T + u 1^T)
 //   O = (A V + Q S) / d           d = A 1 + Q z + eps
@@ -19,30 +20,31 @@
 
 namespace heed::kernels {
 
-// f, element by element. elu: exp(min(x, 0)) + max(x, 0), which is elu(x) + 1 without its cancellation.
+// The elementwise map f. elu: exp(min(x, 0)) + max(x, 0), which is elu(x) + 1 without cancellation.
 enum class FeatureMap { identity, elu, relu, softplus };
 
-// T: of sums and gradients; S: of q, k, v and out in memory, T itself or uint16_t, which is bf16.
+// T: type of sums and gradients. S: type of q, k, v and out in memory: T, or uint16_t for bf16.
 template <class T, class S = T>
 struct LinearProblem {
   int64_t batch, heads, kv_heads, queries, keys, width, value_width;
   FeatureMap map;
   T eps;
-  bool causal;  // query i sees keys j <= i + keys - queries
+  bool causal;  // query i may attend to keys j <= i + keys - queries
   HeadRows<const S> q, k, v;
-  const int32_t* lengths;   // [batch]: keys from here on are padding; or null
-  const uint8_t* key_mask;  // [batch, keys]: 0 where a key is masked; or null
+  const int32_t* lengths;   // [batch]: keys from this one on are padding; or null
+  const uint8_t* key_mask;  // [batch, keys]: 0 if a key is masked; or null
   const T* weight;          // [batch, heads, keys]: factors of f(k); or null
 };
 
-// The work on a head is a row of steps, front to back in forward and back to front in backward: keys that all queries
-// see (without the triangle, all keys), then queries, with their own keys where causal.
+// The work on a head is a sequence of steps, executed front to back in forward and back to front in backward. The first
+// steps take the keys that all queries see (without the triangle, all keys). The other steps take queries, with their
+// own keys if causal.
 struct LinearPlan {
-  int64_t key_steps, steps;  // those of keys alone, and all; at least one is of queries
-  // Of a state in memory, in elements: `width` rows of S (or P), then z (or r), and the maxima of logarithms.
+  int64_t key_steps, steps;  // steps of keys only, and all steps; at least one has queries
+  // A state in memory, in elements: `width` rows of S (or P), then z (or r), then the maxima in log_attention.hpp.
   int64_t state_row, vector_size, state_size;
-  int64_t kept;    // states a head, S before a step of queries, that forward keeps for backward
-  size_t scratch;  // in elements, of any task
+  int64_t kept;    // states per head that forward keeps for backward: S before a step of queries
+  size_t scratch;  // in elements, enough for any task
 };
 
 template <class T, class S = T>
@@ -51,34 +53,34 @@ struct LinearGradients {
   HeadRows<const T> dout;
   const T* norm;           // d of forward: [batch, heads, queries]
   const T* kept;           // [batch, heads, plan.kept, plan.state_size], of forward
-  HeadRows<T> dq, dk, dv;  // null data: not wanted
+  HeadRows<T> dq, dk, dv;  // null data: not needed
   bool add_dq, add_dk, add_dv;
   T* dweight;  // [batch, heads, keys], zeros before; or null
 };
 
-// What a thread does next, whose rows come to the cache meanwhile: a step of a head of the same batch. -1: nothing.
+// The step that a thread executes next, a step of a head of the same batch, whose rows are prefetched. step -1: none.
 struct LinearNext {
   int64_t h, step;
 };
 
-// One step of head (b, h). `state` holds the sums before it, and then those of its rows too.
+// Kernels for one step of head (b, h). `state` holds the sums before the step; the step adds its rows.
 template <class T, class S = T>
 struct LinearKernels {
   using Problem = LinearProblem<T, S>;
   using Gradients = LinearGradients<T, S>;
 
   LinearPlan (*plan)(const Problem& p);
-  void (*clear)(const Problem& p, T* state);  // to nothing seen so far
-  // state += more, which is of earlier keys, or of later queries. `more` is not changed.
+  void (*clear)(const Problem& p, T* state);  // to the empty state
+  // state += more, where `more` is of earlier keys, or of later queries. `more` is not changed.
   void (*add_keys)(const Problem& p, T* state, T* more);
   void (*add_queries)(const Problem& p, T* state, T* more);
-  // The sums alone: of keys for forward, of queries for backward.
+  // Only the sums: of keys for forward, of queries for backward.
   void (*sum_keys)(const Problem& p, int64_t b, int64_t h, int64_t step, T* state, T* scratch);
   void (*sum_queries)(const Problem& p, const Gradients& d, int64_t b, int64_t h, int64_t step, T* state, T* scratch);
   // norm [batch, heads, queries] and kept may be null.
   void (*forward)(const Problem& p, const HeadRows<S>& out, T* norm, T* kept, int64_t b, int64_t h, int64_t step,
                   LinearNext next, T* state, T* scratch);
-  // Heads that share keys add to their gradients one after another, in the order of h.
+  // Heads that share keys add to the same gradients, so they must run one after another, in the order of h.
   void (*backward)(const Problem& p, const Gradients& d, int64_t b, int64_t h, int64_t step, LinearNext next, T* state,
                    T* scratch);
 };
@@ -91,6 +93,6 @@ struct LinearFeatureTable : LinearTable {
   LinearKernels<float, uint16_t> bf16;  // rows are widened as they are mapped
 };
 
-const LinearFeatureTable& linear_attention_table();  // of the level that runs
+const LinearFeatureTable& linear_attention_table();  // for the level in use
 
 }  // namespace heed::kernels

@@ -1,4 +1,4 @@
-// Linear attention at one level: walks the steps of a span, forward and backward, and fills the table.
+// Linear attention at one level: the steps of forward and backward, and the table.
 #include "linear_attention.hpp"
 
 #include "linear_attention_backward.hpp"
@@ -13,7 +13,7 @@ LinearPlan plan(const LinearProblem<T, S>& p) {
              query_steps = (p.queries - at.keyless + rows - 1) / rows, least = query_steps > 0 ? query_steps : 1;
   Pieces<T> all{nullptr};
   const LinearGradients<T, S> none{};
-  const Backward<T, S> backward(p, none, all);  // the largest
+  const Backward<T, S> backward(p, none, all);  // the larger scratch
   return {key_steps,     key_steps + least,    state_row(p), whole_vectors<T>(p.width),
           state_size(p), p.causal ? least : 1, all.used};
 }

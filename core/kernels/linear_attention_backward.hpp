@@ -1,4 +1,4 @@
-// Backward of a step. Included only by linear_attention.kernel.cpp.
+// Backward of a step of linear attention. Included only by linear_attention.kernel.cpp.
 #pragma once
 #include "linear_attention_forward.hpp"
 
@@ -37,7 +37,7 @@ struct Backward {
   }
   Right<T> state_transposed(const Panel<T>& s) const { return transposed(s.data, s.ld, p.width, p.value_width, st); }
 
-  // H = G / d and u = -rowsum(H * O). A row without a key has none.
+  // Loads H = G / d and u = -rowsum(H * O). Both are 0 for a row without a key.
   void load_output(long b, long h, long first, long n) {
     for (long i = 0; i < n; ++i) {
       fetch_row(d.dout, b, h, first + i + kAhead, p.queries, p.value_width);
@@ -57,8 +57,8 @@ struct Backward {
     }
   }
 
-  // put_rows() of x + u z^T through the map: times factor f'(.), where `mapped` holds factor f(.). Null u or factor:
-  // ones.
+  // Stores (x + u z^T) * factor * f'(.) as put_rows() does, where u is row_factor. f' is computed from `mapped`, which
+  // holds factor * f(.). Null row_factor or factor: ones.
   void put_mapped(const HeadRows<T>& to, bool add, long b, long h, long first, long n, const Panel<T>& x,
                   const T* row_factor, const T* z, const Panel<T>& mapped, const T* factor, const bool* masked) const {
     with_map(p.map, [&](auto m) {
@@ -77,8 +77,8 @@ struct Backward {
     });
   }
 
-  // dk and dv of the keys [first, first + n), which are loaded. `own`: of the queries' own chunk, whose triangles
-  // count.
+  // dk and dv of the keys [first, first + n), which are loaded. `own`: they are the keys of the queries' chunk, so the
+  // triangles are added.
   void keys(long b, long h, long first, long n, bool own, const Sums<T>& after, Fetch* fetch) {
     const long shared = p.heads / p.kv_heads, kv = h / shared;
     const bool later = h % shared != 0;
@@ -87,7 +87,7 @@ struct Backward {
     for (long j = 0; masked != nullptr && j < n; ++j) each_masked[j] = masked_key(p, b, first + j);
     if (d.dk.data != nullptr || d.dweight != nullptr) {
       // dk [n, width] = v [n, value_width] after.s^T, from the queries of later chunks,
-      //                 + tril(w)^T [n, n] q [n, width], from those of their own
+      //                 + tril(w)^T [n, n] q [n, width], from those of the same chunk
       product_and_triangle<Nonzero::upper>(n, p.width, p.value_width, v, state_transposed(after.s), own, w, q, fetch,
                                         into_panel(dk));
       const long at = (b * p.heads + h) * p.keys + first;
@@ -106,7 +106,7 @@ struct Backward {
     }
   }
 
-  // Queries [first, first + n), whose own keys begin at `key`.
+  // Queries [first, first + n); their own keys start at `key`.
   void chunk(long b, long h, long first, long n, long key, const Sums<const T>& state, const Sums<T>& after,
              Fetch* fetch) {
     load_mapped(p.q, b, h, first, n, p.width, p.map, p.queries, q);  // q = f(q) [n, width]
@@ -128,7 +128,7 @@ struct Backward {
     add_to(after, n, p.width, p.value_width, q, g, u, fetch);
   }
 
-  // What is read of a chunk of queries.
+  // Prefetches the inputs of a chunk of queries.
   void prefetch_reads(Fetch& fetch, long b, long h, long first, long n) const {
     const Alignment at = alignment(p);
     const long kv = h / (p.heads / p.kv_heads), key = at.prefix + first - at.keyless;
@@ -139,7 +139,7 @@ struct Backward {
     fetch_rows(fetch, p.k, b, kv, key, n, p.width);
     fetch_rows(fetch, p.v, b, kv, key, n, p.value_width);
   }
-  // What is written of it.
+  // Prefetches the results of a chunk of queries.
   void prefetch_writes(Fetch& fetch, long b, long h, long first, long n) const {
     const Alignment at = alignment(p);
     const long kv = h / (p.heads / p.kv_heads), key = at.prefix + first - at.keyless;
@@ -149,7 +149,7 @@ struct Backward {
     fetch_for_writing(fetch, d.dv, b, kv, key, n, p.value_width);
   }
 
-  // A step of queries; `kept`: the state before it.
+  // Computes a step of queries. `kept` is the state before the step.
   void queries(long b, long h, Range rows, const Next<const T>& next, const T* kept, const Sums<T>& after) {
     const Alignment at = alignment(p);
     const long end = rows.first + rows.count, to_key = at.prefix - at.keyless;
@@ -176,7 +176,7 @@ struct Backward {
     }
   }
 
-  // Queries without a key pass nothing on.
+  // Queries without a key get gradient 0.
   void finish_keyless(long b, long h) {
     const long end = alignment(p).keyless;
     if (d.dq.data == nullptr || end == 0) return;

@@ -1,5 +1,5 @@
-// Chunks of linear attention: rows mapped and copied into the nearest cache, and products with triangles.
-// Included only by linear_attention.kernel.cpp.
+// Chunks of linear attention: mapped rows in cache, and products with triangles. Included only by kernels of linear
+// attention.
 #pragma once
 #include "attention_masks.hpp"
 #include "linear_attention.hpp"
@@ -9,8 +9,8 @@
 namespace heed::kernels::HEED_LEVEL::linear {
 
 inline constexpr long kChunk = 64;
-inline constexpr long kAhead = 8;  // rows: what the nearest cache waits for
-inline constexpr long kFetchedRows = 8;  // with each tile: a chunk has tiles enough for all rows of the next
+inline constexpr long kAhead = 8;        // rows prefetched ahead of use
+inline constexpr long kFetchedRows = 8;  // rows per tile; a chunk has enough tiles for all rows of the next
 
 template <FeatureMap kMap, class T>
 inline Batch<T> feature(Batch<T> x) {
@@ -35,7 +35,7 @@ inline Batch<T> slope_at(Batch<T> y) {
   }
 }
 
-// Calls f with the map as a constant, so that loops over rows do not ask for it.
+// Calls f with the map as a constant, so that loops over rows do not test the map.
 template <class F>
 inline void with_map(FeatureMap map, F&& f) {
   switch (map) {
@@ -46,13 +46,13 @@ inline void with_map(FeatureMap map, F&& f) {
   }
 }
 
-// The next n elements, at most a vector; lanes behind are 0.
+// The next n elements, at most a vector. The other lanes are 0.
 template <class T>
 inline Batch<T> load_some(const T* p, long n) {
   return n >= kWidth<T> ? load(p) : load_part(p, static_cast<int>(n));
 }
 
-// A matrix in the scratch: rows are whole vectors apart.
+// A matrix in scratch. Rows are padded to whole vectors.
 template <class T>
 struct Panel {
   T* data;
@@ -72,7 +72,7 @@ inline void fill(const Panel<T>& x, long rows, T value) {
   for (long i = 0; i < rows * x.ld; i += kWidth<T>) store_aligned(x.data + i, Batch<T>(value));
 }
 
-// All rows [first, first + n) of a head, while products run.
+// Adds rows [first, first + n) of a head to `fetch`.
 template <class T>
 inline void fetch_rows(Fetch& fetch, const HeadRows<T>& x, long b, long h, long first, long n, long columns) {
   if (x.data != nullptr && n > 0) fetch.to_read(row_of(x, b, h, first), x.row, n, columns);
@@ -82,8 +82,8 @@ inline void fetch_for_writing(Fetch& fetch, const HeadRows<T>& x, long b, long h
   if (x.data != nullptr && n > 0) fetch.to_write(row_of(x, b, h, first), x.row, n, columns);
 }
 
-// Row i of a head comes to the cache while other rows are worked on: rows of one head may lie a page apart each, which
-// the machine does not foresee. There may be no such row.
+// Prefetches row i of a head, if there is such a row, while other rows are processed. Rows of one head may be a page
+// apart, which hardware prefetchers do not follow.
 template <class T>
 inline void fetch_row(const HeadRows<T>& x, long b, long h, long i, long rows, long columns) {
   if (i < 0 || i >= rows) return;
@@ -91,7 +91,7 @@ inline void fetch_row(const HeadRows<T>& x, long b, long h, long i, long rows, l
   for (long c = 0; c < columns; c += 64 / static_cast<long>(sizeof(T))) __builtin_prefetch(from + c);
 }
 
-// to[0, columns) = f(from), and 0 to the end of the last vector.
+// to[0, columns) = f(from), padded with zeros to whole vectors.
 template <class T, class S, class F>
 inline void load_row(const S* from, long columns, T* to, F&& f) {
   constexpr long w = kWidth<T>;
@@ -102,7 +102,7 @@ inline void load_row(const S* from, long columns, T* to, F&& f) {
   store_aligned(to + c, select(first_lanes<T>(n), f(load_as_part<T>(from + c, n)), Batch<T>(T(0))));
 }
 
-// Rows [first, first + n) of a head of `rows`, mapped.
+// Loads rows [first, first + n) of a head that has `rows` rows, mapped.
 template <class T, class S>
 inline void load_mapped(const HeadRows<const S>& x, long b, long h, long first, long n, long columns, FeatureMap map,
                         long rows, const Panel<T>& to) {
@@ -115,15 +115,15 @@ inline void load_mapped(const HeadRows<const S>& x, long b, long h, long first, 
   });
 }
 
-// Keys [first, first + n), mapped and weighted, and their values; zeros for those that are masked or weigh 0, whatever
-// they hold. Returns whether all values are finite.
+// Loads keys [first, first + n), mapped and weighted, and their values. Keys that are masked or have weight 0 become
+// zeros, as do their values, whatever they hold. Returns whether all values are finite.
 template <class T, class S>
 inline bool load_keys(const LinearProblem<T, S>& p, long b, long h, long first, long n, const Panel<T>& k,
                       const Panel<T>& v) {
   const long kv = h / (p.heads / p.kv_heads);
   const bool has_masked = has_masked_keys(p);
   const T* weight = p.weight == nullptr ? nullptr : p.weight + (b * p.heads + h) * p.keys + first;
-  Batch<T> non_finite(T(0));  // NaN in a lane where a value is not finite
+  Batch<T> non_finite(T(0));  // NaN in a lane if a value is not finite
   with_map(p.map, [&](auto m) {
     constexpr FeatureMap kMap = m;
     for (long j = 0; j < n; ++j) {
@@ -147,7 +147,7 @@ inline bool load_keys(const LinearProblem<T, S>& p, long b, long h, long first, 
   return !any(isnan(non_finite));
 }
 
-// c = tril(x y^T + u 1^T) for x [n, depth] and yt = y^T [depth, n]; u null: zeros. Right of the diagonal, c is 0 as far
+// c = tril(x y^T + u 1^T) for x [n, depth] and yt = y^T [depth, n]. Null u: zeros. Right of the diagonal, c is 0 as far
 // as products of the triangle read it.
 template <class T>
 inline void lower_triangle(long n, long depth, const Panel<T>& x, const Right<T>& yt, const T* u, const Panel<T>& c,
@@ -161,7 +161,7 @@ inline void lower_triangle(long n, long depth, const Panel<T>& x, const Right<T>
   lower_product<T>(n, fetch, finish, Term<T, Order::by_row>{x.data, x.ld, yt, depth});
 }
 
-// Adds row i of a lower triangle, whose columns beyond i are 0 to a whole vector.
+// Adds row i of a lower triangle. The row is padded with zeros to whole vectors.
 template <class T>
 inline void add_row(Batch<T> (&lanes)[kSumParts<T>], const T* row, long i) {
   sweep_lanes<T>(whole_vectors<T>(i + 1), [&](int64_t j, auto, auto k) __attribute__((always_inline)) {
@@ -169,7 +169,7 @@ inline void add_row(Batch<T> (&lanes)[kSumParts<T>], const T* row, long i) {
   });
 }
 
-// z += x^T u for x [n, width]; u null: ones.
+// z += x^T u for x [n, width]. Null u: ones.
 template <class T>
 inline void add_rows(T* z, long n, long width, const Panel<T>& x, const T* u) {
   constexpr long w = kWidth<T>;
@@ -202,7 +202,7 @@ inline long state_row(const LinearProblem<T, S>& p) {
   return whole_vectors<T>(p.value_width);
 }
 template <class T, class S>
-inline long state_size(const LinearProblem<T, S>& p) {  // a whole number of cache lines, so that tasks share none
+inline long state_size(const LinearProblem<T, S>& p) {  // whole cache lines, so that tasks share none
   return (p.width * state_row(p) + whole_vectors<T>(p.width) + 15) / 16 * 16;
 }
 template <class T, class S>
@@ -223,7 +223,7 @@ inline void add_product(const Panel<T>& s, long n, long width, long value_width,
   sum_products<T>(width, value_width, fetch, add, Term<T, Order::by_column>{x.data, x.ld, y.right(), n});
 }
 
-// S += x^T y, z += x^T u; u null: ones.
+// S += x^T y, z += x^T u. Null u: ones.
 template <class T>
 inline void add_to(const Sums<T>& sums, long n, long width, long value_width, const Panel<T>& x, const Panel<T>& y,
                    const T* u, Fetch* fetch) {
@@ -231,8 +231,7 @@ inline void add_to(const Sums<T>& sums, long n, long width, long value_width, co
   add_rows(sums.z, n, width, x, u);
 }
 
-// Where the triangle of a causal problem lies: keys before `prefix` are seen by all queries, queries before `keyless`
-// see none.
+// The triangle of a causal problem. All queries see the keys before `prefix`; queries before `keyless` see no key.
 struct Alignment {
   long prefix, keyless;
 };
@@ -242,7 +241,7 @@ inline Alignment alignment(const LinearProblem<T, S>& p) {
   return {p.keys > p.queries ? p.keys - p.queries : 0, p.queries > p.keys ? p.queries - p.keys : 0};
 }
 
-// Rows of a step: chunks enough that a state each is no more than the queries and keys.
+// Rows per step. Steps have enough chunks that the states, one per step, are no larger than the queries and keys.
 template <class T, class S>
 inline long step_rows(const LinearProblem<T, S>& p) {
   return (p.width + kChunk - 1) / kChunk * kChunk;
@@ -251,7 +250,7 @@ inline long step_rows(const LinearProblem<T, S>& p) {
 struct Range {
   long first, count;
 };
-// The rows of step s: of keys before the triangle, or of queries.
+// The rows of step s: keys before the triangle, or queries.
 template <class T, class S>
 inline Range rows_of_step(const LinearProblem<T, S>& p, long s) {
   const Alignment at = alignment(p);

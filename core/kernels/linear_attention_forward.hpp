@@ -1,4 +1,4 @@
-// Forward of a step. Included only by linear_attention.kernel.cpp.
+// Forward of a step of linear attention. Included only by kernels of linear attention.
 #pragma once
 #include "linear_attention_rows.hpp"
 
@@ -9,14 +9,15 @@ inline void copy_state(const LinearProblem<T, S>& p, T* to, const T* from) {
   memcpy(to, from, static_cast<size_t>(state_size(p)) * sizeof(T));
 }
 
-// Where the state before a step of queries is kept; null where none is. Without the triangle all steps have the same.
+// Where the state before a step of queries is kept; null if none is kept. Without the triangle, all steps share one
+// state.
 template <class T, class S, class K>
 inline K* kept_state(const LinearProblem<T, S>& p, K* kept, const LinearPlan& steps, long b, long h, long step) {
   if (kept == nullptr) return nullptr;
   return kept + ((b * p.heads + h) * steps.kept + (p.causal ? step - steps.key_steps : 0)) * steps.state_size;
 }
 
-// The state's sums go on over the keys [first, first + n).
+// Adds the keys of `rows` to the sums of a state.
 template <class T, class S>
 inline void sum_key_rows(const LinearProblem<T, S>& p, long b, long h, Range rows, const Panel<T>& k, const Panel<T>& v,
                          const Sums<T>& sums) {
@@ -27,8 +28,7 @@ inline void sum_key_rows(const LinearProblem<T, S>& p, long b, long h, Range row
   }
 }
 
-// The queries of the head and step that follow; none for a count of 0. `kept`: where the state before them is kept, or
-// null.
+// The queries of the next step, for prefetching; count 0: none. `kept`: where the state before them is kept, or null.
 template <class T>
 struct Next {
   long h;
@@ -57,7 +57,7 @@ struct Forward {
         kt(from.take(kChunk * p.width)),
         inverse(from.take(kChunk)) {}
 
-  // 1 / d for n queries, d = rowsum(a) + q z + eps, which goes to norm.
+  // Computes 1 / d for n queries, with d = rowsum(a) + q z + eps. Stores d to norm, if it is not null.
   void denominators(long n, const T* z, T* norm) {
     for (long i = 0; i < n; ++i) {
       Batch<T> lanes[kSumParts<T>];
@@ -73,7 +73,7 @@ struct Forward {
     }
   }
 
-  // Queries [first, first + n), whose own keys begin at `key`.
+  // Queries [first, first + n); their own keys start at `key`.
   void chunk(const HeadRows<S>& out, T* norm, long b, long h, long first, long n, long key, const Sums<T>& sums,
              Fetch* fetch) {
     load_mapped(p.q, b, h, first, n, p.width, p.map, p.queries, q);
@@ -88,7 +88,7 @@ struct Forward {
     if (p.causal) add_to<T>(sums, n, p.width, p.value_width, k, v, nullptr, fetch);
   }
 
-  // What is read of a chunk of queries.
+  // Prefetches the inputs of a chunk of queries.
   void prefetch_reads(Fetch& fetch, long b, long h, long first, long n) const {
     const Alignment at = alignment(p);
     const long kv = h / (p.heads / p.kv_heads), key = at.prefix + first - at.keyless;
@@ -98,7 +98,7 @@ struct Forward {
     fetch_rows(fetch, p.v, b, kv, key, n, p.value_width);
   }
 
-  // A step of queries.
+  // Computes a step of queries.
   void queries(const HeadRows<S>& out, T* norm, long b, long h, Range rows, const Next<T>& next, const Sums<T>& sums) {
     const Alignment at = alignment(p);
     const long end = rows.first + rows.count;

@@ -1,12 +1,12 @@
-// Sums of products of small matrices, as O = Q S + A V: all products of a tile of the result run one after another
-// while its sums stay in registers, and of a triangle no more than what a tile of rows needs. Included only by
-// linear_attention_chunk.hpp.
+// Sums of products of small matrices, such as O = Q S + A V. All products of a tile of the result run one after another
+// while the tile's sums stay in registers. For a triangle, only the part that a tile of rows needs is read. Included
+// only by linear_attention_chunk.hpp.
 #pragma once
 #include "gemm_tile.hpp"
 
 namespace heed::kernels::HEED_LEVEL::linear {
 
-// A right factor [depth, columns], by row in memory, or in panels of kPanel<T> columns [depth, kPanel<T>] each.
+// A right factor [depth, columns], stored by row, or in panels of kPanel<T> columns, [depth, kPanel<T>] each.
 template <class T>
 struct Right {
   const T* data;
@@ -18,10 +18,10 @@ inline Right<T> by_row(const T* data, long stride) {
   return {data, stride, kPanel<T>};
 }
 
-// Of a left factor, what is not 0: all, what is not right of the diagonal, or what is not left of it.
+// The nonzero part of a left factor: all, the part not right of the diagonal, or the part not left of it.
 enum class Nonzero { all, lower, upper };
 
-// A product x y of a sum: x [rows, depth], by row in memory, or by column, in `stride` elements each.
+// A term x y of a sum. x [rows, depth] is stored by row or by column, `stride` elements apart.
 template <class T, Order kOrder, Nonzero kNonzero = Nonzero::all>
 struct Term {
   const T* x;
@@ -53,7 +53,8 @@ template <int R, int V, class T, Order kOrder, Nonzero kNonzero>
 template <class T>
 inline constexpr int kSumRows = Product<T>::kRows;
 
-// finish(i, j, x) for rows [i, rows) and the V vectors of columns from j on: x is the vector of row i from column j on.
+// Computes rows [i, rows) of the V vectors of columns from j on. finish(i, j, x) receives the vector of row i from
+// column j on.
 template <class T, int V, int R = kSumRows<T>, class Finish, class... Terms>
 [[gnu::noinline]] void sum_rows(long i, long rows, long j, Fetch* fetch, Finish finish, Terms... terms) {
   for (; i + R <= rows; i += R) {
@@ -68,7 +69,7 @@ template <class T, int V, int R = kSumRows<T>, class Finish, class... Terms>
   }
 }
 
-// The sum of the terms, [rows, columns]; columns are counted in whole vectors.
+// Computes the sum of the terms, [rows, columns], with columns in whole vectors.
 template <class T, class Finish, class... Terms>
 inline void sum_products(long rows, long columns, Fetch* fetch, Finish finish, Terms... terms) {
   constexpr long w = kWidth<T>;
@@ -79,8 +80,8 @@ inline void sum_products(long rows, long columns, Fetch* fetch, Finish finish, T
       sum_rows<T, 1>(0, rows, j, fetch, finish, terms...);
 }
 
-// Of the product [n, n], the vectors that the diagonal goes through and those to their left; to their right as many as
-// a term reads of a lower triangle, or, by column, of an upper one.
+// Computes the vectors of a product [n, n] on and left of the diagonal. Right of the diagonal, computes as many as a
+// term reads of a lower triangle or, by column, of an upper one.
 template <class T, class Finish>
 inline void lower_product(long n, Fetch* fetch, Finish finish, Term<T, Order::by_row> term) {
   for (long j = 0; j < n; j += kWidth<T>) sum_rows<T, 1>(j / kSumRows<T> * kSumRows<T>, n, j, fetch, finish, term);
@@ -90,7 +91,7 @@ template <class T>
 inline long whole_panels(long n) {
   return (n + kPanel<T> - 1) / kPanel<T> * kPanel<T>;
 }
-// y^T of y [n, depth] in panels, as a right factor [depth, n]. `to` has room for whole_panels(n) columns.
+// y^T for y [n, depth], in panels, as a right factor [depth, n]. `to` has room for whole_panels(n) columns.
 template <class T>
 inline Right<T> transposed(const T* y, long stride, long n, long depth, T* to) {
   constexpr long w = kWidth<T>;

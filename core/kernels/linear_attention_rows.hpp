@@ -1,11 +1,11 @@
-// What the kernels of linear attention and of logarithms do alike with rows: which of them a step has, results to
-// memory. Included only by linear_attention_forward.hpp and log_attention_forward.hpp.
+// Rows in the kernels of linear attention and of its version by logarithms: the rows of a step, and stores of results.
+// Included only by kernels of linear attention.
 #pragma once
 #include "linear_attention_chunk.hpp"
 
 namespace heed::kernels::HEED_LEVEL::linear {
 
-// The keys that step s has: all of a step of keys, those beside the queries where causal.
+// The keys of step s: all rows of a step of keys; the own keys of a step of queries, if causal.
 template <class T, class S>
 inline Range keys_of_step(const LinearProblem<T, S>& p, long s, long key_steps) {
   Range rows = rows_of_step(p, s);
@@ -16,8 +16,8 @@ inline Range keys_of_step(const LinearProblem<T, S>& p, long s, long key_steps) 
   return rows;
 }
 
-// c [n, columns] = x y for x [n, depth]; and where `own`, + t z for z [n, columns] and a lower triangle t [n, n], or
-// + t^T z, of which it is the upper one. finish(i, j, v) gets each vector of c: row i from column j on.
+// c [n, columns] = x y for x [n, depth]. If `own`, adds t z for z [n, columns] and a lower triangle t [n, n], or t^T z
+// if kNonzero is upper. finish(i, j, v) receives each vector of c: row i from column j on.
 template <Nonzero kNonzero, class T, class Finish>
 inline void product_and_triangle(long n, long columns, long depth, const Panel<T>& x, const Right<T>& y, bool own,
                                  const Panel<T>& t, const Panel<T>& z, Fetch* fetch, Finish finish) {
@@ -29,7 +29,7 @@ inline void product_and_triangle(long n, long columns, long depth, const Panel<T
     sum_products<T>(n, columns, fetch, finish, all);
 }
 
-// The same for q s + tril(a) v, to the same bits, but without the zeros above the diagonal: values of later keys may be
+// The same bits for q s + tril(a) v, but without the products by zeros above the diagonal. Values of later keys may be
 // anything.
 template <class T, class Finish>
 inline void values_below_diagonal(long n, long columns, long depth, const Panel<T>& q, const Panel<T>& s,
@@ -43,13 +43,13 @@ inline void values_below_diagonal(long n, long columns, long depth, const Panel<
     }
 }
 
-// Row i of x from column j on.
+// Stores to row i of x from column j on.
 template <class T>
 inline auto into_panel(const Panel<T>& x) {
   return [x](long i, long j, Batch<T> sum) { store_aligned(x.row(i) + j, sum); };
 }
 
-// To rows of a head from `first` on, each times its factor.
+// Stores to rows of a head from `first` on, each multiplied by its factor.
 template <class T, class S>
 inline auto scaled_rows_to(const HeadRows<S>& to, long b, long h, long first, long columns, const T* factor) {
   return [row = row_of(to, b, h, first), stride = to.row, columns, factor](long i, long j, Batch<T> x) {
@@ -57,7 +57,7 @@ inline auto scaled_rows_to(const HeadRows<S>& to, long b, long h, long first, lo
   };
 }
 
-// To rows of a head from `first` on: to = or += x, or nothing for those that are masked; null: none is.
+// Stores (or adds, if `add`) to rows of a head from `first` on. Masked rows count as 0. Null `masked`: no row is.
 template <class T>
 inline auto rows_to(const HeadRows<T>& to, bool add, long b, long h, long first, long columns, const bool* masked) {
   return [row = row_of(to, b, h, first), stride = to.row, add, columns, masked](long i, long j, Batch<T> x) {

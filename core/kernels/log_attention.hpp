@@ -1,16 +1,16 @@
-// Linear attention whose features are known by their logarithms, in chunks, as kernels/linear_attention: exp (Efficient
-// attention's numerator), random features of the softmax (FAVOR+: Choromanski et al., "Rethinking attention with
-// Performers", 2021); and Efficient attention (Shen et al. 2018) made causal. No feature is ever computed by itself: it
-// might be beyond all numbers.
+// Linear attention with features that are given by their logarithms, in chunks as in linear_attention.hpp. Such
+// features are exp (the numerator of Efficient attention) and the random features of the softmax (FAVOR+: Choromanski
+// et al., "Rethinking attention with Performers", 2021). Efficient attention (Shen et al. 2018) is also made causal
+// here. No feature is computed by itself, since it might overflow.
 //
 // a_ir and b_jr are the logarithms of feature r of query i and key j; m_r is the largest b_jr so far. For a chunk, with
 // m and S, z from before it, and m' = max(m, b of the chunk):
 //
-//   S, z *= exp(m - m')   a feature each
+//   S, z *= exp(m - m')   per feature
 //   K_jr = exp(b_jr - m'_r)
 //
 // 1. logs: o_i = sum_j w_ij v_j / sum_j w_ij, w_ij = sum_r exp(a_ir + b_jr):
-//      Q_ir = exp(a_ir + m'_r - max_r(a_ir + m'_r)), then as kernels/linear_attention.hpp says, with eps = 0;
+//      Q_ir = exp(a_ir + m'_r - max_r(a_ir + m'_r)), then as in linear_attention.hpp, with eps = 0;
 //      da = Q * dQ, db = K * dK.
 // 2. efficient: o_i = sum_r p_ir sum_j exp(b_jr) v_j / sum_j exp(b_jr), for p_i = softmax(q_i) of the caller:
 //      z_i = z + sum_{j <= i} K_j   (for each query of the chunk)      Q_i = p_i / z_i
@@ -19,19 +19,20 @@
 //      dK_j = (W^T Q + V P^T)_j + sum_{i >= j} e_i + y                 db = K * dK
 //      dV = A^T G + K P       P += Q^T G, y += sum e
 //
-// P, r (or y) are passed on from chunk c + 1 to c times exp(m'_c - m'_{c+1}). Maxima have no gradient. A chunk ends
-// before a key that would raise a maximum by more than 60 within it: what an earlier query sees would vanish.
+// P, r (or y) are passed from chunk c + 1 to chunk c, multiplied by exp(m'_c - m'_{c+1}). Maxima have no gradient. A
+// chunk ends before a key that would raise a maximum by more than 60 within the chunk. Otherwise the features of the
+// keys visible to an earlier query would underflow.
 #pragma once
 #include "linear_attention.hpp"
 
 namespace heed::kernels {
 
-// LinearProblem's q and k are a (or p) and b, its weight is added to b. The map and eps are not read, nor `next`.
-// States hold m behind S and z; dweight is the gradient of what was added.
+// In LinearProblem, q and k are a (or p) and b, and the weight is added to b. The map, eps and `next` are not used. A
+// state holds m after S and z. dweight is the gradient of the added weight.
 struct LogTable {
   LinearTable logs, efficient;
 };
 
-const LogTable& log_attention_table();  // of the level that runs
+const LogTable& log_attention_table();  // for the level in use
 
 }  // namespace heed::kernels

@@ -1,4 +1,4 @@
-// Linear attention of features known by their logarithms, at one level: walks the steps, and fills the table.
+// Linear attention of features given by their logarithms, at one level: the steps, and the table.
 #include "log_attention.hpp"
 
 #include "log_attention_backward.hpp"
@@ -13,7 +13,7 @@ LinearPlan plan(const LinearProblem<T>& p) {
              query_steps = (p.queries - at.keyless + rows - 1) / rows, least = query_steps > 0 ? query_steps : 1;
   Pieces<T> all{nullptr};
   const LinearGradients<T> none{};
-  const Backward<T, kKind> backward(p, none, all);  // the largest
+  const Backward<T, kKind> backward(p, none, all);  // the larger scratch
   return {key_steps,         key_steps + least,    state_row(p), whole_vectors<T>(p.width),
           log_state_size(p), p.causal ? least : 1, all.used};
 }
@@ -85,7 +85,7 @@ void backward(const LinearProblem<T>& p, const LinearGradients<T>& d, int64_t b,
     return;
   }
   const long end = rows.first + rows.count;
-  for (long j = rows.first; j < end; j += kChunk) {  // as of the maxima of the first queries
+  for (long j = rows.first; j < end; j += kChunk) {  // relative to the maxima of the first queries
     load_log_keys(p, b, h, j, part(j, end), x.k, x.v);
     exp_keys(p, part(j, end), x.k, after.m);
     x.keys(b, h, j, part(j, end), false, after);

@@ -1,4 +1,4 @@
-// Backward of a step. Included only by log_attention.kernel.cpp.
+// Backward of a step of attention by logarithms. Included only by log_attention.kernel.cpp.
 #pragma once
 #include "log_attention_forward.hpp"
 
@@ -34,7 +34,7 @@ struct Backward : Chunks<T, kKind> {
     return transposed(x.sums.s.data, x.sums.s.ld, p.width, p.value_width, st);
   }
 
-  // H = G / d and u = -rowsum(H * O), or G alone.
+  // Loads H = G / d and u = -rowsum(H * O); efficient: G alone.
   void load_output(long b, long h, long first, long n) {
     for (long i = 0; i < n; ++i) {
       const T norm = d.norm[(b * p.heads + h) * p.queries + first + i];
@@ -51,12 +51,12 @@ struct Backward : Chunks<T, kKind> {
     }
   }
 
-  // r += e_i of row i, where efficient.
+  // r + e_i of row i; only for efficient.
   Batch<T> with_own(Batch<T> r, long i, long c) const {
     return r - load_aligned(dq.row(i) + c) * load_aligned(q.row(i) + c) * load_aligned(inverse.row(i) + c);
   }
 
-  // dk = k * (dk + r), row by row from the last; efficient, for the queries' own keys: r gains e_i on the way.
+  // dk = k * (dk + r), row by row from the last. For efficient and the queries' own keys, r += e_i in each row.
   void finish_keys(long n, bool own, const LogState<T>& after) {
     for (long c = 0; c < p.width; c += kWidth<T>) {
       Batch<T> r = load_aligned(after.sums.z + c);
@@ -75,8 +75,8 @@ struct Backward : Chunks<T, kKind> {
     bool each_masked[kChunk];
     const bool* masked = has_masked_keys(p) ? each_masked : nullptr;
     for (long j = 0; masked != nullptr && j < n; ++j) each_masked[j] = masked_key(p, b, first + j);
-    // dk [n, width] = v [n, value_width] P^T, of the queries of later chunks, + tril(w)^T [n, n] q, of those of their
-    // own
+    // dk [n, width] = v [n, value_width] P^T, from the queries of later chunks, + tril(w)^T [n, n] q, from those of the
+    // same chunk
     product_and_triangle<Nonzero::upper>(n, p.width, p.value_width, v, state_transposed(after), own, w, q, nullptr,
                                       into_panel(dk));
     finish_keys(n, own, after);
@@ -93,8 +93,8 @@ struct Backward : Chunks<T, kKind> {
     }
   }
 
-  // Queries [first, first + n) with the state before them, and what comes down to them; k, v are of their chunk, where
-  // causal.
+  // Loads queries [first, first + n), given the state before them, and makes `after` relative to its maxima. k and v
+  // hold their own keys, if causal.
   void load_chunk(long b, long h, long first, long n, const LogState<T>& state, const LogState<T>& after) {
     this->load_queries(b, h, first, n, state);
     load_output(b, h, first, n);
@@ -113,7 +113,7 @@ struct Backward : Chunks<T, kKind> {
                         fma(Batch<T>(u[i]), load_aligned(state.sums.z + c), load_aligned(dq.row(i) + c)));
   }
 
-  // P [width, value_width] += q^T g and r (or y) [width] go on to the keys before.
+  // P [width, value_width] += q^T g and r (or y) [width] likewise, for the keys before.
   void add_queries(long n, const LogState<T>& after) {
     add_product(after.sums.s, n, p.width, p.value_width, q, g, nullptr);
     if constexpr (kKind == Kind::logs) return add_rows(after.sums.z, n, p.width, q, u);
@@ -138,8 +138,8 @@ struct Backward : Chunks<T, kKind> {
     put_rows(d.dq, d.add_dq, b, h, first, n, p.width, dq, nullptr);
   }
 
-  // f(first, n, the first of their own keys, the state before them) for the chunks of a step of queries, of which
-  // `kept` is the state before. The chunks are found front to back, and worked on back to front.
+  // Calls f(first, n, first of their own keys, state before them) for the chunks of a step of queries, back to front.
+  // `kept` is the state before the step. The bounds of the chunks are found front to back.
   template <class F>
   void each_chunk(long b, long h, Range rows, const T* kept, F&& f) {
     const Alignment at = alignment(p);
@@ -175,7 +175,7 @@ struct Backward : Chunks<T, kKind> {
     });
   }
 
-  // P and r (or y) alone.
+  // P and r (or y) only.
   void sum_queries(long b, long h, Range rows, const T* kept, const LogState<T>& after) {
     each_chunk(b, h, rows, kept, [&](long first, long n, long, const LogState<T>& state) {
       load_chunk(b, h, first, n, state, after);

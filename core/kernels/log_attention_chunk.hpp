@@ -1,5 +1,4 @@
-// A chunk of keys and queries that are known by the logarithms of their features. Included only by
-// log_attention.kernel.cpp.
+// A chunk of keys and queries whose features are given by their logarithms. Included only by log_attention.kernel.cpp.
 #pragma once
 #include "linear_attention_rows.hpp"
 #include "log_attention.hpp"
@@ -8,9 +7,10 @@ namespace heed::kernels::HEED_LEVEL::logs {
 
 using namespace linear;
 
-inline constexpr double kMostRise = 60;  // of a maximum within a chunk
+inline constexpr double kMostRise = 60;  // max rise of a maximum within a chunk
 
-// S, z (or P, r) as of the maxima m: those of the keys so far, or of the keys of the chunk that was worked on last.
+// S, z (or P, r) relative to the maxima m, those of the keys so far. P, r: those of the keys of the chunk computed
+// last.
 template <class T>
 struct LogState {
   Sums<T> sums;
@@ -32,7 +32,7 @@ inline Batch<T> minus_inf() {
   return Batch<T>(-static_cast<T>(__builtin_inf()));
 }
 
-// exp(x - m); 0 where x or m is -inf.
+// exp(x - m), or 0 where x or m is -inf.
 template <class T>
 inline Batch<T> exp_below(Batch<T> x, Batch<T> m) {
   return select((x == minus_inf<T>()) | (m == minus_inf<T>()), Batch<T>(T(0)), exp(x - m));
@@ -40,7 +40,7 @@ inline Batch<T> exp_below(Batch<T> x, Batch<T> m) {
 
 enum class Sum { of_keys, of_queries };
 
-// The sums as of the maxima m: higher ones for S and z, lower ones for P and r.
+// Makes the sums relative to the maxima m, which are higher for S and z, and lower for P and r.
 template <class T>
 inline void rescale(const LinearProblem<T>& p, Sum sum, const LogState<T>& state, const T* m) {
   alignas(64) T factor[16];
@@ -57,8 +57,8 @@ inline void rescale(const LinearProblem<T>& p, Sum sum, const LogState<T>& state
   }
 }
 
-// What two states hold together: of keys, whose maxima may be any; or of queries, where `more` is of later ones, as of
-// maxima that are not lower. Where a feature of `state` has seen nothing, it has what `more` has.
+// Adds the sums of `more` to `state`. Sums of keys may have any maxima. For sums of queries, `more` is of later
+// queries, with maxima that are not lower. A feature that is empty in `state` takes the sums and the maximum of `more`.
 template <class T>
 inline void add_state(const LinearProblem<T>& p, Sum sum, const LogState<T>& state, const LogState<T>& more) {
   alignas(64) T own[16], others[16];
@@ -78,12 +78,12 @@ inline void add_state(const LinearProblem<T>& p, Sum sum, const LogState<T>& sta
   }
 }
 
-// The logarithms of keys [first, first + n), and their values: -inf and 0 for those that are masked, or weigh e^-inf.
-// Returns whether all values are finite.
+// Loads the logarithms of keys [first, first + n), and their values: -inf and 0 for keys that are masked or have the
+// logarithmic weight -inf. Returns whether all values are finite.
 template <class T>
 inline bool load_log_keys(const LinearProblem<T>& p, long b, long h, long first, long n, const Panel<T>& k,
                           const Panel<T>& v) {
-  LinearProblem<T> plain = p;  // neither mapped nor weighted
+  LinearProblem<T> plain = p;  // without map and weight
   plain.map = FeatureMap::identity, plain.weight = nullptr;
   const bool finite = load_keys(plain, b, h, first, n, k, v);
   const bool has_masked = has_masked_keys(p);
@@ -95,7 +95,7 @@ inline bool load_log_keys(const LinearProblem<T>& p, long b, long h, long first,
       for (long c = 0; c < p.width; c += kWidth<T>) store_aligned(k.row(j) + c, minus_inf<T>());
     } else if (weight != nullptr) {
       const Batch<T> log_weight(weight[j]);
-      // Not of the lanes beyond the width: how many they are differs between levels, and chunks end where a lane rises.
+      // Lanes beyond the width keep x: their number differs between levels, and a chunk ends where any lane rises.
       for (long c = 0; c < p.width; c += kWidth<T>) {
         const Batch<T> x = load_aligned(k.row(j) + c);
         store_aligned(k.row(j) + c, select(first_lanes<T>(lanes_of<T>(p.width - c)), x + log_weight, x));
@@ -105,7 +105,7 @@ inline bool load_log_keys(const LinearProblem<T>& p, long b, long h, long first,
   return finite;
 }
 
-// How many of the n keys make a chunk, and m = max(m, their logarithms), of which NaN is none. `base` is scratch.
+// Returns how many of the n keys make a chunk, and raises m to their logarithms. NaN ends no chunk. `base` is scratch.
 template <class T>
 inline long raise_maxima(const LinearProblem<T>& p, long n, const Panel<T>& k, T* m, T* base) {
   const Batch<T> most(static_cast<T>(kMostRise));
@@ -120,7 +120,8 @@ inline long raise_maxima(const LinearProblem<T>& p, long n, const Panel<T>& k, T
     for (long c = 0; c < p.width; c += kWidth<T>) {
       const Batch<T> x = load_aligned(k.row(j) + c), high = max(x, load_aligned(m + c)), low = load_aligned(base + c);
       store_aligned(m + c, high);
-      // What a query of this chunk may have at least: the first key counts whole, and so does a feature's first.
+      // The smallest maximum for any query of this chunk: that after the first key, or after the first key of a
+      // feature.
       store_aligned(base + c, j == 0 ? high : select(low == minus_inf<T>(), x, low));
     }
   }
@@ -138,7 +139,7 @@ inline void exp_keys(const LinearProblem<T>& p, long n, const Panel<T>& k, const
     }
 }
 
-// q = exp(a + m - their largest), row by row. The maxima lose their common size first: it would cost digits of a.
+// q = exp(a + m - max_r(a + m)), row by row. The common part of m is subtracted first, since it would cost digits of a.
 template <class T>
 inline void exp_queries(const LinearProblem<T>& p, long n, const Panel<T>& q, const T* m) {
   Batch<T> highest = minus_inf<T>();
@@ -160,7 +161,7 @@ inline void exp_queries(const LinearProblem<T>& p, long n, const Panel<T>& q, co
   }
 }
 
-// q = p / z_i, z_i = z + the keys up to row i where causal. inverse: 1 / z_i, 0 where that is 0.
+// q = p / z_i with z_i = z + the keys up to row i, if causal. inverse: 1 / z_i, or 0 where z_i is 0.
 template <class T>
 inline void normalise_queries(const LinearProblem<T>& p, long n, const Panel<T>& q, const Panel<T>& k, const T* z,
                               const Panel<T>& inverse) {

@@ -1,4 +1,4 @@
-// Forward of a step. Included only by log_attention.kernel.cpp.
+// Forward of a step of attention by logarithms. Included only by log_attention.kernel.cpp.
 #pragma once
 #include "log_attention_chunk.hpp"
 
@@ -6,7 +6,7 @@ namespace heed::kernels::HEED_LEVEL::logs {
 
 enum class Kind { logs, efficient };
 
-// What forward and backward share: the panels of a chunk, and the way through the keys.
+// Shared by forward and backward: the panels of a chunk, and the pass over the keys.
 template <class T, Kind kKind>
 struct Chunks {
   const LinearProblem<T>& p;
@@ -25,7 +25,8 @@ struct Chunks {
         base(from.take(whole_vectors<T>(p.width))),
         kt(from.take(kChunk * p.width)) {}
 
-  // At most n keys from `key` on, k = exp(b - m') and the state as of m', or of its m alone. Returns how many they are.
+  // Takes at most n keys from `key` on: k = exp(b - m'), and the state becomes relative to m'. Returns the number of
+  // keys.
   long take_keys(long b, long h, long key, long n, const LogState<T>& state, bool& finite) {
     finite = load_log_keys(p, b, h, key, n, k, v);
     const size_t size = static_cast<size_t>(whole_vectors<T>(p.width)) * sizeof(T);
@@ -35,7 +36,7 @@ struct Chunks {
     exp_keys(p, n, k, m);
     return n;
   }
-  // The sums go on over the chunk.
+  // Adds the keys of the chunk to the sums.
   void add_keys(long n, const LogState<T>& state) {
     add_to<T>(state.sums, n, p.width, p.value_width, k, v, nullptr, nullptr);
   }
@@ -50,7 +51,7 @@ struct Chunks {
     }
   }
 
-  // Q of queries [first, first + n); k is of their chunk, where causal.
+  // Loads Q of queries [first, first + n). k holds their own keys, if causal.
   void load_queries(long b, long h, long first, long n, const LogState<T>& state) {
     load_mapped(p.q, b, h, first, n, p.width, FeatureMap::identity, p.queries, q);
     if constexpr (kKind == Kind::logs)

@@ -2,7 +2,7 @@
 //
 //   f(x) = x_a x_b for a = b, sqrt(2) x_a x_b for a < b, ordered by a, then b      f(q) . f(k) = (q . k)^2
 //
-// In float64: f(q) . f(k) is a sum of terms of both signs, of which little may be left.
+// In float64, since f(q) . f(k) is a sum of terms of both signs that may nearly cancel.
 #pragma once
 #include <stdint.h>
 
@@ -11,14 +11,14 @@ namespace heed::kernels {
 inline constexpr int64_t products_of_width(int64_t width) { return width * (width + 1) / 2; }
 
 struct ProductsOfTwo {
-  // f(x) [rows, features] of x [rows, width].
+  // f(x) [rows, features] for x [rows, width].
   void (*forward)(const double* x, int64_t rows, int64_t width, double* f);
-  // dx [rows, width] += the derivative of f(x), times d + factor shared^T: d [rows, features], factor [rows] or null
-  // (ones), shared [features].
+  // dx [rows, width] += the derivative of f(x), times d + factor shared^T. d is [rows, features], factor [rows] (null:
+  // ones), shared [features].
   void (*backward)(const double* x, int64_t rows, int64_t width, const double* d, const double* factor,
                    const double* shared, double* dx);
 };
 
-const ProductsOfTwo& products_of_two();  // of the level that runs
+const ProductsOfTwo& products_of_two();  // for the level in use
 
 }  // namespace heed::kernels

@@ -18,7 +18,7 @@ void forward(const double* x, int64_t rows, int64_t width, double* f) {
     }
 }
 
-// With g of x_a x_b: dx_a += 2 g_aa x_a + sqrt(2) sum_b g_ab x_b and dx_b += sqrt(2) g_ab x_a, b > a.
+// With g the gradient of x_a x_b: dx_a += 2 g_aa x_a + sqrt(2) sum_b g_ab x_b and dx_b += sqrt(2) g_ab x_a, for b > a.
 void backward(const double* x, int64_t rows, int64_t width, const double* d, const double* factor,
               const double* shared, double* dx) {
   for (int64_t r = 0; r < rows; ++r, x += width, dx += width) {
