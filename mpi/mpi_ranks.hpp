@@ -1,4 +1,5 @@
-// Ranks over MPI (Open MPI, MPICH): the processes started by mpirun train one model together. See docs/training.md.
+// Ranks over MPI (Open MPI, MPICH): the processes started by mpirun train one model together. See
+// docs/several_processes.md.
 //
 // Example:
 //

@@ -1,5 +1,5 @@
 // Processes that train one model together, the ranks of a run (RunOptions::ranks): what it needs of them. Over MPI it
-// is heed::mpi, mpi/mpi_ranks.hpp; docs/training.md tells how a run is divided.
+// is heed::mpi, mpi/mpi_ranks.hpp; docs/several_processes.md explains how a run is divided.
 //
 // Example:
 //
