@@ -1,3 +1,4 @@
+// The table of mechanisms by name, their options, and the defaults of the options.
 #include <algorithm>
 #include <cmath>
 #include <heed/layers/attention/flex.hpp>
@@ -23,23 +24,23 @@ Made local(const Options& o, Index, Rng& rng) {
                              {.score = LuongScore::general, .alignment = kAlignment, .radius = o.radius});
 }
 
-// What a mechanism must be told of the layer, or more: added up in a row of the table.
+// Options that a mechanism needs. A row of the table holds their sum.
 enum Needs { kNothing = 0, kHeads = 1, kSize = 2, kContext = 4, kFeatureMap = 8, kHeadsAndSize = kHeads + kSize };
 
 struct Named {
   const char* name;
   int needs;
   Made (*make)(const Options& o, Index layer, Rng& rng);
-  bool causal = true;  // it can be
-  bool whole = true;   // it can attend to all positions
-  bool memory_only = false;
+  bool causal = true;        // has a causal form
+  bool whole = true;         // can attend to all positions
+  bool memory_only = false;  // for attention to a memory only
 
   bool can(const Options& o) const { return o.memory ? whole || memory_only : o.causal ? causal : whole; }
   MechanismFactory factory(const Options& o) const {
     if (needs & kHeads) need(name, "the number of heads", o.heads);
     if (needs & kSize) need(name, "the size of a head", o.head_size);
     if (needs & kContext) need(name, "the context", o.context);
-    if (needs & kFeatureMap) feature_map(o.feature_map);  // an error now, not at the first layer
+    if (needs & kFeatureMap) feature_map(o.feature_map);  // throws here rather than at the first layer
     return [o, made = make](Index layer, Rng& rng) { return made(o, layer, rng); };
   }
 };
@@ -109,7 +110,7 @@ const std::vector<std::string>& all_mechanism_names() {
   return all;
 }
 
-// Those that declare `cross`, asked of one of each: a capability is no function of the options.
+// Makes one mechanism per name and reads its capabilities, which do not depend on the options.
 const std::vector<std::string>& memory_mechanism_names() {
   static const std::vector<std::string> all = names_of([](const Named& m) {
     Rng rng;

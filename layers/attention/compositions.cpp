@@ -1,3 +1,4 @@
+// Parts of mechanisms that are composed of ops: projections per head, and additive scores.
 #include <cmath>
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/detail/attention_inputs.hpp>
@@ -21,7 +22,7 @@ Tensor project_heads(const char* name, In x, In W) {
   check(x.rank() == 4 && W.rank() == 3 && W.dim(0) == x.dim(1) && W.dim(2) == x.dim(3) && W.dtype() == x.dtype(),
         x.where(), name, ": x is ", x.tensor(), " and its projection is ", W.tensor(),
         "; they must be [batch, heads, positions, size] and [heads, any size, size] of one dtype");
-  // Of one head the rows of all sequences are one product, which loops over steps share (WeightReuse).
+  // With one head, the rows of all sequences are one product, for which WeightReuse packs the weight once.
   if (W.dim(0) == 1) return linear(x, W->select(0, 0), Tensor());
   return matmul(x, W->transpose(1, 2));
 }

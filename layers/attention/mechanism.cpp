@@ -1,3 +1,4 @@
+// The type-erased attention mechanism: checks of calls, bfloat16, weights and decode states.
 #include <heed/autograd/record.hpp>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/layers/attention/mechanism.hpp>
@@ -68,7 +69,7 @@ Tensor AttentionMechanism::apply(In q, In k, In v, const AttentionCall& call, st
     return apply(detail::widened(q), detail::widened(k), detail::widened(v), call, wide).to(DType::bfloat16);
   }
   Tensor y = self_->apply(q, k, v, call, given);
-  // Axes that were mixed up would else be found far from here.
+  // Mixed-up axes would otherwise be detected far from here.
   check(y.defined() && y.shape() == Shape{q.dim(0), q.dim(1), q.dim(2), v.dim(3)} && y.dtype() == q.dtype(), q.where(),
         name_, " attention: it gave ", y, " for q ", q.tensor(), " and v ", v.tensor(),
         "; it must give [batch, heads, queries, size of v], in the dtype of q");
@@ -100,7 +101,7 @@ Tensor AttentionMechanism::weights(In q, In k, const AttentionCall& asked, std::
   if (q.dtype() == DType::bfloat16)
     return weights(detail::widened(q), detail::widened(k), asked, detail::widened(given));
   if (Tensor own = self_->weights(q, k, call, given); own.defined()) return own;
-  // What each value gets: values of one element, 1 at a position of its own.
+  // The weight of key j is the result for a value that is 1 at position j and 0 elsewhere.
   const Index keys = k.dim(2);
   const Tensor one_each = one_hot(Tensor::arange(keys), keys, q.dtype());
   return self_->apply(q, k, one_each.expand({k.dim(0), k.dim(1), keys, keys}), call, given);

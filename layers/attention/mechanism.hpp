@@ -1,32 +1,35 @@
-// What MultiHeadAttention takes as its way to attend: a value of any type with the right members, heed's own or a
-// user's.
+// The interface of attention mechanisms, and the type-erased mechanism that MultiHeadAttention calls. A mechanism is a
+// value of any type with these members, one of heed's or your own:
 //
 //   struct MyAttention {
 //     std::string name() const;
 //     AttentionCapabilities capabilities() const;
 //     // [B, H, T, D], [B, H, S, D], [B, H, S, Dv] -> [B, H, T, Dv]
 //     Tensor apply(In q, In k, In v, const AttentionCall& call) const;
-//     AttentionState make_state() const;  // where capabilities().state
-//     // [B, H, T, S], of the same call; where capabilities().weights and apply() on unit values is not good enough
+//     AttentionState make_state() const;  // if capabilities().state
+//     // Optional: the weights [B, H, T, S] of a call, if capabilities().weights. Without this function, apply() with
+//     // unit vectors as values gives the weights.
 //     Tensor weights(In q, In k, const AttentionCall& call) const;
-//     // apply() in two parts, where something is computed of the keys alone: a decoder that attends once a step has
-//     // that done once. [B, Hk, S, D] -> what apply_mapped() takes in the keys' place.
+//     // Optional: apply() in two parts, if something is computed from the keys alone. A decoder that attends to the
+//     // same keys in every step then calls map_keys() once. [B, Hk, S, D] -> the `keys` of apply_mapped().
 //     Tensor map_keys(In k, const AttentionCall& call) const;
 //     Tensor apply_mapped(In q, In keys, In v, const AttentionCall& call) const;
-//     // The keys that the work on a query of a head is worth, where not all positions: for estimates of speed.
+//     // Optional: the number of keys per query and head that cost the same work, if not `positions`. For estimates of
+//     // speed.
 //     double keys_per_query(Index positions, Index size) const;
-//     void members(auto&& visit);         // parameters and buffers, possibly none
+//     void members(auto&& visit);  // visits the parameters and buffers, if any
 //   };
 //
-// A mechanism that needs more of the layer's input than q, k and v, a gate or a decay, declares it; apply(), weights()
-// and its state's apply() then get these tensors as a last argument, in this order:
+// A mechanism may need more of the layer's input than q, k and v, such as a gate or a decay. Such a mechanism declares
+// inputs(). Its apply() and weights(), and the apply() of its state, then get these tensors as their last argument, in
+// the order of declaration:
 //
 //     std::vector<MechanismInput> inputs() const { return {{.name = "gate"}}; }
 //     Tensor apply(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> inputs) const;
 //
 // Example:
 //
-//   struct UniformAttention {  // the mean of what a query may see
+//   struct UniformAttention {  // the mean of the values that a query may attend to
 //     std::string name() const { return "uniform"; }
 //     AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs(); }
 //     Tensor apply(In q, In k, In v, const AttentionCall& call) const { return attention(q * 0, k, v, call); }
@@ -45,33 +48,33 @@
 
 namespace heed {
 
-// What of the common semantics a mechanism has. Asking for the rest is an Error that says why.
+// What a mechanism supports. A call that needs anything else throws Error with `why`.
 struct AttentionCapabilities {
-  bool causal = false;
-  bool causal_only = false;  // it cannot attend to all positions: what is not asked to be causal is an Error
+  bool causal = false;       // causal masking
+  bool causal_only = false;  // every call must be causal
   bool key_mask = false;     // key_lengths and key_mask
   bool full_mask = false;    // mask
-  bool bias = false;         // a bias for every pair
-  bool key_bias = false;     // only one for every key, the same for all queries
+  bool bias = false;         // a bias per pair
+  bool key_bias = false;     // a bias per key, the same for all queries; `bias` includes it
   bool dropout = false;      // on weights
-  bool weights = false;
-  bool state = false;  // decoding token by token
-  bool cross = false;  // T and S may differ
-  // What a query sees hangs on its place among the keys, in whose own sequence it stands: ends are aligned. Such a
-  // mechanism cannot attend to another sequence, whose length says nothing of the query's place.
+  bool weights = false;      // AttentionMechanism::weights()
+  bool state = false;        // decoding, by make_state()
+  bool cross = false;        // the numbers of queries and keys, T and S, may differ
+  // Which keys a query sees depends on its position (windows, distances). Queries are aligned with the end of the keys,
+  // so the mechanism supports self-attention only.
   bool aligned = false;
-  bool grouped = false;   // k and v may have fewer heads
-  bool discrete = false;  // the result jumps where a choice changes
-  // q, k and v may be bfloat16. Where they are and this is false, the mechanism gets them as float32, and what it gives
-  // is rounded to bfloat16.
+  bool grouped = false;   // k and v may have fewer heads than q
+  bool discrete = false;  // the result is discontinuous where a choice of keys changes
+  // q, k and v may be bfloat16. If this is false, the mechanism gets bfloat16 tensors as float32, and its result is
+  // rounded to bfloat16.
   bool bfloat16 = false;
-  // Positions share a running maximum, as sums of exponentials over many queries do: a later token then changes the
-  // rounding of earlier rows, where it otherwise changes no bit. For the conformance kit alone.
+  // All positions share a running maximum (sums of exponentials over many queries), so a later token may change the
+  // rounding of earlier rows. Otherwise a later token changes no bit of earlier rows. Read by the conformance kit only.
   bool shared_maximum = false;
-  bool attends_to_memory() const { return cross && !causal_only && !aligned; }  // that is, to another sequence
-  std::string why = {};  // of what is missing, for error messages: "the softmax over positions sees the future"
+  bool attends_to_memory() const { return cross && !causal_only && !aligned; }  // to another sequence
+  std::string why = {};  // reason for what is missing, for messages: "the softmax over positions sees the future"
 
-  // What can be had where every pair has a score, softmax attention's: all of these; of choices, none.
+  // For mechanisms with a score per pair, such as softmax attention.
   static AttentionCapabilities of_pairs() {
     return {.causal = true,
             .key_mask = true,
@@ -83,7 +86,7 @@ struct AttentionCapabilities {
             .cross = true,
             .grouped = true};
   }
-  static AttentionCapabilities of_places() {  // the same where places count
+  static AttentionCapabilities of_places() {  // the same, for mechanisms that depend on positions
     AttentionCapabilities can = of_pairs();
     can.aligned = true;
     can.why = "what a query sees hangs on its place among the keys";
@@ -91,7 +94,7 @@ struct AttentionCapabilities {
   }
 };
 
-// The type-erased mechanism. Move-only, as its parameters are.
+// A mechanism of any type. Move-only, because parameters are.
 class AttentionMechanism {
  public:
   template <class T>
@@ -104,8 +107,8 @@ class AttentionMechanism {
   const std::string& name() const { return name_; }
   const AttentionCapabilities& capabilities() const { return capabilities_; }
   const std::vector<MechanismInput>& inputs() const { return inputs_; }
-  // The mechanism itself where it is a T, else null, as of std::any_cast: get<FavorAttention>()->redraw(1). What it
-  // said of its name, capabilities and inputs at the beginning stays.
+  // The mechanism itself if it is a T, else null, as from std::any_cast: get<FavorAttention>()->redraw(1). Name,
+  // capabilities and inputs were read at construction and do not change afterwards.
   template <class T>
   T* get() {
     auto* model = dynamic_cast<Model<T>*>(self_.get());
@@ -116,17 +119,19 @@ class AttentionMechanism {
     const auto* model = dynamic_cast<const Model<T>*>(self_.get());
     return model != nullptr ? &model->mechanism : nullptr;
   }
-  // Checks shapes, and that `call` asks for nothing that the mechanism lacks; then applies it. `given`: its inputs().
-  // The result has the dtype of q. For bfloat16 see AttentionCapabilities.
+  // Applies the mechanism: q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv] -> [B, H, T, Dv], in the dtype of q
+  // (bfloat16: see AttentionCapabilities). `given`: one tensor per declared input. Throws Error for other shapes or
+  // inputs, and if the call needs a capability that the mechanism does not have.
   Tensor apply(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> given = {}) const;
-  // apply() in two parts, for a decoder that attends to the same keys again and again.
-  bool maps_keys() const { return self_->has_map_keys(); }  // whether the first part computes anything
+  // apply() in two parts, for a decoder that attends to the same keys in every step.
+  bool maps_keys() const { return self_->has_map_keys(); }  // whether map_keys() computes anything
   Tensor map_keys(In k, const AttentionCall& call) const;
   Tensor apply_mapped(In q, In keys, In v, const AttentionCall& call) const;
-  AttentionState make_state() const;  // Error where the mechanism has none
-  // The weights [B, H, T, S] that apply() gives the values, without dropout and gradient. Error where it has none.
+  AttentionState make_state() const;  // throws Error without capabilities().state
+  // The weights [B, H, T, S] with which apply() sums the values, without dropout and gradient. Throws Error if the
+  // mechanism has none.
   Tensor weights(In q, In k, const AttentionCall& call, std::span<const Tensor> given = {}) const;
-  // Of work: 2 products of `size` a key for each query and head.
+  // Keys per query and head, for estimates of work: two dot products of length `size` per query, head and key.
   double keys_per_query(Index positions, Index size) const { return self_->keys_per_query(positions, size); }
 
   void members(MemberVisitor& visit);
@@ -148,7 +153,7 @@ class AttentionMechanism {
     T mechanism;
     explicit Model(T m) : mechanism(std::move(m)) {}
     Tensor apply(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> given) const override {
-      if constexpr (requires { mechanism.inputs(); })  // which apply() must read: a const function, std::span last
+      if constexpr (requires { mechanism.inputs(); })  // apply() must then be const and take a std::span last
         return mechanism.apply(q, k, v, call, given);
       else
         return mechanism.apply(q, k, v, call);
@@ -200,10 +205,10 @@ class AttentionMechanism {
   }
   static std::vector<MechanismInput> checked(const std::string& name, std::vector<MechanismInput> inputs);
   void check_call(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> given) const;
-  void check_asked(In q, Index keys, const AttentionCall& call) const;  // that the mechanism has what the call asks for
+  void check_asked(In q, Index keys, const AttentionCall& call) const;  // throws Error if a capability is missing
   bool must_widen(In q) const;
 
-  std::string name_;  // as the mechanism said at the beginning: asked for in every step, they are not built anew
+  std::string name_;  // read at construction, so that no step builds them again
   AttentionCapabilities capabilities_;
   std::vector<MechanismInput> inputs_;
   std::unique_ptr<Concept> self_;

@@ -1,3 +1,4 @@
+// Multi-head attention: projections, heads, cross-attention and decoding.
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/layers/attention/detail/row_lengths.hpp>
@@ -62,7 +63,7 @@ MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionOptions& given, R
 
 void MultiHeadAttention::set_input_biases() {
   if (!options_.bias) return;
-  // Inputs come last in their product, so they are counted from its end.
+  // Inputs are last in their product, so their rows are counted from its end.
   Linear& of_queries = qkv ? *qkv : *q;
   Linear& of_keys = qkv ? *qkv : kv ? *kv : *k;
   Index queries_end = of_queries.bias.numel(), keys_end = of_keys.bias.numel();
@@ -81,19 +82,20 @@ bool MultiHeadAttention::keeps_bfloat16() const {
   return rounds && mechanism.capabilities().bfloat16 && mechanism.inputs().empty();
 }
 
-// The projection of x to heads: as they are kept, unless something is done to them first.
+// Projects x to heads, in the dtype that a decode state keeps. `changed`: a norm or rope follows, and kept() rounds
+// later.
 Tensor MultiHeadAttention::projected(const Linear& linear, In x, bool changed) const {
   return keeps_bfloat16() && !changed && x.dtype() != DType::float64 ? linear(x, DType::bfloat16) : linear(x);
 }
 
-// Heads to which something was done, as they are kept.
+// Heads after a norm or rope, in the dtype that a decode state keeps.
 Tensor MultiHeadAttention::kept(const Tensor& heads) const {
   return keeps_bfloat16() && heads.dtype() == DType::float32 ? heads.to(DType::bfloat16) : heads;
 }
 
 namespace {
 
-// The columns of a product [B, T, ...], from left to right, as heads [B, heads, T, size]: views.
+// Splits the columns of a product [B, T, ...] from left to right into heads [B, heads, T, size], as views.
 class Columns {
  public:
   explicit Columns(Tensor y) : y_(std::move(y)) {}
@@ -193,7 +195,7 @@ AttentionCall MultiHeadAttention::with_relative(In x, const AttentionCall& call)
 }
 
 Tensor MultiHeadAttention::operator()(In x, const AttentionCall& call) const {
-  const Heads heads = heads_of(x);  // first: it checks x
+  const Heads heads = heads_of(x);  // first, because it checks x
   return attend(heads, with_relative(x, call), x.where());
 }
 

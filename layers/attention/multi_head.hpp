@@ -1,4 +1,4 @@
-// Multi-head attention: projections around a mechanism that may be any of heed's or a user's own.
+// Multi-head attention: projections around any attention mechanism, one of heed's or your own.
 //
 // Example:
 //
@@ -20,77 +20,81 @@
 
 namespace heed {
 
+// Options of MultiHeadAttention.
 struct MultiHeadAttentionOptions {
-  Index width = 0;
+  Index width = 0;         // of the input and output
   Index heads = 1;         // divides width, unless key_size is given
-  Index kv_heads = 0;      // 0: heads; fewer share keys and values between queries (grouped-query, Ainslie et al. 2023)
-  Index key_size = 0;      // of a head's queries and keys; 0: width / heads
-  Index value_size = 0;    // of a head's values; 0: key_size
-  Index memory_width = 0;  // > 0: cross-attention to a memory of that width; 0: self-attention
-  // > 0: values are not made from the memory, which gives keys alone, but from a tensor of their own of that width.
-  // (memory_width and value_width are nn.MultiheadAttention's kdim and vdim.)
+  Index kv_heads = 0;      // 0: heads; fewer: query heads share keys and values (grouped-query, Ainslie et al. 2023)
+  Index key_size = 0;      // size of queries and keys per head; 0: width / heads
+  Index value_size = 0;    // size of values per head; 0: key_size
+  Index memory_width = 0;  // > 0: cross-attention to a memory of this width; 0: self-attention
+  // > 0: values are projected from a second tensor of this width, and the memory gives keys only. (memory_width and
+  // value_width are kdim and vdim of nn.MultiheadAttention.)
   Index value_width = 0;
   bool bias = true;
-  double dropout = 0;  // on the weights, while training
+  double dropout = 0;  // of weights, during training
   bool rope = false;   // rotary positions (Su et al. 2021) on queries and keys
-  // RMSNorm of each head's queries and keys, before rotary positions, so that scores cannot grow without bound (after
-  // Henry et al., "Query-key normalization for Transformers", 2020, whose norm is that of the vector).
+  // RMSNorm of queries and keys per head, before rotary positions, which bounds the scores (after Henry et al.,
+  // "Query-key normalization for Transformers", 2020, which divides by the length of the vector).
   bool qk_norm = false;
-  // > 0: a learned bias of the scores for each distance up to this one (RelativePositionBias). Self-attention only, by
-  // a mechanism with a bias of single pairs.
+  // > 0: adds a learned bias per distance to the scores, for distances up to this one (RelativePositionBias). For
+  // self-attention by a mechanism with a bias per pair.
   Index relative_clip = 0;
 };
 
-// What a layer attends to, projected.
+// The projections of a memory: keys and values for cross-attention.
 struct ProjectedMemory {
   Tensor k = {};                    // [B, Hk, S, key_size]
   Tensor v = {};                    // [B, Hk, S, value_size]
-  std::vector<Tensor> inputs = {};  // [B, Hk, S, size]: those of the mechanism that are of keys
-  Tensor mapped = {};          // what the mechanism computes of the keys alone (map_keys()), where that was done before
+  std::vector<Tensor> inputs = {};  // [B, Hk, S, size]: inputs of the mechanism that are computed from keys
+  Tensor mapped = {};               // result of the mechanism's map_keys(), if it was computed in advance
 
-  ProjectedMemory rows(const Tensor& indices) const;  // int32 [N]: row i of the result is row indices[i] of this
+  ProjectedMemory rows(const Tensor& indices) const;  // int32 [N]: row i of the result is a copy of row indices[i]
 };
 
-// Vaswani et al. 2017, section 3.2.2. Queries, keys and values of self-attention come from one product, and with them
-// what the mechanism takes beside them (MechanismInput).
+// Multi-head attention (Vaswani et al. 2017, section 3.2.2). In self-attention one product computes queries, keys,
+// values and the inputs of the mechanism (MechanismInput).
 class MultiHeadAttention {
  public:
-  // Rows of each product are queries [heads * key_size], keys [kv_heads * key_size], values [kv_heads * value_size],
-  // those of them that it makes, and then the mechanism's inputs.
-  std::optional<Linear> qkv;                     // self: queries, keys and values of [.., width]
-  std::optional<Linear> q;                       // cross: queries of [.., width]
-  std::optional<Linear> kv;                      // cross: keys and values of [.., memory_width]
-  std::optional<Linear> k;                       // with value_width, in kv's place: keys of [.., memory_width]
-  std::optional<Linear> v;                       // and values of [.., value_width]
+  // Rows of each weight, as far as the projection computes them: queries [heads * key_size], keys
+  // [kv_heads * key_size], values [kv_heads * value_size], inputs of the mechanism.
+  std::optional<Linear> qkv;                     // self: queries, keys and values from [.., width]
+  std::optional<Linear> q;                       // cross: queries from [.., width]
+  std::optional<Linear> kv;                      // cross: keys and values from [.., memory_width]
+  std::optional<Linear> k;                       // cross with value_width, instead of kv: keys from [.., memory_width]
+  std::optional<Linear> v;                       // with k: values from [.., value_width]
   Linear proj;                                   // [width, heads * value_size]
-  std::optional<RMSNorm> q_norm, k_norm;         // of [.., key_size]: with qk_norm
-  std::optional<RelativePositionBias> relative;  // [heads, 2 relative_clip + 1]
+  std::optional<RMSNorm> q_norm, k_norm;         // over [.., key_size]; with qk_norm
+  std::optional<RelativePositionBias> relative;  // [heads, 2 relative_clip + 1]; with relative_clip
   AttentionMechanism mechanism;
 
+  // Throws Error for sizes that do not fit, and if the mechanism lacks attention to a memory or the bias of
+  // relative_clip.
   MultiHeadAttention(const MultiHeadAttentionOptions& options, Rng& rng,
                      AttentionMechanism mechanism = SoftmaxAttention{});
 
-  // Self-attention: x [B, T, width] -> [B, T, width]. Dropout of `call` is the layer's own.
+  // Self-attention: x [B, T, width] -> [B, T, width]. The layer's dropout replaces that of the call.
   Tensor operator()(In x, const AttentionCall& call = {}) const;
-  // Cross-attention.
+  // Cross-attention: x [B, T, width] -> [B, T, width], to a projected memory or to one that is projected in the call.
   Tensor operator()(In x, const ProjectedMemory& memory, const AttentionCall& call = {}) const;
   Tensor operator()(In x, In memory, const AttentionCall& call = {}) const { return (*this)(x, project(memory), call); }
   Tensor operator()(In x, In keys, In values, const AttentionCall& call = {}) const {
     return (*this)(x, project(keys, values), call);
   }
-  // memory [B, S, memory_width]. With value_width the values are of a tensor of their own, [B, S, value_width]; without
-  // one the result serves weights() alone.
+  // Projects memory [B, S, memory_width]. With value_width, values are projected from `values` [B, S, value_width];
+  // without `values` the result serves weights() only.
   ProjectedMemory project(In memory, const Tensor& values = {}) const;
-  // Decoding: x [B, T, width] continues what `state` has seen, causally; the first call makes the state. Of the call
-  // key_lengths and a bias, as AttentionState::apply(). Not on a tape: nothing is trained through a state.
+  // Decoding: x [B, T, width] follows the positions in `state`, causally. The first call makes the state. The call may
+  // have key_lengths and a bias, as for AttentionState::apply(). Throws Error on a tape, because a state passes no
+  // gradient on.
   Tensor decode(In x, AttentionState& state, AttentionCall call = {}) const;
-  // The weights [B, H, T, S] of x on itself, or on a memory, without dropout and gradient. Error where the mechanism
-  // has none.
+  // The weights [B, H, T, S] of x on x, or on a memory, without dropout and gradient. Throws Error if the mechanism has
+  // none.
   Tensor weights(In x, const AttentionCall& call = {}) const;
   Tensor weights(In x, const ProjectedMemory& memory, const AttentionCall& call = {}) const;
 
-  const MultiHeadAttentionOptions& options() const { return options_; }  // with the sizes in place of 0
-  // Gives the biases of the mechanism's inputs what it declares for them: for whoever sets the layer's biases anew.
+  const MultiHeadAttentionOptions& options() const { return options_; }  // with sizes filled in for 0
+  // Sets the biases of the mechanism's inputs to their declared values. Call it after overwriting the layer's biases.
   void set_input_biases();
 
   void members(MemberVisitor& visit);
@@ -98,23 +102,23 @@ class MultiHeadAttention {
  private:
   MultiHeadAttentionOptions options_;
 
-  struct Heads {  // what the mechanism is given: views
+  struct Heads {  // the arguments of the mechanism, as views
     Tensor q, k, v;
-    Tensor mapped = {};                                   // as of ProjectedMemory
-    std::array<Tensor, kMostMechanismInputs> given = {};  // no vector: a warm step asks for no memory
+    Tensor mapped = {};                                   // as in ProjectedMemory
+    std::array<Tensor, kMostMechanismInputs> given = {};  // not a vector: no allocation per step
     std::size_t count = 0;
 
     void add(Tensor x) { given[count++] = std::move(x); }
     std::span<const Tensor> inputs() const { return {given.data(), count}; }
   };
-  // Whether queries, keys and values are bfloat16, and so what a decode state keeps: where the mechanism takes them so,
-  // and products round their operands, as the layer's weights are bfloat16 or MatmulPrecision says so.
+  // Whether queries, keys and values, and so the decode state, are bfloat16: if the mechanism takes bfloat16, has no
+  // inputs, and products round their operands because of bfloat16 weights or of MatmulPrecision.
   bool keeps_bfloat16() const;
   Tensor projected(const Linear& linear, In x, bool changed = false) const;
   Tensor kept(const Tensor& heads) const;
   Heads heads_of(In x, const RopeOptions& from = {}) const;
   Heads heads_of(In x, const ProjectedMemory& memory) const;
-  AttentionCall with_relative(In x, const AttentionCall& call) const;  // with its bias, where positions are relative
+  AttentionCall with_relative(In x, const AttentionCall& call) const;  // adds the relative bias, if any
   Tensor attend(const Heads& heads, AttentionCall call, const Where& where) const;
   Tensor merge(const Tensor& heads) const;  // [B, H, T, D] -> proj of [B, T, H * D]
 };

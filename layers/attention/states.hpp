@@ -1,15 +1,15 @@
-// What decoding keeps between steps. AttentionState holds a value of any type with the right members, heed's own or a
-// user's, as a mechanism's make_state() gives it. It can be copied, its rows can be picked and repeated, and they may
-// be of different length. KeyValueState and LinearAttentionState are what most mechanisms need.
+// Decode states: the data that attention keeps between the steps of a decoder. An AttentionState holds a value of any
+// type with the right members, as make_state() of a mechanism returns it. It can be copied, its rows can be picked and
+// repeated, and rows may have different lengths. KeyValueState and LinearAttentionState serve most mechanisms.
 //
 // Example:
 //
 //   Rng rng(1);
 //   AttentionState state = SoftmaxAttention().make_state();
 //   const Tensor x = rng.normal({3, 2, 5, 8}), next = rng.normal({3, 2, 1, 8});
-//   state.apply(x, x, x, {.key_lengths = Tensor::from<std::int32_t>({5, 2, 4})});  // prompts, padded behind
-//   state = state.rows(Tensor::from<std::int32_t>({0, 0, 2}));  // go on from row 0 twice, and from row 2
-//   const Tensor y = state.apply(next, next, next);             // one more position for each
+//   state.apply(x, x, x, {.key_lengths = Tensor::from<std::int32_t>({5, 2, 4})});  // prompts, with padding at the end
+//   state = state.rows(Tensor::from<std::int32_t>({0, 0, 2}));  // continue row 0 twice, and row 2
+//   const Tensor y = state.apply(next, next, next);             // one more position per row
 #pragma once
 #include <functional>
 #include <heed/autograd/attention.hpp>
@@ -26,51 +26,52 @@ namespace heed {
 
 // ---- Inputs of mechanisms ----
 
-// What a mechanism takes beside queries, keys and values, such as a gate or a decay: a linear function of what they are
-// made of, which the layer computes in the same product.
+// A tensor that a mechanism needs in addition to queries, keys and values, such as a gate or a decay. It is a linear
+// function of the layer's input, and the layer computes it in the same product as queries and keys.
 //
 //   std::vector<MechanismInput> inputs() const { return {{.name = "gate", .bias = 1}}; }
 
 struct MechanismInput {
   enum class Of {
-    queries,  // of x, for each query head: [B, H, T, size]
-    keys      // of what keys are made of, x or the memory, for each key head: [B, Hk, S, size]
+    queries,  // computed from x, per query head: [B, H, T, size]
+    keys      // computed from x or the memory, as keys are, per key head: [B, Hk, S, size]
   };
-  std::string name;  // for errors
+  std::string name;  // for error messages
   Index size = 1;    // numbers per head and position
-  Of of = Of::keys;  // a gate of the output is Of::queries: where queries and keys are as many, both have one shape
-  double bias = 0;   // what the projection's biases begin with, where the layer has biases
+  Of of = Of::keys;  // queries for a gate of the output; with T = S and Hk = H, both choices have the same shape
+  double bias = 0;   // initial value of the projection's biases, if the layer has biases
 
   bool of_queries() const { return of == Of::queries; }
 };
-inline constexpr std::size_t kMostMechanismInputs = 4;  // of one mechanism; each may have any size
+inline constexpr std::size_t kMostMechanismInputs = 4;  // per mechanism; each input may have any size
 
 namespace detail {
-// Error, which begins with `who` and `what`, unless there are as many as are declared, of their shapes and q's dtype.
+// Throws Error, beginning with `who` and `what`, unless there is one tensor per declared input, of its shape and q's
+// dtype.
 void check_inputs(const std::string& who, const char* what, const std::vector<MechanismInput>& declared, In q, In k,
                   std::span<const Tensor> given);
-// As float32 where they are bfloat16.
+// bfloat16 as float32; other dtypes unchanged.
 Tensor widened(In x);
 std::vector<Tensor> widened(std::span<const Tensor> inputs);
 }  // namespace detail
 
-// Another one that has seen the same is made by copying, or by make_state() and the buffers: store_state() and
-// load_state(), by way of a Checkpoint.
+// A decode state of any type. To copy a state to another process or model, make one by make_state() and load its
+// buffers: store_state() and load_state(), through a Checkpoint.
 class AttentionState {
  public:
   AttentionState() = default;
-  // T can be copied and has
-  //   Tensor apply(In q, In k, In v, const AttentionCall& call);  // the next positions, as apply() below; what it
-  //                                                               // cannot honour of key_lengths and bias is an Error
+  // T can be copied and has these members:
+  //   Tensor apply(In q, In k, In v, const AttentionCall& call);  // the next positions, as apply() below; throws Error
+  //                                                               // for a key_lengths or bias that it does not support
   //   Tensor lengths() const;     // int32 [B]: positions of each row; [0] before the first step
-  //   void members(auto&& visit)  // visit.buffer for each tensor that it keeps, the rows as first axis
-  //   T rows(const Tensor& indices) const;  // where some buffers have other axes than the rows
-  // Where the mechanism takes `inputs` beside q, k and v, apply() has a fifth argument, their std::span<const Tensor>.
+  //   void members(auto&& visit)  // calls visit.buffer for each tensor, whose first axis is the rows
+  //   T rows(const Tensor& indices) const;  // optional: if the first axis of some buffers is not the rows
+  // If the mechanism has inputs, apply() has a fifth argument for them, std::span<const Tensor>.
   template <class T>
   requires(!std::is_same_v<std::remove_cvref_t<T>, AttentionState>)
       AttentionState(T state, std::vector<MechanismInput> inputs = {})
       : self_(std::make_unique<Model<T>>(std::move(state))), inputs_(std::move(inputs)) {}
-  // The copy and the original go on apart: they share no buffer.
+  // The copy shares no buffer with the original.
   AttentionState(const AttentionState& from)
       : self_(from.self_ ? from.self_->clone() : nullptr), inputs_(from.inputs_), widens_(from.widens_) {}
   AttentionState(AttentionState&&) = default;
@@ -81,23 +82,25 @@ class AttentionState {
     return *this;
   }
 
-  // T new positions for each row, attended to causally: q [B, H, T, D], k [B, Hk, T, D] and v [B, Hk, T, Dv] give
-  // [B, H, T, Dv]. Of the call:
-  //   key_lengths  int32 [B], each from 0 to T: of row b so many of the T positions are there; the rest is padding,
-  //                which the state does not keep, and for which the result says nothing. Undefined: all
-  //   bias         of pairs, broadcasts to [B, H, T, length() + T]: column j is position j of the row
-  // Errors: no state in it; other numbers of queries and keys, or of rows than before; the rest of the call but causal;
-  // a bias where T takes none; other `inputs` than T takes; any of them on a tape, as nothing is trained through a
-  // state.
+  // Appends T new positions per row and attends causally: q [B, H, T, D], k [B, Hk, T, D], v [B, Hk, T, Dv] -> [B, H,
+  // T, Dv]. The call may have:
+  //   key_lengths  int32 [B], each from 0 to T: number of the T positions that row b has; undefined: all T. The others
+  //                are padding, which the state does not keep. The result at padding is unspecified.
+  //   bias         broadcasts to [B, H, T, length() + T]; column j is position j of the row
+  //
+  // Throws Error if the state is empty, if q and k differ in T, if the number of rows has changed, and if `inputs` do
+  // not match the declaration. Throws Error if the call has a mask or dropout, or a bias that T does not support. Throws
+  // Error if q, k, v or an input needs a gradient, because a state passes none on.
   Tensor apply(In q, In k, In v, const AttentionCall& call = {}, std::span<const Tensor> inputs = {});
-  // Row i of the result is row indices[i] of this, as a copy; int32 [N], rows may repeat. For beams, and to drop rows
-  // that are done. Before the first step all rows are alike: a copy.
+  // Row i of the result is a copy of row indices[i]; indices int32 [N], rows may repeat. For beam search, and to drop
+  // finished rows. Before the first step, returns a copy of the state.
   AttentionState rows(const Tensor& indices) const;
-  Tensor lengths() const;  // int32 [B]: positions that each row has seen; [0] before the first step
+  Tensor lengths() const;  // int32 [B]: positions seen by each row; [0] before the first step
   Index length() const;    // of the longest row
   explicit operator bool() const { return self_ != nullptr; }
+  // Visits the buffers of T.
   void members(MemberVisitor& visit);
-  // From now on apply() gives bfloat16 q, k, v and inputs to T as float32, and rounds what T gives.
+  // From now on apply() passes bfloat16 q, k, v and inputs to T as float32, and rounds the result.
   void take_float32() { widens_ = true; }
 
  private:
@@ -116,16 +119,16 @@ class AttentionState {
   bool widens_ = false;
 };
 
-// The same rows of all states of a model.
+// Picks the same rows of all states of a model.
 std::vector<AttentionState> pick_rows(const std::vector<AttentionState>& states, const Tensor& indices);
 
 namespace detail {
-// Gives a copy buffers of its own where it shares them.
+// Clones each buffer of `copy` that shares memory with `from`.
 void unshare(const std::vector<NamedBuffer>& copy, const std::vector<NamedBuffer>& from);
-// Replaces each buffer, which is undefined or [B, ...], by these rows of it.
+// Replaces each buffer, which is undefined or [B, ...], by its rows `indices`.
 void pick_rows(const std::vector<NamedBuffer>& buffers, const Tensor& indices);
 
-// A state with these rows of all buffers of `state`, which has members().
+// A copy of `state`, which has members(), with the rows `indices` of all buffers.
 template <class T>
 T with_rows(const T& state, const Tensor& indices) {
   T picked = state;
@@ -136,7 +139,7 @@ T with_rows(const T& state, const Tensor& indices) {
 
 template <class T>
 struct AttentionState::Model final : Concept {
-  mutable T state;  // members() gives access to write
+  mutable T state;  // mutable because members() gives write access
   explicit Model(T s) : state(std::move(s)) {}
 
   std::unique_ptr<Concept> apart(T copy) const {
@@ -166,24 +169,25 @@ struct AttentionState::Model final : Concept {
 
 // ---- All keys and values ----
 
-// The decode state of mechanisms that need all keys: it keeps keys and values, and attends to them anew.
+// The decode state of mechanisms that need all keys: stores keys and values, and attends to all of them in each step.
 //
 //   AttentionState make_state() const {
 //     const auto attend = [self = *this](In q, In k, In v, const AttentionCall& c) { return self.apply(q, k, v, c); };
 //     return KeyValueState(attend);
 //   }
 
-// Room doubles as positions come, so that one more costs no copy of the others.
+// The capacity doubles when it is exceeded, so most steps copy no earlier positions.
 class KeyValueState {
  public:
-  // Attends to all S keys and values so far, position j of each row at j: q [B, H, T, D], k [B, Hk, S, D], v
-  // [B, Hk, S, Dv] -> [B, H, T, Dv]. The call is causal and has a bias, where one was given, [.., T, S]. It has
-  // key_lengths where not every row has S positions: then T is 1, and the query is a row's last position, or all rows
-  // had seen as many before the T positions.
+  // Attends to all S keys and values so far; index j is position j of each row. q [B, H, T, D], k [B, Hk, S, D], v [B,
+  // Hk, S, Dv] -> [B, H, T, Dv]. The call is causal. It has a bias [.., T, S] if one was given, and key_lengths if some
+  // row has fewer than S positions. In that case, either T is 1 and the query is the last position of its row, or all
+  // rows had the same length before the T positions.
   using Attend = std::function<Tensor(In q, In k, In v, const AttentionCall& call)>;
 
   explicit KeyValueState(Attend attend) : attend_(std::move(attend)) {}
-  // Appends k and v, and attends, by the state's own function or another: as AttentionState::apply(). No gradient.
+  // Appends k and v, and attends with the state's own function or with `attend`. As AttentionState::apply(). No
+  // gradient.
   Tensor apply(In q, In k, In v, const AttentionCall& call = {}) { return apply(q, k, v, call, attend_); }
   Tensor apply(In q, In k, In v, const AttentionCall& call, const Attend& attend);
   const Tensor& lengths() const { return lengths_; }
@@ -199,13 +203,14 @@ class KeyValueState {
   Tensor lengths_ = Tensor::zeros({0}, DType::int32);
 };
 
-// A KeyValueState that maps keys as they come, so that it keeps mapped keys; `attend` gets these. As of a mechanism's
-// map_keys() and apply_mapped().
+// A KeyValueState that maps each key when it is appended and stores the mapped keys, which `attend` receives. For
+// mechanisms with map_keys() and apply_mapped().
 class MappedKeyState {
  public:
   using Map = std::function<Tensor(In k)>;  // [B, Hk, T, D] -> [B, Hk, T, A] or [B, H, T, A]
 
   MappedKeyState(Map key, KeyValueState::Attend attend) : key_(std::move(key)), mapped_(std::move(attend)) {}
+
   Tensor apply(In q, In k, In v, const AttentionCall& call = {});
   const Tensor& lengths() const { return mapped_.lengths(); }
   void members(auto&& visit) { mapped_.members(visit); }
@@ -217,8 +222,8 @@ class MappedKeyState {
 
 // ---- Sums over keys and values ----
 
-// The decode state of linear attention and its relatives: the sums over all keys and values so far, of one size however
-// many came before.
+// The decode state of linear attention and related mechanisms: sums over all keys and values so far. Its size does not
+// grow with their number.
 //
 //   return LinearAttentionState([](In q, In k, In v, LinearAttentionSums& sums, const AttentionCall& call) {
 //     return linear_attention_step(q, k, v, sums, call);
@@ -226,12 +231,11 @@ class MappedKeyState {
 
 class LinearAttentionState {
  public:
-  // Goes on from the sums, of which each row has its own. The call has key_lengths where some of the T keys are
-  // padding.
+  // Updates the sums of each row with T new positions. The call has key_lengths if some of the T keys are padding.
   using Step = std::function<Tensor(In q, In k, In v, LinearAttentionSums& sums, const AttentionCall& call)>;
 
   explicit LinearAttentionState(Step step) : step_(std::move(step)) {}
-  Tensor apply(In q, In k, In v, const AttentionCall& call = {});  // causally: [B, H, T, Dv]
+  Tensor apply(In q, In k, In v, const AttentionCall& call = {});  // causal: [B, H, T, Dv]; no gradient
   const Tensor& lengths() const { return lengths_; }
   void members(auto&& visit) {
     visit.buffer("lengths", lengths_);

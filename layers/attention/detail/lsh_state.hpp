@@ -1,4 +1,4 @@
-// The decode state of LSH attention: keys and values, and of each bucket the last positions.
+// The decode state of LSH attention: keys and values, and the last positions of each bucket.
 #pragma once
 #include <algorithm>
 #include <heed/layers/attention/sparse.hpp>
@@ -8,8 +8,8 @@
 namespace heed {
 
 namespace detail {
-// The keys of a query that rounds appended from `begin` on: each once, ascending; `self` where there is none and it is
-// allowed.
+// Finishes the keys of one query, which rounds appended to `seen` from `begin` on: sorts them and removes repeats. If
+// there is no key, appends `self`, if it is not negative and allows_self().
 template <class AllowsSelf>
 void unite(std::vector<std::int32_t>& seen, std::size_t begin, Index self, const AllowsSelf& allows_self) {
   const auto from = seen.begin() + static_cast<std::ptrdiff_t>(begin);
@@ -19,7 +19,7 @@ void unite(std::vector<std::int32_t>& seen, std::size_t begin, Index self, const
 }
 }  // namespace detail
 
-// A token costs O(rounds * (buckets * D + window)), however many came before.
+// A token takes O(rounds * (buckets * D + window)) time for its buckets, for any length.
 class LshState {
  public:
   explicit LshState(const LshAttention& mechanism);
@@ -31,14 +31,14 @@ class LshState {
     cache_.members(visit);
     visit.buffer("places", places_);
     visit.buffer("counts", counts_);
-    mechanism_.members(visit);  // the rotations, by which the buckets were chosen
+    mechanism_.members(visit);  // the rotations that chose the buckets
   }
 
  private:
   LshAttention mechanism_;
   KeyValueState cache_{nullptr};
-  Tensor places_;  // int32 [B, Hk, rounds, buckets, window]: position number n of a bucket stands at n % window
-  Tensor counts_;  // int32 [B, Hk, rounds, buckets]
+  Tensor places_;  // int32 [B, Hk, rounds, buckets, window]: the n-th position of a bucket is at index n % window
+  Tensor counts_;  // int32 [B, Hk, rounds, buckets]: positions that each bucket has received
 
   KeyLists lists(In q, In keys, const AttentionCall& call);
 };

@@ -1,5 +1,5 @@
-// How many positions each row of a decode state has seen: int32 [B], or [0] before the first step. For sources that
-// decode.
+// Lengths of the rows of a decode state, the number of positions that each row has seen: int32 [B], or [0] before the
+// first step. For sources that implement decoding.
 #pragma once
 #include <algorithm>
 #include <heed/autograd/attention.hpp>
@@ -21,16 +21,16 @@ inline Index shortest_of(const Tensor& lengths) {
 }
 inline bool all_alike(const Tensor& lengths) { return longest_of(lengths) == shortest_of(lengths); }
 
-// Those after a step of x [B, T] or [B, H, T, D], of whose positions key_lengths of the call say how many are there.
-// Errors begin with `op`.
+// The lengths after a step of x [B, T] or [B, H, T, D]. key_lengths of the call, if defined, is the number of new
+// positions per row. Throws Error that begins with `op`.
 Tensor lengths_after(const char* op, const Tensor& lengths, In x, const AttentionCall& call);
 
-// The greatest of them; where `call` has no key_lengths, without looking at rows.
+// The longest length after the step. Builds no tensor if the call has no key_lengths.
 Index end_of_rows(const char* op, const Tensor& lengths, In x, const AttentionCall& call);
 
-// What stands at the positions of x [B, T], whose rows have seen `seen` before: at(first, count), [T, width], where
-// rows are alike; else, as also where padding would reach behind `end`, of_places(int32 [B, T]), of which each is below
-// `end`: [B, T, width].
+// Calls a function of the positions of x [B, T], whose rows have seen `seen` positions before. If rows have the same
+// length and all positions are below `end`: at(first, count), [T, width]. Otherwise, for ragged rows or padding beyond
+// `end`: of_places(positions), [B, T, width], with positions int32 [B, T] limited to end - 1.
 template <class At, class OfPlaces>
 Tensor at_positions(In x, const Tensor& seen, Index end, const At& at, const OfPlaces& of_places) {
   const Index first = longest_of(seen), count = x.dim(1);
@@ -39,21 +39,21 @@ Tensor at_positions(In x, const Tensor& seen, Index end, const At& at, const OfP
   return of_places(minimum(begin + Tensor::arange(count), static_cast<double>(end - 1)));
 }
 
-// The last position that is there of each row of h [B, T, D]: [B, D].
+// The last position of each row of h [B, T, D], without padding: [B, D].
 Tensor last_of_rows(const Tensor& h, const AttentionCall& call);
 
-// Writes x [B, Hk, T, D] to cache [B, Hk, capacity, D], in each row behind the positions that it has seen, of which the
-// first stands at `start`.
+// Writes x [B, Hk, T, D] to cache [B, Hk, capacity, D], in each row after the positions that it has seen. Position 0 is
+// at index `start` of the cache.
 void append_rows(Tensor& cache, const Tensor& x, const Tensor& lengths, Index start = 0);
 
-// The `count` positions of cache [B, Hk, S, D] that stand there, [B, Hk, count, D]: a view where rows are alike.
+// The `count` positions of cache [B, Hk, S, D] that follow the lengths: [B, Hk, count, D]. A view if rows have the same
+// length.
 Tensor rows_behind(const Tensor& cache, const Tensor& lengths, Index count);
 
-// The columns of the first `keys` positions, and the row of query t, of a bias that broadcasts to [B, H, T, S].
+// Row t of a bias that broadcasts to [B, H, T, S], with its first `keys` columns.
 Tensor bias_of_query(const Tensor& bias, Index t, Index keys);
 
-// Where rows are of different length, T positions are taken one after another: step(q, k, v, call) of one position
-// each.
+// Runs a step of T positions as T calls step(q, k, v, call) of one position each, for rows of different lengths.
 template <class Step>
 Tensor one_at_a_time(In q, In k, In v, const AttentionCall& call, Tensor lengths, const Step& step) {
   std::vector<Tensor> parts;

@@ -1,14 +1,14 @@
-// The decode state of window attention: the last keys and values, and those of global positions.
+// The decode state of window attention: the last keys and values, and the keys and values of global positions.
 #pragma once
 #include <heed/layers/attention/sparse.hpp>
 #include <heed/layers/attention/states.hpp>
 
 namespace heed {
 
-// Holds the global positions below `start` and all from `start` on. What no later query sees is dropped from time to
-// time, so that a token costs O(window * dilation + globals) however many came before, and so does the memory. Up to
-// the last global position everything is kept, since the query there sees it. `start` is the same for all rows: that of
-// the shortest.
+// Stores the global positions below `start`, and all positions from `start` on. Positions that no later query sees are
+// dropped from time to time, so time per token and memory are O(window * dilation + globals) for any length. Until the
+// last global position has been a query, all positions are kept, because that query sees them. All rows have the same
+// `start`, which the shortest row determines.
 class WindowState {
  public:
   explicit WindowState(const WindowAttention& mechanism) : mechanism_(mechanism) {}
@@ -30,7 +30,8 @@ class WindowState {
 
   Index start() const { return static_cast<Index>(start_.item()); }
   Index globals_before(Index position) const;
-  // The place of a position among what is held from `start` on, and so how many are held up to it.
+  // The index of a position >= start among the stored positions, which is also the number of stored positions before
+  // it.
   Index held(Index start, Index position) const { return globals_before(start) + position - start; }
   Index first_needed(Index length) const;
   KeyLists lists(Index heads, Index count, bool ragged) const;

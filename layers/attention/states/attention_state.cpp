@@ -1,4 +1,4 @@
-// The checks of all decode states, and what copying them and picking their rows needs.
+// The type-erased decode state: its checks, copies and the selection of rows.
 #include <algorithm>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/layers/attention/detail/row_lengths.hpp>

@@ -1,3 +1,4 @@
+// Decode states that store all keys and values.
 #include <algorithm>
 #include <heed/layers/attention/detail/compositions.hpp>
 #include <heed/layers/attention/detail/row_lengths.hpp>
@@ -5,7 +6,7 @@
 
 namespace heed {
 
-// Room for `length` positions: the capacity doubles, so that a token costs no copy of the others.
+// Makes room for `length` positions. The capacity doubles, so most steps copy no earlier positions.
 static void grow(Tensor& cache, const Tensor& like, Index used, Index length) {
   if (cache.defined() && cache.dim(2) >= length) return;
   const Index capacity = std::max<Index>(length, cache.defined() ? 2 * cache.dim(2) : 64);
@@ -17,7 +18,7 @@ static void grow(Tensor& cache, const Tensor& like, Index used, Index length) {
   cache = larger;
 }
 
-// Whether x [B, Hk, T, D] may follow what the cache holds.
+// Whether x [B, Hk, T, D] can be appended to the cache.
 static bool follows(const Tensor& cache, In x) {
   return !cache.defined() || (cache.dtype() == x.dtype() && cache.shape().with(2, 0) == x.shape().with(2, 0));
 }
@@ -32,7 +33,7 @@ Tensor KeyValueState::apply(In q, In k, In v, const AttentionCall& call, const A
     return detail::one_at_a_time(q, k, v, call, lengths_, [&](In q1, In k1, In v1, const AttentionCall& one) {
       return apply(q1, k1, v1, one, attend);
     });
-  const NoTape guard;  // decoding is not trained through
+  const NoTape guard;  // no gradient passes through decoding
   const Index before = detail::longest_of(lengths_), length = before + k.dim(2);
   grow(keys_, k, before, length);
   grow(values_, v, before, length);
@@ -41,12 +42,12 @@ Tensor KeyValueState::apply(In q, In k, In v, const AttentionCall& call, const A
   AttentionCall all{.causal = true, .bias = call.bias};
   if (detail::shortest_of(after) < length) all.key_lengths = after;
   const Tensor y = attend(q, keys_.slice(2, 0, length), values_.slice(2, 0, length), all);
-  lengths_ = after;  // last: what is refused changes nothing
+  lengths_ = after;  // last, so that an error leaves the state unchanged
   return y;
 }
 
 Tensor MappedKeyState::apply(In q, In k, In v, const AttentionCall& call) {
-  const NoTape guard;  // decoding is not trained through
+  const NoTape guard;  // no gradient passes through decoding
   const Tensor keys = key_(k), values = detail::repeat_heads(v, keys.dim(1));
   return mapped_.apply(q, {keys, k.where()}, {values, v.where()}, call);
 }

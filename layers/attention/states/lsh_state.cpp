@@ -1,3 +1,4 @@
+// The decode state of LSH attention.
 #include <heed/autograd/detail/attention_inputs.hpp>
 #include <heed/autograd/detail/key_lists.hpp>
 #include <heed/core/parallel.hpp>
@@ -7,7 +8,7 @@
 namespace heed {
 
 LshState::LshState(const LshAttention& mechanism) : mechanism_(mechanism) {
-  // Its own: other rotations may be loaded into the mechanism while the state lives.
+  // Clones the rotations, because others may be loaded into the mechanism while the state is used.
   for (const NamedBuffer& b : named_buffers(mechanism_)) *b.buffer = b.buffer->clone();
 }
 
@@ -24,19 +25,19 @@ Tensor LshState::apply(In q, In k, In v, const AttentionCall& call) {
   check(!o.shared || q.dim(1) == k.dim(1), q.where(), "lsh attention: q is ", q.tensor(), " and k is ", k.tensor(),
         "; they must have as many heads, as queries and keys are shared");
   check(q.dim(3) == o.size, q.where(), "lsh attention: q is ", q.tensor(), "; its last axis must be ", o.size);
-  const NoTape guard;  // decoding is not trained through
+  const NoTape guard;  // no gradient passes through decoding
   return cache_.apply(q, mechanism_.keys_of(q, k), v, call, [&](In q1, In keys, In values, const AttentionCall& all) {
-    // Before the buckets take the new keys: what is refused changes nothing.
+    // Checks the call before the buckets are written, so that an error leaves the state unchanged.
     detail::check_pairs("lsh attention", q1, keys, all);
     return sparse_attention(q1, keys, values, lists(q1, keys, all), all, o.scale);
   });
 }
 
-// The keys of the last queries of each row, each of which then enters its buckets.
+// The keys of the last `count` queries per row. Adds each new position to its buckets after its query.
 KeyLists LshState::lists(In q, In keys, const AttentionCall& call) {
   const LshAttentionOptions& o = mechanism_.options();
   const Index batch = q.dim(0), heads = q.dim(1), groups = keys.dim(1), count = q.dim(2), shared = heads / groups;
-  const Tensor& before = lengths();  // of each row; [0] at first
+  const Tensor& before = lengths();  // per row; [0] before the first step
   const Tensor new_keys = detail::rows_behind(keys, before, count);
   const Tensor of_queries = mechanism_.hash(q), of_keys = o.shared ? of_queries : mechanism_.hash(new_keys);
   if (!places_.defined()) {
@@ -53,7 +54,8 @@ KeyLists LshState::lists(In q, In keys, const AttentionCall& call) {
           call.key_lengths.defined() ? call.key_lengths.ptr<std::int32_t>()[b] - seen_before : count;
       std::int32_t* places = places_.ptr<std::int32_t>() + n * o.rounds * o.buckets * o.window;
       std::int32_t* counts = counts_.ptr<std::int32_t>() + n * o.rounds * o.buckets;
-      // Token t of head h has bucket c of all rounds' buckets.
+      // Calls f(c) for each round, where c is the bucket of token t of head h, counted through the buckets of all
+      // rounds.
       const auto each_round = [&](const Tensor& buckets, Index h, Index t, const auto& f) {
         for (Index r = 0; r < o.rounds; ++r)
           f(r * o.buckets + buckets.ptr<std::int32_t>()[(h * o.rounds + r) * count + t]);

@@ -1,3 +1,4 @@
+// Lengths of the rows of a decode state, and caches with rows of different lengths.
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/layers/attention/detail/row_lengths.hpp>
 
@@ -56,7 +57,7 @@ Tensor bias_of_query(const Tensor& bias, Index t, Index keys) {
 void append_rows(Tensor& cache, const Tensor& x, const Tensor& lengths, Index start) {
   const Index rows = x.dim(0);
   const auto at = [&](Index b) { return lengths.numel() == 0 ? 0 : lengths.ptr<std::int32_t>()[b] + start; };
-  for (Index b = 0, end; b < rows; b = end) {  // rows of one length at once
+  for (Index b = 0, end; b < rows; b = end) {  // adjacent rows of the same length together
     for (end = b + 1; end < rows && at(end) == at(b);) ++end;
     Tensor to = cache.slice(0, b, end).slice(2, at(b), at(b) + x.dim(2));
     copy_values(to, x.slice(0, b, end));

@@ -1,3 +1,4 @@
+// The decode state of window attention.
 #include <algorithm>
 #include <heed/autograd/detail/attention_inputs.hpp>
 #include <heed/autograd/detail/key_lists.hpp>
@@ -12,14 +13,15 @@ Index WindowState::globals_before(Index position) const {
   return std::lower_bound(globals.begin(), globals.end(), position) - globals.begin();
 }
 
-// The first position that is not global and that a query from `length` on sees.
+// The first position, global positions aside, that a query at or after `length` sees.
 Index WindowState::first_needed(Index length) const {
   const WindowAttentionOptions& o = mechanism_.options();
   if (!o.globals.empty() && length <= o.globals.back()) return 0;
   return std::max<Index>(0, length - (o.window - 1) * o.dilation);
 }
 
-// What the next `count` positions see, as places among what is held: of each row its own where the rows are ragged.
+// The positions that the next `count` queries see, as indices into the stored keys. Each row has its own lists if rows
+// are ragged.
 KeyLists WindowState::lists(Index heads, Index count, bool ragged) const {
   const Index first = start(), front = globals_before(first), rows = ragged ? lengths_.numel() : 1;
   std::vector<std::vector<std::int32_t>> offsets(static_cast<std::size_t>(rows), {0}), seen(offsets.size());
@@ -38,7 +40,7 @@ KeyLists WindowState::lists(Index heads, Index count, bool ragged) const {
   return detail::lists_of_rows(offsets, seen, heads);
 }
 
-// Moves what is needed to storage for `capacity` positions.
+// Moves the positions that are still needed to storage for `capacity` positions.
 void WindowState::make_room(In k, In v, Index capacity) {
   const Index length = detail::longest_of(lengths_), old_start = start();
   const Index start = std::max(old_start, first_needed(detail::shortest_of(lengths_)));
@@ -61,7 +63,7 @@ void WindowState::make_room(In k, In v, Index capacity) {
   start_ = Tensor::full({}, static_cast<double>(start), DType::int32);
 }
 
-// The columns of a bias [.., length] for the positions that are held.
+// The columns of a bias [.., length] for the stored positions.
 Tensor WindowState::bias_of_held(const Tensor& bias, Index length) const {
   if (!bias.defined() || bias.rank() == 0 || bias.dim(-1) != length) return bias;
   const Index first = start(), front = globals_before(first);
@@ -85,9 +87,9 @@ Tensor WindowState::apply(In q, In k, In v, const AttentionCall& call) {
     return detail::one_at_a_time(q, k, v, call, lengths_, [&](In q1, In k1, In v1, const AttentionCall& one) {
       return apply(q1, k1, v1, one);
     });
-  const NoTape guard;  // decoding is not trained through
-  const Index count = k.dim(2), length = detail::longest_of(lengths_) + count;  // with this step's padding
-  // Of the rows' positions, and as much again.
+  const NoTape guard;                                                           // no gradient passes through decoding
+  const Index count = k.dim(2), length = detail::longest_of(lengths_) + count;  // including the padding of this step
+  // Twice the positions that rows of these lengths need, plus 64.
   const auto least_room = [&](const Tensor& lengths) {
     return 2 * held(first_needed(detail::shortest_of(lengths)), detail::longest_of(lengths)) + 64;
   };
