@@ -1,4 +1,4 @@
-// Bahdanau's attention, and what it shares with Luong's concat.
+// Bahdanau's attention, and the base class that it shares with Luong's concat.
 #include <cmath>
 #include <heed/layers/attention/detail/compositions.hpp>
 #include <heed/layers/attention/luong.hpp>

@@ -1,3 +1,4 @@
+// Cosine attention: softmax attention on normalised queries and keys.
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/norms.hpp>

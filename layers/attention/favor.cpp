@@ -1,3 +1,4 @@
+// Random features of the softmax: the features, the mechanism and its decode state.
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/attention.hpp>
@@ -12,7 +13,7 @@
 namespace heed {
 namespace {
 
-// w_r . x' - |x'|^2 / 2 for every row r of w.
+// w_r . x' - |x'|^2 / 2 for each row r of w: the logarithms of the features.
 Tensor logarithms(In x, const Tensor& w) {
   const Tensor scaled = x * scalar::pow(static_cast<double>(x.dim(-1)), -0.25);
   return matmul(scaled, w.to(x.dtype()).t()) - sum(square(scaled), {-1}, true) * 0.5;
@@ -20,8 +21,8 @@ Tensor logarithms(In x, const Tensor& w) {
 
 const LinearFeatures kByLogarithms{.feature_map = FeatureMap::exp};
 
-// The sums over all keys so far, and the features that they are of: a state goes on with those it began with, in a
-// model with others too.
+// The sums over all keys so far, and the features of these sums. A state keeps its features when those of the mechanism
+// change.
 class FavorState {
  public:
   explicit FavorState(const Tensor& w) : w_(w.clone()) {}
@@ -42,7 +43,7 @@ class FavorState {
   }
 
  private:
-  Tensor w_;  // [features, size]: of its own, as load_model() writes into a mechanism's
+  Tensor w_;  // [features, size]: a copy, because load_model() writes into the mechanism's
   LinearAttentionState sums_{[](In q, In k, In v, LinearAttentionSums& sums, const AttentionCall& call) {
     return linear_attention_step(q, k, v, sums, call, kByLogarithms);
   }};

@@ -1,3 +1,4 @@
+// flex_attention() as a mechanism: its parameters, the last block mask, and decoding.
 #include <heed/layers/attention/flex.hpp>
 //
 #include <algorithm>
@@ -6,7 +7,8 @@
 
 namespace heed {
 
-// The mask of the last call, which the next one most likely needs again. Models may be called from several threads.
+// The mask of the last call, which the next call reuses if its shape is the same. Locked, because models may be called
+// from several threads.
 struct FlexAttention::LastMask {
   std::mutex mutex;
   BlockMask mask;
@@ -39,7 +41,7 @@ BlockMask FlexAttention::Rules::mask(const Shape& grid, const Tensor& positions)
   const Index batch = options.mask_by_batch || positions.defined() ? grid[0] : 1,
               heads = options.mask_by_head ? grid[1] : 1;
   const auto make = [&] { return create_block_mask(options.mask_mod, batch, heads, grid[2], grid[3], positions); };
-  if (grid[2] == 1) return make();  // as in decoding, where each step has another
+  if (grid[2] == 1) return make();  // decoding: each step has another number of keys
   const std::lock_guard lock(last->mutex);
   if (!last->mask.defined() || last->mask.shape() != Shape{batch, heads, grid[2], grid[3]}) last->mask = make();
   return last->mask;
@@ -61,7 +63,7 @@ AttentionState FlexAttention::make_state() const {
   for (Tensor& x : detail::ScoreModAccess::parameters(rules.options.score_mod)) x = x.defined() ? x.detach() : x;
   if (rules.options.sinks.defined()) rules.options.sinks = rules.options.sinks.detach();
   return KeyValueState([rules](In q, In k, In v, const AttentionCall& call) {
-    // Where rows are of different length, the one query of a row stands at its last position.
+    // If rows have different lengths, the only query of a row is its last position.
     Tensor positions;
     if (call.key_lengths.defined() && q.dim(2) == 1) {
       positions = call.key_lengths.clone();

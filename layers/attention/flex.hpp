@@ -1,4 +1,4 @@
-// flex_attention() and generic_attention() as mechanisms: functions of scores, masks and similarities of one's own.
+// flex_attention() and generic_attention() as mechanisms: your own functions of scores, masks and similarities.
 //
 // Example:
 //
@@ -7,7 +7,7 @@
 //   const auto t5 = [](Index, Rng& r) {
 //     return FlexAttention({.score_mod = t5_bias(r.normal({4, 32}, 0, 0.02)), .trained = true});
 //   };
-//   const Transformer trained({.width = 64, .heads = 4}, rng, t5);  // each block has a table of its own
+//   const Transformer trained({.width = 64, .heads = 4}, rng, t5);  // each block has its own table
 //   const MultiHeadAttention other({.width = 64, .heads = 4}, rng, GenericAttention(similarity_by_name("sigmoid")));
 #pragma once
 #include <heed/autograd/flex_attention.hpp>
@@ -16,21 +16,24 @@
 
 namespace heed {
 
+// Options of FlexAttention.
 struct FlexMechanismOptions {
   std::string name = "flex";
   ScoreMod score_mod = {};
-  bool trained =
-      false;  // the parameters of score_mod are trained; else they are buffers. Saved as score.0, score.1 ...
+  // true: the parameters of score_mod are trained. false: they are buffers. Saved as score.0, score.1, ...
+  bool trained = false;
   MaskMod mask_mod = {};
-  bool mask_by_batch = false, mask_by_head = false;  // the mask depends on the batch or head that it is given
-  Tensor sinks = {};                                 // [H]: what the trained sinks begin with; undefined: none
-  std::optional<double> scale = {};                  // 1 / sqrt(D) unless given
+  bool mask_by_batch = false, mask_by_head = false;  // the mask depends on its argument batch or head
+  Tensor sinks = {};                                 // [H]: initial values of trained sinks; undefined: none
+  std::optional<double> scale = {};                  // 1 / sqrt(D) by default
 };
 
-// The block mask is made anew when the number of queries or keys changes, else kept. Decoding keeps all keys, also
-// those that no mask will ever allow again, but skips their blocks; queries stand where they do in the whole sequence.
+// flex_attention() as a mechanism. The block mask is computed again when the number of queries or keys changes;
+// otherwise the last mask is used. Decoding stores all keys, also those that no mask will allow again, but skips their
+// blocks. The position of a query is its position in the whole sequence.
 class FlexAttention {
  public:
+  // Throws Error unless sinks are undefined or floating [heads].
   explicit FlexAttention(FlexMechanismOptions options);
   std::string name() const { return options_.name; }
   AttentionCapabilities capabilities() const {
@@ -47,12 +50,12 @@ class FlexAttention {
     visit("sinks", sinks_);
   }
 
-  std::vector<Parameter>& score() { return score_; }  // of score_mod, in its order; none unless `trained`
-  Parameter& sinks() { return sinks_; }
+  std::vector<Parameter>& score() { return score_; }  // in the order of score_mod's parameters; none unless `trained`
+  Parameter& sinks() { return sinks_; }               // [H]; undefined without sinks
 
  private:
   struct LastMask;
-  // What attends, with the values that the parameters have now.
+  // The options with the current values of the parameters, as apply() and decode states use them.
   struct Rules {
     FlexMechanismOptions options;
     std::shared_ptr<LastMask> last;
@@ -60,7 +63,7 @@ class FlexAttention {
     Tensor attend(In q, In k, In v, const AttentionCall& call, const Tensor& positions) const;
     BlockMask mask(const Shape& grid, const Tensor& positions) const;
   };
-  FlexMechanismOptions options_;  // without what the members below hold
+  FlexMechanismOptions options_;  // without score_mod's trained parameters and without sinks
   std::size_t constants_ = 0;     // parameters of score_mod that are not trained
   std::vector<Parameter> score_;
   Parameter sinks_;  // [H], or undefined
@@ -76,7 +79,7 @@ class FlexAttention {
 
 class GenericAttention {
  public:
-  // Error for a pool below 1.
+  // Throws Error for a pool below 1.
   explicit GenericAttention(Similarity similarity, const GenericAttentionOptions& options = {});
   std::string name() const { return "generic"; }
   AttentionCapabilities capabilities() const;

@@ -1,3 +1,4 @@
+// Attention by any similarity, as a mechanism.
 #include <heed/layers/attention/flex.hpp>
 #include <heed/layers/attention/states.hpp>
 

@@ -1,3 +1,4 @@
+// Names of feature maps, and the decode state of linear attention.
 #include <heed/layers/attention/linear.hpp>
 
 namespace heed {

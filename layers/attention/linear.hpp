@@ -1,5 +1,5 @@
-// Attention in linear time: feature maps, efficient attention, cosines and Taylor's series, random features of the
-// softmax, and projected keys.
+// Attention in linear time: feature maps, efficient attention, Taylor attention, random features of the softmax, and
+// projected keys.
 //
 // Example:
 //
@@ -19,15 +19,16 @@ namespace heed {
 // ---- Feature maps ----
 
 // Linear attention (Katharopoulos et al., "Transformers are RNNs: fast autoregressive Transformers with linear
-// attention", 2020), as a mechanism: weights f(q) . f(k), normalised. Time and memory grow with the length, and
-// decoding keeps sums of one size. Formulas and derivative: core/kernels/linear_attention.hpp.
+// attention", 2020), as a mechanism: weights f(q) . f(k), normalised. Time and memory grow linearly with the length.
+// The decode state has a fixed size. Formulas and derivative: core/kernels/linear_attention.hpp.
 
-// "elu", "relu", "softplus", "exp", "poly2" or "identity"; Error for another name.
+// The feature map named "elu", "relu", "softplus", "exp", "poly2" or "identity". Throws Error for another name.
 FeatureMap feature_map(std::string_view name);
 std::string_view name_of(FeatureMap map);
 
 namespace detail {
-// Of linear attention and its relatives that can be causal. Features that are known by their logarithms share maxima.
+// Capabilities of linear attention and related mechanisms with a causal form. `logarithms`: features are given by their
+// logarithms, whose maximum is shared.
 inline AttentionCapabilities linear_capabilities(bool logarithms = false) {
   return {.causal = true,
           .key_mask = true,
@@ -61,8 +62,8 @@ struct LinearAttention {
 // ---- Efficient attention ----
 
 // Efficient attention (Shen et al., "Efficient attention: attention with linear complexities", 2018; A2-Nets, Chen et
-// al. 2018): softmax_d(Q) (softmax_n(K)^T V), the softmax of queries over their features and of keys over the
-// positions. Formulas and derivative: core/kernels/log_attention.hpp.
+// al. 2018), as a mechanism: softmax_d(Q) (softmax_n(K)^T V). The softmax of queries is over their features, the softmax
+// of keys over positions. Formulas and derivative: core/kernels/log_attention.hpp.
 
 struct EfficientAttention {
   std::string name() const { return "efficient"; }
@@ -79,8 +80,8 @@ struct EfficientAttention {
   void members(auto&&) {}
 };
 
-// The same with the softmax of the keys over the positions so far: row i is what EfficientAttention gives for the keys
-// j <= i.
+// Efficient attention with the softmax of keys over the positions so far. Row i is the result of EfficientAttention for
+// the keys j <= i.
 struct CausalEfficientAttention {
   std::string name() const { return "efficient"; }
   AttentionCapabilities capabilities() const { return detail::linear_capabilities(true); }
@@ -97,18 +98,20 @@ struct CausalEfficientAttention {
 // ---- Taylor's series ----
 
 // First-order Taylor attention (Li et al., "Linear attention mechanism: an efficient attention for semantic
-// segmentation", 2020): the exponential of the cosine is replaced by the first two terms of its series,
+// segmentation", 2020), as a mechanism. The exponential of the cosine is replaced by the first two terms of its series:
 //
 //   weight of j: 1 + (q_i / |q_i|) . (k_j / |k_j|), normalised
 //
-// (proposed likewise by Su Jianlin, "Exploring linear attention", a blog post of 2020). Without the terms that follow
-// no weight is more than twice the average: it cannot look at a single key as softmax can. It is never negative, and is
-// linear attention with the features [1; x / |x|]: O(n D^2). The cosine's rounding, 1e-7 in float32, is a large share
-// of a weight of nearly opposite vectors, and of a row where all are. A vector of zeros has the cosine 0 with all, and
-// no gradient: dx = (dn - n (n . dn)) / |x| for n = x / |x|.
+// Su Jianlin proposed the same ("Exploring linear attention", a blog post of 2020). The mechanism is linear attention
+// with the features [1; x / |x|]: O(n D^2). Before normalisation weights are between 0 and 2, so attention rarely
+// concentrates on a single key as softmax does.
+//
+// The rounding error of a cosine, 1e-7 in float32, is large relative to the weight of nearly opposite vectors, and
+// relative to a row in which all keys are nearly opposite. A vector of zeros has the cosine 0 with all others, and no
+// gradient: dx = (dn - n (n . dn)) / |x| for n = x / |x|.
 
 struct TaylorAttention {
-  double eps = 1e-6;  // as in LinearFeatures: a key opposite to the query, alone, would be 0 / 0
+  double eps = 1e-6;  // as in LinearFeatures; avoids 0 / 0 for a single key opposite to the query
 
   std::string name() const { return "taylor"; }
   AttentionCapabilities capabilities() const { return detail::linear_capabilities(); }
@@ -120,27 +123,28 @@ struct TaylorAttention {
 
 // ---- Random features ----
 
-// Random features of the softmax, FAVOR+ (Choromanski et al., "Rethinking attention with Performers", 2021): weights
-// whose expectation is exp(q . k / sqrt(D)), in linear time.
+// Random features of the softmax, FAVOR+ (Choromanski et al., "Rethinking attention with Performers", 2021), as a
+// mechanism: weights with the expectation exp(q . k / sqrt(D)), in linear time.
 //
 //   x' = x D^(-1/4)      log f_r(x) = w_r . x' - |x'|^2 / 2      weight of j: sum_r f_r(q_i) f_r(k_j), normalised
 //
-// The rows w_r are orthogonal in blocks of D, each as long as a vector of D normals. The derivative goes through the
-// logarithms: d x' = sum_r d(log f_r) (w_r - x'). There is no epsilon on the features: their common maximum would leak
-// the future.
+// The rows w_r are orthogonal in blocks of D. The length of each row is that of a vector of D normal numbers. The
+// derivative is computed through the logarithms: d x' = sum_r d(log f_r) (w_r - x'). No epsilon is added to the
+// features, because that needs their common maximum, which would leak the future.
 
-// w [features, size]: a function of (seed, layer, redraw) alone.
+// w [features, size], which depends on (seed, layer, redraw) only. Throws Error for features or a size below 1.
 Tensor random_features(Index features, Index size, std::uint64_t seed, Index layer = 0, Index redraw = 0);
 
+// Options of FavorAttention.
 struct FavorOptions {
-  Index features = 0;      // 0: size * log(size), rounded, at least `size`
+  Index features = 0;      // 0: size * log(size), rounded, but at least `size`
   std::uint64_t seed = 1;  // of w
-  Index layer = 0;
+  Index layer = 0;         // index of the layer: each layer has its own w
 };
 
 class FavorAttention {
  public:
-  // size: of a head.
+  // size: of a head. Throws Error if it is below 1.
   explicit FavorAttention(Exactly<Index> size, const FavorOptions& options = {});
 
   std::string name() const { return "favor"; }
@@ -148,11 +152,11 @@ class FavorAttention {
   double keys_per_query(Index, Index) const { return static_cast<double>(w_.dim(0)); }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   AttentionState make_state() const;
-  // New features, the number `redraw` of the seed and layer in the options. Through a layer:
-  // mechanism.get<FavorAttention>()->redraw(n). A decode state goes on with those that it began with, which are saved
-  // with it.
+  // Replaces the features by number `redraw` of the seed and layer in the options. From a layer:
+  // mechanism.get<FavorAttention>()->redraw(n). An existing decode state keeps its own features, which are saved with
+  // it.
   void redraw(Index redraw);
-  const Tensor& features() const { return w_; }
+  const Tensor& features() const { return w_; }  // [features, size]
   void members(auto&& visit) { visit.buffer("features", w_); }
 
  private:
@@ -162,14 +166,15 @@ class FavorAttention {
 
 // ---- Projected keys ----
 
-// Linformer (Wang et al., "Linformer: self-attention with linear complexity", 2020): keys and values are projected from
-// the positions to m rows, softmax(Q (E K)^T / sqrt(D)) (F V). Keys beyond the length are zeros before the projection.
-// The projection mixes all positions, so there is no causal form; the weights of single positions may be negative.
+// Linformer (Wang et al., "Linformer: self-attention with linear complexity", 2020), as a mechanism: keys and values
+// are projected from positions to m rows, softmax(Q (E K)^T / sqrt(D)) (F V). Padding is set to 0 before the projection.
+// The projection mixes all positions, so the mechanism has no causal form, and weights of single positions may be
+// negative.
 
 struct LinformerAttention {
   Parameter e, f;  // [rows, positions]: m x n, n >= S
 
-  // positions: the most that a sequence may have.
+  // positions: the length of the longest sequence. Throws Error for positions or rows below 1.
   LinformerAttention(Exactly<Index> positions, Exactly<Index> rows, Rng& rng);
 
   std::string name() const { return "linformer"; }

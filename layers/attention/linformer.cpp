@@ -1,3 +1,4 @@
+// Linformer: softmax attention on projected keys and values.
 #include <cmath>
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/detail/attention_inputs.hpp>
@@ -14,7 +15,8 @@ Tensor project(In x, In e, const AttentionCall& call) {
   return matmul(e->slice(1, 0, x.dim(2)), without_padding(x, call));
 }
 
-// bool8 [B, 1, 1, 1]: the sequences with a key.
+// e [rows, S] x, with zeros at padding: [B, Hk, rows, D].
+// bool8 [B, 1, 1, 1]: whether a sequence has any key.
 Tensor with_keys(In k, const AttentionCall& call) {
   const NoTape guard;
   const Tensor ones = Tensor::ones({k.dim(0), 1, k.dim(2), 1});
@@ -40,7 +42,7 @@ Tensor LinformerAttention::apply(In q, In k, In v, const AttentionCall& call) co
         "; there are at most ", e.dim(1), " positions");
   const Tensor y = attention(q, project(k, e, call), project(v, f, call));
   if (!call.key_lengths.defined() && !call.key_mask.defined()) return y;
-  return where(with_keys(k, call), y, 0.0);  // a sequence without a key gives zeros
+  return where(with_keys(k, call), y, 0.0);  // a sequence without any key gets zeros
 }
 
 }  // namespace heed

@@ -1,3 +1,4 @@
+// The decode state of softmax attention.
 #include <heed/layers/attention/softmax.hpp>
 #include <heed/layers/attention/states.hpp>
 

@@ -1,4 +1,5 @@
-// Softmax attention, and those that differ from it by their scores alone: cosines, and a forget gate.
+// Softmax attention, and mechanisms that differ from softmax attention only in their scores: cosines, and a forget
+// gate.
 //
 // Example:
 //
@@ -16,10 +17,10 @@ namespace heed {
 
 // ---- Softmax ----
 
-// Scaled dot-product attention with softmax (Vaswani et al. 2017), as a mechanism.
+// Scaled dot-product attention with softmax (Vaswani et al. 2017), as a mechanism. See attention().
 
 struct SoftmaxAttention {
-  std::optional<double> scale = {};  // 1 / sqrt(D) unless given
+  std::optional<double> scale = {};  // 1 / sqrt(D) by default
 
   std::string name() const { return "softmax"; }
   AttentionCapabilities capabilities() const {
@@ -35,25 +36,25 @@ struct SoftmaxAttention {
 // ---- Cosines ----
 
 // Content-based addressing (Graves, Wayne and Danihelka, "Neural Turing machines", 2014, equations 5 and 6), as a
-// mechanism, for each head:
+// mechanism. Per head:
 //
 //   s_ij = beta q_i / |q_i| . k_j / |k_j|     w = softmax_j(s)     beta = exp(log_beta) > 0
 //   ds = w * (dw - sum_j w dw)                dlog_beta = sum_ij ds_ij s_ij
 //   d(q / |q|)_i = beta sum_j ds_ij k_j / |k_j|         d(k / |k|)_j = beta sum_i ds_ij q_i / |q_i|
 //   dx = (dn - n (n . dn)) / |x|, where n = x / |x|
 //
-// A query or key of nothing but zeros has a cosine of 0 with all, and no gradient.
+// A query or key of zeros has the cosine 0 with all others, and no gradient.
 
 struct CosineAttention {
-  Parameter log_beta;  // [heads], 0 at first: beta starts at 1
+  Parameter log_beta;  // [heads]; initially 0, so that beta is 1
 
-  // size and rng are not used: they are what mechanisms with parameters are made from.
+  // Throws Error for heads below 1. size and rng are not used; constructors of mechanisms with parameters take them.
   CosineAttention(Exactly<Index> heads, Exactly<Index> size, Rng& rng);
 
   std::string name() const { return "cosine"; }
   AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs(); }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
-  Tensor map_keys(In k, const AttentionCall& call) const;  // their directions
+  Tensor map_keys(In k, const AttentionCall& call) const;  // k / |k|
   Tensor apply_mapped(In q, In keys, In v, const AttentionCall& call) const;
   AttentionState make_state() const;
   void members(auto&& visit) { visit("log_beta", log_beta); }
@@ -62,21 +63,22 @@ struct CosineAttention {
 // ---- A forget gate ----
 
 // Softmax attention with a forget gate (Lin, Nikishin, He, Courville, "Forgetting Transformer: softmax attention with a
-// forget gate", 2025), as a mechanism: each position says, per head, which share of all before it is still to be seen.
+// forget gate", 2025), as a mechanism. Per head, the gate of a position is the share of all earlier positions that
+// later queries still see.
 //
 //   f_j = sigmoid(forget_j),   s_ij = scale q_i . k_j + log f_{j+1} + ... + log f_i,   y_i = sum of softmax(s_i)_j v_j
 //
-// over j <= i, where the layer makes `forget` of its input, a number per key head and position. A masked key forgets
-// nothing: rows with padding, before them or behind, are what they are without.
+// The sum is over j <= i. The layer computes `forget` from its input, one number per key head and position. A masked
+// key forgets nothing, so padding at either end of a row does not change the result of the row.
 //
-// With c_j = log f_1 + ... + log f_j a score is scale q_i . k_j + c_l - c_j, where l is the last key that query i may
-// see (any other choice changes all scores of a query by the same). Differences are taken in float64 of sums that are
-// kept in two parts, so that any number of gates may close, down to forget = -inf: what follows a gate of 0 equals, to
-// rounding, a sequence that begins there, and a query whose keys are all hidden by such gates gets zeros. A forget of
-// -1e9 or less has no gradient.
+// With c_j = log f_1 + ... + log f_j, a score is scale q_i . k_j + c_l - c_j, where l is the last key visible to query
+// i. (Another l would add the same number to all scores of a query.) Each c is kept in two float64 parts, the sum of
+// rounded log gates and the sum of the remainders, so any number of gates may close, down to forget = -inf. Positions
+// after a gate of 0 give the same result, up to rounding, as a sequence that begins at the gate. A query whose keys are
+// all hidden by such gates gets zeros. A forget of -1e9 or less has no gradient.
 
 struct ForgettingAttention {
-  std::optional<double> scale = {};  // 1 / sqrt(D) unless given
+  std::optional<double> scale = {};  // 1 / sqrt(D) by default
 
   std::string name() const { return "forgetting"; }
   AttentionCapabilities capabilities() const {

@@ -1,3 +1,4 @@
+// Taylor attention: linear attention on normalised queries and keys.
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/detail/attention_inputs.hpp>
 #include <heed/autograd/norms.hpp>
@@ -10,7 +11,7 @@ namespace {
 // [1; x / |x|]: [..., D + 1]
 Tensor features(In x) { return concatenate({Tensor::ones(x.shape().with(-1, 1), x.dtype()), normalize(x)}, -1); }
 
-// 1 + a cosine is never negative.
+// Features may be negative, because 1 + a cosine is not.
 LinearFeatures as_features(double eps) {
   return {.feature_map = FeatureMap::identity, .signed_features = true, .eps = eps};
 }
