@@ -1,4 +1,4 @@
-// Softmax attention with a forget gate: running sums of log gates, as a function of scores.
+// Softmax attention with a forget gate: running sums of log gates, used in a function of scores.
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/attention.hpp>
@@ -18,13 +18,13 @@
 namespace heed {
 namespace {
 
-// Log gates below count as this number, which no scores make good: so that sums of their whole parts are exact over
-// 2^23 positions.
+// Smaller log gates are replaced by this number, which no score compensates. Sums of rounded log gates are then exact
+// over 2^23 positions.
 constexpr double kClosed = -1e9;
 
 Tensor log_sigmoid(const Tensor& x) { return -softplus(-x); }
 
-// The running sums c of log gates [B, Hk, S, 1], float64, with what a kernel reads of them for each query.
+// The running sums c of log gates [B, Hk, S, 1] in float64, and the values that the kernel reads per query.
 struct RunningGates : kernels::ForgetGates {
   Tensor sums;   // [2, B, H, S]: whole and part
   Tensor rows;   // [2, B, H, T]: row_whole and row_part
@@ -57,7 +57,7 @@ struct RunningGates : kernels::ForgetGates {
     std::int32_t* to_start = hides.ptr<std::int32_t>() + at * queries;
     double sum = 0, rest = 0;
     Index reset = 0, query = 0;
-    // What queries up to `last` read, when all positions up to theirs are in the sums.
+    // Writes the values of queries up to `last`, whose positions must be in the sums.
     const auto rows_until = [&](Index last) {
       for (; query <= last; ++query) {
         Index j = masks.end(b, query) - 1;
@@ -78,7 +78,7 @@ struct RunningGates : kernels::ForgetGates {
     }
     rows_until(queries - 1);
   }
-  // -inf hides a pair as a mask does.
+  // Whether the bias allows the pair; a bias of -inf excludes it like a mask.
   static bool shown_by(const Tensor& bias, Index b, Index h, Index i, Index j) {
     const Strides& s = bias.strides();
     const Index at = b * s[0] + h * s[1] + i * s[2] + j * s[3];
@@ -93,14 +93,14 @@ ScoreFunction<T> forget_function() {
 
 constexpr const char* kForgetting = "forgetting attention";
 
-// By log f [B, Hk, S, 1].
+// Attention with gates given as log f [B, Hk, S, 1].
 Tensor attend(In q, In k, In v, const AttentionCall& call, const Tensor& log_gates, std::optional<double> scale) {
   detail::check_heads(kForgetting, q, k, v, true);
   detail::check_pairs(kForgetting, q, k, call);
   const Tensor kept = without_padding(log_gates.to(DType::float64), call).contiguous();
   const auto gates = std::allocate_shared<RunningGates>(
       PoolAllocator<RunningGates>(), kept, call, Shape{q.dim(0), q.dim(1), q.dim(2), k.dim(2)});
-  // The gradient of c goes to the gates by way of this sum. A gate that is closed for good has none.
+  // The gradient of c reaches the gates through this sum. A gate that is fully closed gets none.
   Tensor c;
   if (q.dim(0) * q.dim(1) * k.dim(2) > 0)
     c = cumsum(detail::repeat_heads(where(kept > kClosed, kept, 0.0), q.dim(1)), 2)
@@ -109,7 +109,7 @@ Tensor attend(In q, In k, In v, const AttentionCall& call, const Tensor& log_gat
   return flex_attention(q, k, v, {.score_mod = forget, .scale = scale}, call);
 }
 
-// Keeps log f as one more element of each key.
+// Stores log f as an additional element of each key.
 struct ForgettingState {
   KeyValueState all;
 
@@ -128,7 +128,8 @@ Tensor ForgettingAttention::apply(In q, In k, In v, const AttentionCall& call, s
   const Shape one_each = k.shape().with(-1, 1);
   check(inputs.size() == 1 && inputs[0].shape() == one_each, q.where(), kForgetting, ": k is ", k.tensor(),
         " and forget is ", inputs.empty() ? Tensor() : inputs[0], "; it must be ", one_each);
-  // Padding may hold NaN, whose derivative would be NaN even times 0: it is taken away here and behind the sigmoid.
+  // Padding may hold NaN, whose derivative would be NaN even times 0. So padding is cleared both before and after the
+  // sigmoid.
   const Tensor gates = without_padding({inputs[0], q.where()}, call).to(DType::float64);
   return attend(q, k, v, call, log_sigmoid(gates), scale);
 }

@@ -62,8 +62,8 @@ struct LinearAttention {
 // ---- Efficient attention ----
 
 // Efficient attention (Shen et al., "Efficient attention: attention with linear complexities", 2018; A2-Nets, Chen et
-// al. 2018), as a mechanism: softmax_d(Q) (softmax_n(K)^T V). The softmax of queries is over their features, the softmax
-// of keys over positions. Formulas and derivative: core/kernels/log_attention.hpp.
+// al. 2018), as a mechanism: softmax_d(Q) (softmax_n(K)^T V). The softmax of queries is over their features; the
+// softmax of keys is over positions. Formulas and derivative: core/kernels/log_attention.hpp.
 
 struct EfficientAttention {
   std::string name() const { return "efficient"; }
@@ -167,9 +167,9 @@ class FavorAttention {
 // ---- Projected keys ----
 
 // Linformer (Wang et al., "Linformer: self-attention with linear complexity", 2020), as a mechanism: keys and values
-// are projected from positions to m rows, softmax(Q (E K)^T / sqrt(D)) (F V). Padding is set to 0 before the projection.
-// The projection mixes all positions, so the mechanism has no causal form, and weights of single positions may be
-// negative.
+// are projected from positions to m rows, softmax(Q (E K)^T / sqrt(D)) (F V). Padding is set to 0 before the
+// projection. The projection mixes all positions, so the mechanism has no causal form, and weights of single positions
+// may be negative.
 
 struct LinformerAttention {
   Parameter e, f;  // [rows, positions]: m x n, n >= S

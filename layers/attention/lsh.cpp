@@ -1,3 +1,4 @@
+// LSH attention: hashing, and the choice of keys from buckets.
 #include <algorithm>
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/detail/attention_inputs.hpp>
@@ -16,8 +17,8 @@ namespace {
 using detail::PairMasks;
 using Keys = std::vector<std::int32_t>;
 
-// argmax [x R; -x R], the first of equals. Plain sums in one order: a token has the same bucket in whatever call and on
-// whatever instruction set it comes.
+// argmax [x R; -x R], the first of equals. Sums are added in one order, so a token has the same bucket in every call
+// and on every level.
 template <class T>
 std::int32_t bucket_of(const T* x, const float* rotation, Index size, Index half, T* sums) {
   std::fill_n(sums, half, T(0));
@@ -45,7 +46,7 @@ void hash_rows(const Tensor& x, const Tensor& rotations, Tensor& y) {
   });
 }
 
-// The positions of each bucket that are not masked, in ascending order.
+// The unmasked positions of each bucket, in ascending order.
 class Buckets {
  public:
   Buckets(const std::int32_t* bucket, Index buckets, Index keys, const PairMasks& masks, Index b)
@@ -66,7 +67,7 @@ class Buckets {
   Keys places_;
 };
 
-// Appends the nearest `window` allowed positions of a bucket but `p` itself; of two equally near the earlier first.
+// Appends the `window` nearest allowed positions of a bucket other than `p`; of two equally near the earlier one first.
 template <class Allows>
 void take_near(const std::int32_t* first, const std::int32_t* last, Index p, bool causal, Index window,
                const Allows& allows, Keys& seen) {
@@ -95,7 +96,7 @@ Tensor LshAttention::hash(In x) const {
   check(x.rank() == 4 && x.dim(3) == options_.size, x.where(), "lsh attention: x is ", x.tensor(),
         "; it must be [batch, heads, positions, ", options_.size, "]");
   Tensor y = Tensor::empty({x.dim(0), x.dim(1), options_.rounds, x.dim(2)}, DType::int32);
-  const Tensor rows = x->detach().dense(), rotations = rotations_.to(DType::float32);  // a model in float64 has them so
+  const Tensor rows = x->detach().dense(), rotations = rotations_.to(DType::float32);  // float64 in a float64 model
   x.dtype() == DType::float32 ? hash_rows<float>(rows, rotations, y) : hash_rows<double>(rows, rotations, y);
   return y;
 }

@@ -1,3 +1,4 @@
+// Luong's scores as mechanisms: softmax attention on transformed queries or keys.
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/detail/attention_inputs.hpp>
 #include <heed/layers/attention/detail/compositions.hpp>
@@ -7,7 +8,7 @@
 namespace heed {
 namespace {
 
-// q^T W for each head: then its product with k is q^T W k.
+// q^T W per head, whose dot product with k is the score q^T W k.
 Tensor through(In q, In W) {
   check(W.rank() == 3 && W.dim(1) == W.dim(2), q.where(), "luong-general attention: W is ", W.tensor(),
         "; it must be [heads, size, size]");
@@ -19,7 +20,7 @@ Tensor attend_general(In q, In k, In v, In W, const AttentionCall& call) {
   return attention({query, q.where()}, k, v, call, 1.0);
 }
 
-// The rows of W for the keys' positions, as keys: [B, H, S, D].
+// The rows of W at the positions of the keys, used as keys: [B, H, S, D].
 Tensor position_keys(In q, In k, In v, In W) {
   constexpr const char* name = "luong-location attention";
   detail::check_heads(name, q, k, v);

@@ -1,3 +1,4 @@
+// Luong's local attention: aligned positions, their windows, and the two ways to attend to the keys of a window.
 #include <heed/layers/attention/luong.hpp>
 //
 #include <algorithm>
@@ -58,9 +59,9 @@ Index length_of(const AttentionCall& call, Index b, Index keys) {
   return call.key_lengths.defined() ? static_cast<Index>(call.key_lengths.at({b})) : keys;
 }
 
-// The windows of all queries, as constants. W = 2 D + 1 places each, or all S keys where there are fewer.
+// The windows of all queries, as constants: W = min(2 D + 1, S) places per query.
 struct Windows {
-  Tensor keys;       // int32 [B, H, T, W]: j, or a key of the sentence where `forbidden`
+  Tensor keys;       // int32 [B, H, T, W]: j; any key of the sentence where `forbidden`
   Tensor offsets;    // float64 [B, H, T, W]: j
   Tensor forbidden;  // bool8 [B, H, T, W]
 };
@@ -76,7 +77,7 @@ Windows windows_of(const Tensor& positions, Index keys, const LuongLocalOptions&
   for (Index row = 0; row < B * H * T; ++row) {
     const Index b = row / T / H, h = row / T % H, i = row % T, length = masks.length(b);
     double centre = centres.ptr<double>()[row];
-    if (std::isnan(centre)) centre = 0;  // some window: its Gaussian is NaN
+    if (std::isnan(centre)) centre = 0;  // any window will do: its Gaussian is NaN
     if (o.window_around_key) centre = std::min(std::floor(centre), std::max(0.0, static_cast<double>(length - 1)));
     const double left = std::clamp(std::ceil(centre - radius), -radius, static_cast<double>(keys));
     const Index first = W == keys ? 0 : static_cast<Index>(left);
@@ -92,7 +93,7 @@ Windows windows_of(const Tensor& positions, Index keys, const LuongLocalOptions&
   return w;
 }
 
-// Rows of x [B, Hk, S, n] at the places [B, H, T, W]: [B, H, T, W, n].
+// The rows of x [B, Hk, S, n] for the keys [B, H, T, W]: [B, H, T, W, n].
 Tensor rows_at(const Tensor& x, const Tensor& keys) {
   const Index groups = x.dim(1), S = x.dim(2), heads = keys.dim(1), of_head = keys.dim(2) * keys.dim(3);
   Tensor rows = keys.clone();
@@ -107,9 +108,9 @@ Tensor rows_at(const Tensor& x, const Tensor& keys) {
       .view(keys.shape() + Shape{x.dim(3)});
 }
 
-// u . tanh(a_i + c_j) at the places, for a [B, H, T, A], c [B, H, S, A] and u [H, A]. A tile of queries at a time, of
-// which backward computes the sums again: a tile gathers about as many rows as there are keys, so that not more is held
-// than c, and adding up its gradient costs no more than the scores.
+// u . tanh(a_i + c_j) at the places, for a [B, H, T, A], c [B, H, S, A] and u [H, A]: [B, H, T, W]. Computed for a tile
+// of queries at a time; backward computes the sums of a tile again. A tile gathers about S rows, so
+// the gathered rows need no more memory than c, and adding up their gradient costs no more than the scores.
 Tensor additive_scores(const Tensor& a, const Tensor& c, const Tensor& u, const Tensor& keys) {
   const Index queries = keys.dim(2), tile = std::max<Index>(1, c.dim(2) / keys.dim(3));
   std::vector<Tensor> parts;
@@ -123,13 +124,13 @@ Tensor additive_scores(const Tensor& a, const Tensor& c, const Tensor& u, const 
   return concatenate(parts, 2);
 }
 
-// The query that dot products with keys are taken of.
+// The queries whose dot products with keys are the scores of dot and general.
 Tensor scored_query(In q, const LuongLocalAttention& m) {
   if (m.options.score != LuongScore::general) return q;
   return detail::project_heads(kLuongLocal, q, m.W.transpose(1, 2));
 }
 
-// s [B, H, T, W] of the places.
+// Scores at the places: [B, H, T, W].
 Tensor scores_at(In q, const Tensor& k, const Tensor& keys, const LuongLocalAttention& m) {
   if (m.options.score == LuongScore::concat) {
     Tensor a = detail::project_heads(kLuongLocal, q, m.W);
@@ -144,8 +145,8 @@ Tensor log_gaussian(const Tensor& offsets, const Tensor& positions, const LuongL
   return square(offsets - positions.unsqueeze(3)) * (-0.5 / (sigma * sigma));
 }
 
-// Weights at the places [B, H, T, W], in the dtype of q. A bias of -infinity forbids as well, and joins w.forbidden. To
-// renormalise, the Gaussian joins the softmax by its logarithm.
+// Weights at the places [B, H, T, W], in the dtype of q. Places with a bias of -infinity are added to w.forbidden. To
+// renormalise, the logarithm of the Gaussian is added to the scores.
 Tensor weights_at(In q, const Tensor& k, Windows& w, const Tensor& positions, const LuongLocalAttention& m,
                   const AttentionCall& call) {
   const LuongLocalOptions& o = m.options;
@@ -155,11 +156,12 @@ Tensor weights_at(In q, const Tensor& k, Windows& w, const Tensor& positions, co
   if (predictive && o.renormalise) s = s + log_gaussian(w.offsets, positions, o).to(q.dtype());
   s = masked_fill(s, w.forbidden, -detail::kInfinity);
   w.forbidden = s.detach() <= -detail::kInfinity;
-  const Tensor empty = max(s.detach(), {3}, true) <= -detail::kInfinity;  // its softmax of finite scores is no NaN
+  const Tensor empty = max(s.detach(), {3}, true) <= -detail::kInfinity;  // no key: the softmax of 0s is not NaN
   const Tensor weights = masked_fill(softmax(masked_fill(s, empty, 0), 3), w.forbidden, 0);
   return predictive && !o.renormalise ? weights * exp(log_gaussian(w.offsets, positions, o)).to(q.dtype()) : weights;
 }
 
+// p [B, H, T] in float64, with a gradient for local-p.
 Tensor positions_of(In q, In k, const LuongLocalAttention& m, const AttentionCall& call) {
   const LuongLocalOptions& o = m.options;
   const Index B = q.dim(0), H = q.dim(1), T = q.dim(2), S = k.dim(2);
@@ -177,7 +179,7 @@ Tensor positions_of(In q, In k, const LuongLocalAttention& m, const AttentionCal
 
 // ---- All keys, masked ----
 
-// Where all keys are no more than so many windows, products with all of them cost less than gathering rows.
+// Up to this number of windows, products with all keys cost less than gathering rows.
 constexpr Index kWindows = 16;
 
 bool is_short(In q, In k, const LuongLocalAttention& m) {
@@ -185,7 +187,7 @@ bool is_short(In q, In k, const LuongLocalAttention& m) {
          k.dim(2) <= kWindows * (2 * m.options.radius + 1);
 }
 
-// What the call allows inside the windows: bool8 [B, H, T, S].
+// The pairs inside the windows that the call allows: bool8 [B, H, T, S].
 Tensor inside_windows(const Windows& w, Index keys) {
   const Shape& places = w.keys.shape();
   Tensor allowed = Tensor::zeros({places[0], places[1], places[2], keys}, DType::bool8);
@@ -194,7 +196,7 @@ Tensor inside_windows(const Windows& w, Index keys) {
   return allowed;
 }
 
-// The result by all keys. local-m is softmax attention under a mask.
+// The result, computed from all keys. local-m is softmax attention under a mask.
 Tensor apply_to_all(In q, In k, In v, const LuongLocalAttention& m, AttentionCall call) {
   const LuongLocalOptions& o = m.options;
   const Tensor positions = positions_of(q, k, m, call);
@@ -213,6 +215,7 @@ Tensor apply_to_all(In q, In k, In v, const LuongLocalAttention& m, AttentionCal
 
 // ---- Rows of the windows ----
 
+// Windows, and the weights of the keys inside.
 struct Local {
   Windows windows;
   Tensor weights;  // [B, H, T, W]
@@ -267,11 +270,11 @@ Tensor LuongLocalAttention::apply(In q, In k, In v, const AttentionCall& call) c
   if (B * H * T * k.dim(2) == 0) return Tensor::zeros({B, H, T, v.dim(3)}, q.dtype());
   const auto finite = [](const Tensor& x) { return std::isfinite(sum(x.detach() * 0).item()); };
   const auto seen = [&](In x) { return without_padding({x->detach(), x.where()}, call, kLuongLocal); };
-  // A NaN that no window sees must not matter.
+  // NaN in keys outside of all windows must have no effect.
   if (is_short(q, k, *this) && finite(seen(k)) && finite(seen(v))) return apply_to_all(q, k, v, *this, call);
   const Local local = local_of(q, k, *this, call);
   Tensor values = rows_at(without_padding(v, call, kLuongLocal), local.windows.keys);  // [B, H, T, W, Dv]
-  // A forbidden place holds another key's value, of which a weight of 0 would leave NaN.
+  // A forbidden place holds the value of some other key, and 0 times a NaN value would be NaN.
   if (!finite(values)) values = masked_fill(values, local.windows.forbidden.unsqueeze(4), 0);
   const Tensor weights = call.dropout > 0 ? dropout(local.weights, call.dropout) : local.weights;
   return matmul(weights.unsqueeze(3), values).squeeze(3);

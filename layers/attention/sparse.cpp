@@ -1,3 +1,4 @@
+// Softmax attention with fixed patterns: window, strided and fixed.
 #include <algorithm>
 #include <heed/autograd/detail/key_lists.hpp>
 #include <heed/layers/attention/detail/window_state.hpp>
@@ -19,7 +20,7 @@ void append(Keys& seen, Index first, Index last, Index step = 1) {
 // x modulo n, in [0, n).
 Index modulo(Index x, Index n) { return (x % n + n) % n; }
 
-// The lists of one query for each row of a batch, at its last position.
+// The lists of one query per row of a batch, at the last position of the row.
 template <class Pattern>
 KeyLists last_lists(const Pattern& pattern, const Tensor& lengths, Index heads) {
   std::vector<Keys> offsets, seen;
@@ -35,7 +36,7 @@ KeyLists last_lists(const Pattern& pattern, const Tensor& lengths, Index heads) 
 
 namespace detail {
 
-// The lists of T queries at positions i + S - T, row by row.
+// The lists of T queries at positions i + S - T.
 template <class Pattern, class PatternOptions>
 KeyLists ByPlace<Pattern, PatternOptions>::lists(Index queries, Index keys, bool causal) const {
   Keys offsets = {0}, seen;
@@ -83,7 +84,7 @@ void WindowAttention::see(Index p, Index keys, bool causal, Keys& seen) const {
   if (std::binary_search(globals.begin(), globals.end(), p)) return append(seen, 0, last);
   const Index before = causal ? options_.window - 1 : options_.window / 2, after = causal ? 0 : before;
   Index j = p - before * step;
-  if (j < 0) j = modulo(j, step);  // the first of these steps that is a position
+  if (j < 0) j = modulo(j, step);  // the smallest position of this sequence that is not negative
   const Index end = std::min(last, p + after * step);
   for (const Index g : globals) {
     if (g > last) break;

@@ -1,4 +1,4 @@
-// Softmax attention in which each query chooses few keys: by place, by score, and by hashing.
+// Softmax attention to a few keys per query, chosen by position, by score or by hashing.
 //
 // Example:
 //
@@ -16,39 +16,42 @@ namespace heed {
 
 // ---- By place ----
 
-// Attention on a fixed pattern: softmax attention in which query i, at position P = i + S - T, sees only some keys.
-// Time and memory grow with the number of pairs. The patterns, with j <= P besides where causal:
+// Attention with a fixed pattern, as mechanisms: softmax attention in which query i, at position P = i + S - T, sees
+// some of the keys. Time and memory grow with the number of pairs. The patterns, to which a causal call adds j <= P:
 //
-//   window    P - w d < j <= P in steps of d, or, not causal, |P - j| <= floor(w / 2) d in steps of d; and all pairs
-//             of which j or P is a global position: O(n (w + globals))
+//   window    P - w d < j <= P in steps of d if causal, else |P - j| <= floor(w / 2) d in steps of d; and all pairs
+//             in which j or P is a global position: O(n (w + globals))
 //   strided   |P - j| < l or (P - j) mod l = 0: O(n (l + n / l)), which is O(n sqrt(n)) for l = sqrt(n)
 //   fixed     floor(j / l) = floor(P / l) or j mod l >= l - c: O(n (l + c n / l))
 //
-// Strided and fixed: Child, Gray, Radford, Sutskever, "Generating long sequences with sparse Transformers", 2019, where
-// they are causal. Window, dilation and global positions: Beltagy, Peters, Cohan, "Longformer: the long-document
-// Transformer", 2020; global positions here use the same projections as the others.
+// Strided and fixed: Child, Gray, Radford, Sutskever, "Generating long sequences with sparse Transformers", 2019, for
+// causal attention. Window, dilation and global positions: Beltagy, Peters, Cohan, "Longformer: the long-document
+// Transformer", 2020. Unlike Longformer's, global positions use the same projections as other positions.
 
+// Options of WindowAttention.
 struct WindowAttentionOptions {
   Index window = 0;                  // w
   Index dilation = 1;                // d
-  std::vector<Index> globals = {};   // positions that see all, and that all see
-  std::optional<double> scale = {};  // 1 / sqrt(D) unless given
+  std::vector<Index> globals = {};   // positions that see all positions and are seen by all
+  std::optional<double> scale = {};  // 1 / sqrt(D) by default
 };
 
+// Options of StridedAttention.
 struct StridedAttentionOptions {
-  Index stride = 0;  // l; the square root of the usual length makes the fewest pairs
+  Index stride = 0;  // l; the square root of the typical length gives the fewest pairs
   std::optional<double> scale = {};
 };
 
+// Options of FixedAttention.
 struct FixedAttentionOptions {
   Index block = 0;    // l
-  Index summary = 1;  // c: the last positions of each block, which all later ones see
+  Index summary = 1;  // c: number of last positions per block that other blocks see
   std::optional<double> scale = {};
 };
 
 namespace detail {
 
-// What the patterns share. A Pattern has see(): appends what position p sees of [0, keys), in ascending order.
+// Base class of the patterns. Pattern::see() appends the keys in [0, keys) that position p sees, in ascending order.
 template <class Pattern, class PatternOptions>
 class ByPlace {
  public:
@@ -69,8 +72,8 @@ class ByPlace {
 
 }  // namespace detail
 
-// A mechanism each. They throw Error for sizes below 1, negative positions and a summary larger than its block.
-// WindowAttention::options() has the globals sorted, each once.
+// The mechanisms. Constructors throw Error for sizes below 1, negative global positions, and a summary larger than its
+// block. WindowAttention::options() has the globals sorted and without repeats.
 class WindowAttention : public detail::ByPlace<WindowAttention, WindowAttentionOptions> {
  public:
   explicit WindowAttention(const WindowAttentionOptions& options);
@@ -78,7 +81,7 @@ class WindowAttention : public detail::ByPlace<WindowAttention, WindowAttentionO
   double keys_per_query(Index positions, Index) const {
     return static_cast<double>(std::min(positions, options_.window + static_cast<Index>(options_.globals.size())));
   }
-  AttentionState make_state() const;  // keeps no more than the window
+  AttentionState make_state() const;  // stores the window and the global positions only
   void see(Index p, Index keys, bool causal, std::vector<std::int32_t>& seen) const;
 };
 
@@ -104,17 +107,17 @@ class FixedAttention : public detail::ByPlace<FixedAttention, FixedAttentionOpti
 
 // ---- By score ----
 
-// Softmax attention over the k keys of largest score (Zhao et al., "Explicit sparse Transformer: concentrated attention
-// through explicit selection", 2019), for each query on its own:
+// Softmax attention over the k keys with the largest scores (Zhao et al., "Explicit sparse Transformer: concentrated
+// attention through explicit selection", 2019), as a mechanism. Per query:
 //
 //   s_ij = scale * q_i . k_j + bias_ij     o_i = sum over the chosen j of softmax(s_i)_j v_j
 //
-// Chosen are min(k, allowed) keys; of equal scores the lower j. The choice is a constant in the gradient. Scores of all
-// pairs are computed, O(n^2 D), in blocks of queries, so that memory is O(n k).
+// min(k, allowed) keys are chosen; of equal scores the lower j. The choice is constant in the gradient. Scores of all
+// pairs are computed in blocks of queries: O(n^2 D) time, O(n k) memory.
 
 class TopKAttention {
  public:
-  // `count` is k, 1 or more; else an Error. The scale is 1 / sqrt(D) unless given.
+  // `count` is k. Throws Error if it is below 1. The scale is 1 / sqrt(D) by default.
   explicit TopKAttention(Exactly<Index> count, std::optional<double> scale = {});
   std::string name() const { return "top-k"; }
   AttentionCapabilities capabilities() const {
@@ -124,7 +127,7 @@ class TopKAttention {
   }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   AttentionState make_state() const;
-  // The chosen keys, lists of each head.
+  // The chosen keys, with lists per head.
   KeyLists lists(In q, In k, const AttentionCall& call) const;
   void members(auto&&) {}
 
@@ -135,34 +138,35 @@ class TopKAttention {
 
 // ---- By hashing ----
 
-// Attention within hash buckets, after Reformer (Kitaev, Kaiser, Levskaya, "Reformer: the efficient Transformer",
-// 2020), and not its algorithm: Reformer sorts positions by bucket and cuts the order into chunks, whose borders move
-// with tokens that come later. Here, strictly causal, each query looks back in its own bucket: O(n), not O(n log n),
-// and what a query sees of a full bucket is the last w keys.
+// Attention within hash buckets, as a mechanism, after Reformer (Kitaev, Kaiser, Levskaya, "Reformer: the efficient
+// Transformer", 2020), but with another algorithm. Reformer sorts positions by bucket and cuts the order into chunks,
+// whose borders depend on later tokens. Here attention is strictly causal: each query looks back in its own bucket, and
+// of a full bucket it sees the last w keys. This takes O(n) instead of O(n log n) time.
 //
-// In round r, x has the bucket argmax [x R_r; -x R_r], for random rotations R_r [D, buckets / 2]. The keys of query i,
-// at position P = i + S - T, in round r are the last w positions j < P of its bucket (not causal: the nearest w but P
-// itself; of two equally near the earlier). Those that masks forbid are not counted. P itself is seen only where no
-// round finds a key. With z_r = log sum_j exp(s_ij - log N_ij), N_ij the rounds that hold j, and o_r the softmax of
-// round r,
+// In round r, x has the bucket argmax [x R_r; -x R_r], for random rotations R_r [D, buckets / 2]. Query i is at
+// position P = i + S - T. In round r it sees the last w positions j < P of its bucket (not causal: the w nearest
+// positions other than P, of two equally near the earlier one). Masked positions do not count. P itself is seen only if
+// no round finds a key. Let z_r = log sum_j exp(s_ij - log N_ij), with N_ij the number of rounds that contain j, and
+// o_r the softmax attention of round r. The result is
 //
 //   o_i = sum_r exp(z_r - logsumexp z) o_r = softmax attention over the union of the rounds' keys,
 //
-// which is what is computed: O(n rounds w D). No gradient goes through the hash.
+// computed by the right side in O(n rounds w D). No gradient passes through the hash.
 
+// Options of LshAttention.
 struct LshAttentionOptions {
-  Index size = 0;      // D of the queries and keys
-  Index buckets = 32;  // even; about the usual length / window
+  Index size = 0;      // D of queries and keys
+  Index buckets = 32;  // per round; even; about the typical length / window
   Index rounds = 4;
   Index window = 32;                 // w
-  bool shared = false;               // Reformer's shared queries and keys: the keys are q / |q|, and k is not looked at
+  bool shared = false;               // Reformer's shared queries and keys: keys are q / |q|, and k is not read
   std::uint64_t seed = 0;            // of the rotations
-  std::optional<double> scale = {};  // 1 / sqrt(D) unless given
+  std::optional<double> scale = {};  // 1 / sqrt(D) by default
 };
 
 class LshAttention {
  public:
-  explicit LshAttention(const LshAttentionOptions& options);  // Error unless sizes are 1 or more and buckets even
+  explicit LshAttention(const LshAttentionOptions& options);  // throws Error for sizes below 1 and odd buckets
   std::string name() const { return "lsh"; }
   AttentionCapabilities capabilities() const {
     AttentionCapabilities can = AttentionCapabilities::of_places();
@@ -177,13 +181,13 @@ class LshAttention {
   }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   AttentionState make_state() const;
-  // The union of the rounds' keys, lists of each head.
+  // The union of the rounds' keys, with lists per head.
   KeyLists lists(In q, In k, const AttentionCall& call) const;
   // Buckets of x [B, H, N, D]: int32 [B, H, rounds, N].
   Tensor hash(In x) const;
   const LshAttentionOptions& options() const { return options_; }
   const Tensor& rotations() const { return rotations_; }
-  Tensor keys_of(In q, In k) const;  // k, or q / |q| where they are shared, and 0 for 0
+  Tensor keys_of(In q, In k) const;  // k; or q / |q| if shared, 0 for q = 0
   void members(auto&& visit) { visit.buffer("rotations", rotations_); }
 
  private:

@@ -1,3 +1,4 @@
+// Top-k attention: the choice of the keys with the largest scores.
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/attention.hpp>
@@ -14,17 +15,17 @@ namespace {
 
 using detail::PairMasks;
 
-constexpr Index kTopKScores = Index{1} << 20;  // held at once
+constexpr Index kTopKScores = Index{1} << 20;  // scores in memory at a time, unless one query has more
 
-// The best keys so far, the worst of them on top.
+// The best keys so far, as a heap with the worst key on top.
 template <class T>
 class Best {
  public:
   explicit Best(Index most) : most_(static_cast<std::size_t>(most)) { heap_.reserve(most_); }
   void clear() { heap_.clear(); }
-  // In ascending order of keys, so that of equal scores the lower key is there first.
+  // Call in ascending order of keys, so that of equal scores the lower key is kept.
   void offer(T score, std::int32_t key) {
-    if (std::isnan(score)) score = std::numeric_limits<T>::infinity();  // chosen, so that it is seen
+    if (std::isnan(score)) score = std::numeric_limits<T>::infinity();  // chosen, so that the result shows the NaN
     if (heap_.size() == most_) {
       if (!(score > heap_.front().score)) return;
       std::pop_heap(heap_.begin(), heap_.end(), better);
@@ -52,12 +53,12 @@ class Best {
 };
 
 struct Choice {
-  Index most;                        // keys of a query at most
+  Index most;                        // maximum number of keys per query
   std::vector<std::int32_t> keys;    // [B, H, T, most]
   std::vector<std::int32_t> counts;  // [B, H, T]
 };
 
-// Chooses for queries [first, first + rows) of all heads, whose products scores [B, H, rows, S] hold.
+// Chooses keys for queries [first, first + rows) of all heads from their products, scores [B, H, rows, S].
 template <class T>
 void choose(const Tensor& scores, Index first, Index queries, const PairMasks& masks, const Tensor& bias, T scale,
             Choice& choice) {
@@ -83,6 +84,7 @@ void choose(const Tensor& scores, Index first, Index queries, const PairMasks& m
   });
 }
 
+// Removes the gaps between the keys of a choice, in place.
 KeyLists compressed(Choice& choice, Index heads, Index queries, const Shape& shape) {
   std::vector<std::int32_t> offsets;
   offsets.reserve(static_cast<std::size_t>(heads * (queries + 1)));
@@ -92,7 +94,7 @@ KeyLists compressed(Choice& choice, Index heads, Index queries, const Shape& sha
     for (Index i = 0; i < queries; ++i) {
       const auto n = static_cast<std::size_t>(h * queries + i);
       const auto from = choice.keys.begin() + static_cast<std::ptrdiff_t>(n) * choice.most;
-      std::copy_n(from, choice.counts[n], choice.keys.begin() + static_cast<std::ptrdiff_t>(used));  // moves down
+      std::copy_n(from, choice.counts[n], choice.keys.begin() + static_cast<std::ptrdiff_t>(used));  // to a lower index
       used += static_cast<std::size_t>(choice.counts[n]);
       offsets.push_back(detail::checked_pairs(used));
     }
