@@ -1,4 +1,4 @@
-// What a token is and where it stands: a table of vectors looked up by index, and positions.
+// Embeddings of tokens and positions: tables of vectors, looked up by index.
 //
 // Example:
 //
@@ -13,9 +13,10 @@
 
 namespace heed {
 
+// A table of vectors. Initial values are normal(0, 1). Throws Error for sizes below 1 and a padding index out of range.
 struct Embedding {
   Parameter weight;                  // [count, width]
-  std::optional<Index> padding_idx;  // a row that begins as zeros and gets no gradient; negative: from the end
+  std::optional<Index> padding_idx;  // a row that is initially 0 and gets no gradient; negative: from the end
 
   Embedding(Exactly<Index> count, Exactly<Index> width, Rng& rng, std::optional<Index> padding = {})
       : weight(Tensor::empty({count, width})), padding_idx(padding) {
@@ -34,19 +35,21 @@ struct Embedding {
 
 // ---- Positions ----
 
-// Where a token stands: learned and sinusoidal vectors that are added to the embeddings. Rotary positions (rope) act on
-// queries and keys inside MultiHeadAttention, and relative ones on its scores.
+// Learned and sinusoidal positions are vectors added to the embeddings. Rotary positions (rope) act on queries and keys
+// inside MultiHeadAttention; relative positions act on its scores.
 
+// How a model represents positions.
 enum class PositionKind { none, learned, sinusoidal, rope, relative };
 
-// PE(pos, 2i) = sin(pos / 10000^(2i/width)), PE(pos, 2i+1) = cos of the same. Vaswani et al. 2017, section 3.5.
+// PE(pos, 2i) = sin(pos / 10000^(2i/width)), PE(pos, 2i+1) = cos of the same angle (Vaswani et al. 2017, section 3.5).
 Tensor sinusoidal_positions(Index count, Index width, DType dtype = DType::float32);  // [count, width]
 
 namespace detail {
-// Error unless positions offset to offset + length - 1 lie in [0, count).
+// Throws Error unless positions offset to offset + length - 1 are in [0, count).
 void check_positions(const char* layer, Index offset, Index length, Index count, const Where& where);
 }  // namespace detail
 
+// A learned vector per position. Initial values are normal(0, 0.02).
 struct LearnedPositions {
   Parameter weight;  // [context, width]
 
@@ -54,7 +57,7 @@ struct LearnedPositions {
     init::normal_(weight, rng, 0, 0.02);
   }
 
-  // [T, width] for the positions from `offset` on.
+  // [T, width] for positions offset, offset + 1, ... Throws Error for positions outside the context.
   Tensor operator()(Index length, Index offset = 0, Where where = Where::current()) const {
     detail::check_positions("LearnedPositions", offset, length, weight.dim(0), where);
     const Tensor rows = weight.slice(0, offset, offset + length);
@@ -65,34 +68,34 @@ struct LearnedPositions {
   void members(auto&& visit) { visit.table("weight", weight); }
 };
 
+// A fixed vector per position: sinusoidal_positions().
 struct SinusoidalPositions {
-  Tensor table;  // [context, width], float64, so that a float64 model has all digits
+  Tensor table;  // [context, width], float64 for the precision of float64 models
 
   SinusoidalPositions(Exactly<Index> context, Exactly<Index> width)
       : table(sinusoidal_positions(context, width, DType::float64)) {}
 
-  // [T, width] for the positions from `offset` on.
+  // [T, width] for positions offset, offset + 1, ... Throws Error for positions outside the context.
   Tensor operator()(Index length, Index offset = 0, DType dtype = DType::float32,
                     Where where = Where::current()) const {
     detail::check_positions("SinusoidalPositions", offset, length, table.dim(0), where);
     return table.slice(0, offset, offset + length).to(dtype);
   }
-  Tensor operator()(In positions, DType dtype) const {
-    return embedding(positions, table).to(dtype);
-  }  // of int32 [B, T]
+  // int32 [B, T] -> [B, T, width]
+  Tensor operator()(In positions, DType dtype) const { return embedding(positions, table).to(dtype); }
 
   void members(auto&&) {}
 };
 
-// bias_hij = table_h[clip + min(max(j - P, -clip), clip)] for query i at position P = i + S - T: [H, T, S] of a table
-// [H, 2 clip + 1]. dtable_h[c] = sum of dbias_hij over the pairs whose entry is c. Error for a table without an odd
+// bias_hij = table_h[clip + min(max(j - P, -clip), clip)] for query i at position P = i + S - T: [H, T, S] from a table
+// [H, 2 clip + 1]. dtable_h[c] = sum of dbias_hij over the pairs with entry c. Throws Error for a table with an even
 // number of columns.
 Tensor relative_position_bias(In table, Index queries, Index keys);
 
-// Relative positions as T5 has them (Raffel et al., "Exploring the limits of transfer learning", 2020): one number for
-// each head and distance that is added to the scores. T5's distances share buckets that widen; here each up to the clip
-// has its own, as in Shaw, Uszkoreit, Vaswani, "Self-attention with relative position representations", 2018. That
-// paper's vectors, which join keys and values for each distance, are not here.
+// Relative positions as in T5 (Raffel et al., "Exploring the limits of transfer learning", 2020): a learned number per
+// head and distance is added to the scores. Unlike T5's buckets of distances, each distance up to the clip has its own
+// entry, as in Shaw, Uszkoreit, Vaswani, "Self-attention with relative position representations", 2018. The latter's
+// vectors per distance for keys and values are not implemented.
 struct RelativePositionBias {
   Parameter weight;  // [heads, 2 clip + 1], normal(0, 0.02)
 
@@ -100,7 +103,7 @@ struct RelativePositionBias {
   Tensor operator()(Index queries, Index keys, Where where = Where::current()) const {  // [heads, queries, keys]
     return relative_position_bias({weight, where}, queries, keys);
   }
-  // Of rows that have seen int32 [B] positions before these queries: [B, heads, queries, most of them + queries].
+  // The bias of rows that have seen `seen` (int32 [B]) positions before: [B, heads, queries, max(seen) + queries].
   Tensor of_rows(Index queries, const Tensor& seen) const;
   void members(auto&& visit) { visit.table("weight", weight); }
 };

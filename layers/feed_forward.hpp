@@ -11,34 +11,38 @@
 
 namespace heed {
 
-// Srivastava et al. 2014. Draws from default_rng(); passes everything through outside training.
+// Dropout (Srivastava et al. 2014). Draws from default_rng(). Returns its input outside training.
 struct Dropout {
-  double p = 0.5;  // share of elements set to zero; the others are scaled by 1 / (1 - p)
+  double p = 0.5;  // share of elements set to 0; the others are divided by 1 - p
 
   Tensor operator()(In x) const { return dropout(x, p); }
 
   void members(auto&&) {}
 };
 
-// gelu: x by the normal distribution's function, exactly; gelu_tanh: its approximation by tanh, GPT-2's. relu_squared:
-// relu(x)^2, Primer's (So et al. 2021). swiglu: down(silu(gate(x)) * up(x)), Shazeer 2020. The others:
-// down(activation(up(x))).
+// The activation of FeedForward. swiglu: down(silu(gate(x)) * up(x)) (Shazeer 2020). The others:
+// down(activation(up(x))). gelu is exact: x times the normal distribution function. gelu_tanh is its approximation by
+// tanh, used in GPT-2. relu_squared is relu(x)^2 (Primer, So et al. 2021).
 enum class FeedForwardKind { relu, gelu, gelu_tanh, silu, swiglu, relu_squared };
 
+// Options of FeedForward.
 struct FeedForwardOptions {
-  Index hidden =
-      0;  // 0: four times the width; for swiglu 8/3 of it, rounded up to a multiple of 8, for equal parameters
+  // 0: 4 times the width; for swiglu 8/3 times the width, rounded up to a multiple of 8, for the same number of
+  // parameters.
+  Index hidden = 0;
   FeedForwardKind activation = FeedForwardKind::gelu;
-  double dropout = 0;
+  double dropout = 0;  // of the result, during training
   bool bias = true;
 };
 
+// The position-wise network of a Transformer block.
 struct FeedForward {
-  Linear up;    // [hidden, width]; for swiglu [2 hidden, width], the gate's rows first
+  Linear up;    // [hidden, width]; for swiglu [2 hidden, width], gate first
   Linear down;  // [width, hidden]
   FeedForwardKind activation;
   Dropout drop;
 
+  // Throws Error for a negative hidden size.
   FeedForward(Exactly<Index> width, Rng& rng, const FeedForwardOptions& options = {});
 
   Tensor operator()(In x) const;  // [..., width] -> [..., width]

@@ -1,3 +1,4 @@
+// Initial values of parameters.
 #include <cmath>
 #include <heed/core/kernels/scalar_math.hpp>
 #include <heed/core/parallel.hpp>
@@ -21,7 +22,7 @@ Fans fans_of(const Parameter& p, const char* op) {
 
 thread_local bool skipping = false;
 
-// Whether p stays as it is: then the generator moves on as if p had been filled.
+// Whether p is left without values. If so, advances the generator as if p had been filled.
 bool skips(const Parameter& p, Rng& rng) {
   if (skipping) rng.advance(static_cast<std::uint64_t>(p.numel()));
   return skipping;
@@ -45,7 +46,7 @@ void trunc_normal_(Parameter& p, Rng& rng, double mean, double deviation, double
   const double from = scalar::normal_cdf((low - mean) / deviation), to = scalar::normal_cdf((high - mean) / deviation);
   Tensor values = rng.uniform(p.shape(), from, to, DType::float64);
   double* v = values.ptr<double>();
-  constexpr Index kQuantile = 40;  // what one costs
+  constexpr Index kQuantile = 40;  // cost of one quantile
   parallel_for(values.numel(), grain_for(kQuantile), [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i)
       v[i] = std::min(high, std::max(low, mean + deviation * scalar::normal_quantile(v[i])));
@@ -77,7 +78,7 @@ void orthogonal_(Parameter& p, Rng& rng, double gain) {
   fans_of(p, "orthogonal_");
   const Index rows = p.dim(0), columns = p.numel() / rows;
   const Index count = std::min(rows, columns), length = std::max(rows, columns);
-  // Gram-Schmidt, twice for accuracy, on `count` random vectors: uniform over the orthonormal frames.
+  // Gram-Schmidt, twice for accuracy, on `count` random vectors. The result is uniform over orthonormal frames.
   const Tensor random = rng.normal({count, length}, 0, 1, DType::float64);
   double* q = random.ptr<double>();
   for (Index i = 0; i < count; ++i) {

@@ -1,3 +1,4 @@
+// The linear layer.
 #include <cmath>
 #include <heed/layers/linear.hpp>
 

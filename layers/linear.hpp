@@ -15,13 +15,13 @@ namespace heed::init {
 
 // ---- Initial values ----
 
-// Initial values of parameters; names and formulas are those of torch.nn.init. Each writes in place and draws from
-// `rng`.
+// Initial values of parameters, with the names and formulas of torch.nn.init. Each function writes in place and draws
+// from `rng`. xavier, kaiming and orthogonal throw Error for fewer than 2 axes.
 
 void constant_(Parameter& p, double value);
 void uniform_(Parameter& p, Rng& rng, double low, double high);
 void normal_(Parameter& p, Rng& rng, double mean = 0, double deviation = 1);
-// Normal, redrawn by inversion inside [low, high].
+// Normal numbers restricted to [low, high], drawn by inversion. Throws Error for a deviation <= 0 and for low >= high.
 void trunc_normal_(Parameter& p, Rng& rng, double mean = 0, double deviation = 1, double low = -2, double high = 2);
 // Glorot and Bengio 2010: variance 2 gain^2 / (fan_in + fan_out). p is [out, in, ...].
 void xavier_uniform_(Parameter& p, Rng& rng, double gain = 1);
@@ -29,7 +29,7 @@ void xavier_normal_(Parameter& p, Rng& rng, double gain = 1);
 // He et al. 2015: variance gain^2 / fan_in, gain = sqrt(2 / (1 + slope^2)) for a leaky relu of that negative slope.
 void kaiming_uniform_(Parameter& p, Rng& rng, double slope = 0);
 void kaiming_normal_(Parameter& p, Rng& rng, double slope = 0);
-// Saxe et al. 2013: rows (or columns, whichever are fewer) orthonormal, times gain.
+// Saxe et al. 2013: orthonormal rows, or columns if they are fewer, times gain. Axes after the first count as columns.
 void orthogonal_(Parameter& p, Rng& rng, double gain = 1);
 
 }  // namespace heed::init
@@ -37,8 +37,8 @@ void orthogonal_(Parameter& p, Rng& rng, double gain = 1);
 namespace heed {
 
 namespace detail {
-// While one lives on this thread, what init::uniform_ and init::normal_ would fill stays as it is, and their generator
-// moves on as if they had. SkipInit(false) inside of another: they fill again.
+// While an object exists on this thread, init::uniform_ and init::normal_ do not write values, but advance their
+// generator as if they did. An inner SkipInit(false) makes them write again.
 class SkipInit {
  public:
   explicit SkipInit(bool skips = true);
@@ -51,29 +51,31 @@ class SkipInit {
 };
 }  // namespace detail
 
-// A module whose parameters get memory and no values (as torch.nn.utils.skip_init), for who gives all of them theirs
-// next: a checkpoint, or the model that the module is part of. Its initialisation by uniform_, normal_, xavier_ and
-// kaiming_ is left out; draws from the generator after it are the same.
+// Builds a module whose parameters have memory but no values, like torch.nn.utils.skip_init, for callers that set all
+// values next from a checkpoint or another model. Initialisation by uniform_, normal_, xavier_ and kaiming_ is skipped.
+// Later draws from the generator are the same as without skip_init.
 //   GPT model = skip_init<GPT>(options, rng);
-//   load_model(load_checkpoint("lm.h5"), model);  // throws Error where the file lacks a parameter
+//   load_model(load_checkpoint("lm.h5"), model);  // throws Error if the file lacks a parameter
 template <class M, class... Arguments>
 M skip_init(Arguments&&... arguments) {
   const detail::SkipInit scope;
   return M(std::forward<Arguments>(arguments)...);
 }
 
+// Options of Linear.
 struct LinearOptions {
   bool bias = true;
 };
 
+// A linear map y = x weight^T + bias.
 struct Linear {
   Parameter weight;  // [out, in]
   Parameter bias;    // [out], or undefined
 
-  // Uniform within 1/sqrt(in), as PyTorch's.
+  // Initial values are uniform in +-1/sqrt(in), as in PyTorch. Throws Error for in or out below 1.
   Linear(Exactly<Index> in, Exactly<Index> out, Rng& rng, LinearOptions options = {});
 
-  // [..., in] -> [..., out]
+  // [..., in] -> [..., out]. The result has dtype `result`; by default, the dtype that linear() gives.
   Tensor operator()(In x, std::optional<DType> result = {}) const { return linear(x, weight, bias, result); }
 
   void members(auto&& visit) {

@@ -1,3 +1,4 @@
+// Functions for whole models: copies, conversion of dtypes, prediction of activations, and the table of a summary.
 #include <algorithm>
 #include <array>
 #include <heed/autograd/tape.hpp>
@@ -30,8 +31,8 @@ void copy_parameters(const std::vector<NamedParameter>& from, const std::vector<
   }
 }
 
-// Whether it is the weight of a linear layer or the table of an embedding: what linear() and embedding() read, who take
-// bfloat16. By the names that layers here give them.
+// Whether the member is the weight of a linear layer or the table of an embedding, by the names that heed's layers use.
+// linear() and embedding() read bfloat16.
 static bool is_weight(const Member& m) {
   const std::string_view path = m.path, name = path.substr(path.rfind('.') + 1);
   return m.parameter != nullptr && m.parameter->rank() == 2 && (name == "weight" || name == "output") &&
@@ -41,7 +42,7 @@ static bool is_weight(const Member& m) {
 void convert(const std::vector<Member>& members, DType type) {
   require(is_floating(type), "to: the type is ", type, "; it must be float32, float64 or bfloat16");
   std::map<const Storage*, Parameter*> done;
-  std::vector<Parameter> kept;  // the old ones, so that no storage is reused while its address is a key
+  std::vector<Parameter> kept;  // old ones: keeps their addresses unused while they are keys
   for (const Member& m : members) {
     const DType dtype = type != DType::bfloat16 || is_weight(m) ? type : DType::float32;
     if (m.buffer != nullptr) {
@@ -72,7 +73,7 @@ void copy_buffers(const std::vector<NamedBuffer>& from, const std::vector<NamedB
     *to[i].buffer = from[i].buffer->defined() ? from[i].buffer->detach().clone() : Tensor();
 }
 
-// 1234567 as 1,234,567.
+// 1234567 -> 1,234,567
 static std::string grouped(Index n) {
   std::string digits = std::to_string(n);
   for (int i = static_cast<int>(digits.size()) - 3; i > 0; i -= 3) digits.insert(static_cast<std::size_t>(i), 1, ',');
@@ -81,7 +82,7 @@ static std::string grouped(Index n) {
 
 static std::string module_of(const std::string& parameter) {
   const std::size_t dot = parameter.rfind('.');
-  return parameter.substr(0, dot);  // whole where there is no dot
+  return parameter.substr(0, dot);  // the whole name if there is no dot
 }
 
 std::string summary_text(const std::vector<NamedParameter>& parameters, const ActivationBytes& activations) {
@@ -97,7 +98,7 @@ std::string summary_text(const std::vector<NamedParameter>& parameters, const Ac
     total += p.parameter->numel();
     if (!p.parameter->requires_grad()) frozen += p.parameter->numel();
   }
-  for (const auto& [module, bytes] : kept)  // of ops before the first parameter, or of one that the model does not name
+  for (const auto& [module, bytes] : kept)  // ops before the first parameter, or of unnamed parameters
     if (bytes > 0) rows.push_back({"(others)", "", "", grouped(static_cast<Index>(bytes))});
   rows.push_back({"total", "", grouped(total), grouped(static_cast<Index>(activations.total))});
   if (frozen > 0) rows.push_back({"of these frozen", "", grouped(frozen), ""});

@@ -1,4 +1,4 @@
-// What one does with whole models: copy, convert, describe.
+// Functions for whole models: copies, conversion of dtypes, and summaries.
 //
 // Example:
 //
@@ -19,21 +19,22 @@
 
 namespace heed {
 
-// What a training step keeps of its forward pass until backward, in bytes; parameters are not counted.
+// Bytes that a training step keeps from its forward pass until backward, without parameters.
 struct ActivationBytes {
   std::size_t total = 0;
-  std::vector<std::pair<std::string, std::size_t>> modules = {};  // by path: see Tape::saved_by_module()
+  std::vector<std::pair<std::string, std::size_t>> modules = {};  // by module path: see Tape::saved_by_module()
 };
 
-// Predicts them for a batch of `rows`. forward(n) computes, of any batch of n rows, what a training step does up to its
-// loss; it is run with one row and with two. Exact where every further row adds as much, as for all layers here.
-// Precision (MatmulPrecision) and frozen parameters are as they are now; the random numbers are left as they were.
+// Predicts the kept bytes for a batch of `rows`. forward(n) computes the loss of a training step for any batch of n
+// rows; it is run with one row and with two. The prediction is exact if each additional row adds the same number of
+// bytes, as in all layers of heed. Uses the current MatmulPrecision and frozen parameters, and restores default_rng().
+// Throws Error for rows below 1, and if forward(2) has other modules than forward(1).
 ActivationBytes predict_activations(const std::function<Tensor(Index)>& forward, Index rows);
 
-// The same for model(x), x of this shape, whose first axis is the batch.
+// The same for model(x), with x of shape `input`, whose first axis is the batch.
 template <class M>
 ActivationBytes predict_activations(M& model, const Shape& input, DType dtype = DType::float32) {
-  named_parameters(model);  // gives the parameters their paths
+  named_parameters(model);  // sets the paths of the parameters
   return predict_activations([&](Index n) { return model(Tensor::zeros(input.with(0, n), dtype)); }, input[0]);
 }
 
@@ -45,25 +46,27 @@ void copy_buffers(const std::vector<NamedBuffer>& from, const std::vector<NamedB
 std::string summary_text(const std::vector<NamedParameter>& parameters, const ActivationBytes& activations);
 }  // namespace detail
 
-// Copies all values from one model to another of the same names, shapes and dtypes; Error otherwise.
+// Copies all values between models. Throws Error unless parameters have the same names, shapes and dtypes.
 template <class M>
 void copy_values(M& from, M& to) {
   detail::copy_parameters(named_parameters(from), named_parameters(to));
   detail::copy_buffers(named_buffers(from), named_buffers(to));
 }
 
-// Converts all parameters (and floating buffers) to float32 or float64; tied ones stay tied. Gradients are dropped. To
-// bfloat16, for a GPT that generates and is not trained further: the weights of linear layers and the tables of
-// embeddings, as a token reads all of them. Vectors, what mechanisms hold, and results are float32; what a weight of
-// bfloat16 multiplies is rounded to it first, and sums are float32. Queries, keys and values are bfloat16 where the
-// mechanism takes them so (AttentionCapabilities), which halves the keys and values that a decode state keeps.
+// Converts all parameters and floating buffers to float32 or float64. Tied parameters stay tied; gradients are dropped.
+//
+// bfloat16 is for a GPT that generates and is not trained further. Only the weights of linear layers and the tables of
+// embeddings are converted. Vectors, members of mechanisms, and results are float32. Factors of bfloat16 weights are
+// rounded to bfloat16; sums are float32. Queries, keys and values are bfloat16 if the mechanism takes bfloat16
+// (AttentionCapabilities), which halves the keys and values in a decode state.
 template <class M>
 void to(M& model, DType dtype) {
   detail::convert(detail::members_of(model), dtype);
 }
 
-// A model of its own with the same values, of the same dtype. `make` builds one of the same structure: parameters
-// cannot be copied by accident, and what is no parameter, such as the way to attend, is `make`'s to choose.
+// Returns a copy of the model with its own values, in the same dtype. `make` builds a model of the same structure and
+// chooses everything that is not a parameter, such as the mechanism. (Parameters have no copy constructor, so that no
+// copy is made by accident.)
 template <class M, class Make>
 requires std::invocable<Make&> M clone(M& model, Make make) {
   M copy = make();
@@ -74,7 +77,7 @@ requires std::invocable<Make&> M clone(M& model, Make make) {
   return copy;
 }
 
-// For models that are built from options(), a generator and a factory of attention mechanisms, as GPT is.
+// The same for models that are built from options(), a generator and a mechanism_factory(), such as GPT.
 template <class M>
 requires requires(M& m, Rng& rng) { M(m.options(), rng, m.mechanism_factory()); }
 M clone(M& model) {
@@ -84,8 +87,8 @@ M clone(M& model) {
   });
 }
 
-// A table of all parameters: name, shape, number, and the total. With a prediction also the bytes that a training step
-// keeps for backward, each module's beside its first parameter:
+// A table of all parameters: names, shapes, numbers of elements, and the total. With a prediction, also the bytes that
+// a training step keeps for backward, per module, in the row of the module's first parameter:
 //   std::cout << summary(gpt, gpt.predict_activations(12, 64)) << summary(mlp, predict_activations(mlp, {32, 784}));
 template <class M>
 std::string summary(M& model, const ActivationBytes& activations = {}) {

@@ -1,3 +1,4 @@
+// Layers of normalisation.
 #include <heed/layers/norm.hpp>
 
 namespace heed {

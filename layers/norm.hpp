@@ -1,4 +1,4 @@
-// Normalisation over the last axis, as layers.
+// Normalisation over the last axis: layers.
 //
 // Example:
 //
@@ -12,7 +12,7 @@
 
 namespace heed {
 
-// Ba, Kiros, Hinton, "Layer normalization", 2016.
+// Layer normalisation (Ba, Kiros, Hinton, "Layer normalization", 2016).
 struct LayerNorm {
   Parameter weight;  // [width]
   Parameter bias;    // [width], or undefined
@@ -20,7 +20,7 @@ struct LayerNorm {
 
   explicit LayerNorm(Exactly<Index> width, double epsilon = 1e-5, bool with_bias = true);
 
-  Tensor operator()(In x) const { return layer_norm(x, weight, bias, eps); }  // [..., width] -> the same
+  Tensor operator()(In x) const { return layer_norm(x, weight, bias, eps); }  // [..., width] -> [..., width]
 
   void members(auto&& visit) {
     visit("weight", weight);
@@ -28,21 +28,21 @@ struct LayerNorm {
   }
 };
 
-// Zhang, Sennrich, "Root mean square layer normalization", 2019.
+// Normalisation by the root mean square (Zhang, Sennrich, "Root mean square layer normalization", 2019).
 struct RMSNorm {
   Parameter weight;  // [width]
   double eps;
 
   explicit RMSNorm(Exactly<Index> width, double epsilon = 1e-6);
 
-  Tensor operator()(In x) const { return rms_norm(x, weight, eps); }  // [..., width] -> the same
+  Tensor operator()(In x) const { return rms_norm(x, weight, eps); }  // [..., width] -> [..., width]
 
   void members(auto&& visit) { visit("weight", weight); }
 };
 
 enum class NormKind { layer, rms };
 
-// Either of the two, for models that let the user choose. Its parameters are named as if it were the chosen one itself.
+// A LayerNorm or an RMSNorm, for models with a choice. Its parameters have the names of the chosen layer.
 struct Norm {
   std::optional<LayerNorm> layer;
   std::optional<RMSNorm> rms;

@@ -1,3 +1,4 @@
+// Sinusoidal positions, and the bias of relative positions with its gradient.
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/shape_ops.hpp>
@@ -23,7 +24,7 @@ void fill_bias(const Tensor& table, Tensor& bias) {
   });
 }
 
-// A thread owns a head, and sums its rows in order.
+// Each thread sums the rows of its heads in order, so the bits do not depend on the number of threads.
 template <class T>
 void sum_bias(const Tensor& dbias, Tensor& dtable) {
   const Index heads = dbias.dim(0), queries = dbias.dim(1), keys = dbias.dim(2), size = dtable.dim(1), clip = size / 2;

@@ -1,3 +1,4 @@
+// Recurrent layers: cells, stacks and the LSTMN.
 #include <cmath>
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/detail/recurrent.hpp>
@@ -26,7 +27,8 @@ RecurrentCell::RecurrentCell(RecurrentKind k, Exactly<Index> input, Exactly<Inde
 
 // ---- Stacks ----
 
-// x [B, T, n] with zeros at padding: what it holds must not reach the gradient of weights, where a NaN times 0 is one.
+// x [B, T, n] with zeros at padding. Contents of padding must not reach the gradient of weights, where 0 times NaN is
+// NaN.
 static Tensor without_padding_steps(const char* op, In x, const Tensor& lengths) {
   detail::check_steps(op, x, lengths);
   return without_padding({x->unsqueeze(1), x.where()}, {.key_lengths = lengths}, op).select(1, 0);
@@ -64,7 +66,7 @@ RecurrentOutput Recurrent::run(In x, bool are_sums, const RecurrentInput& input)
     std::vector<Tensor> of_layer;
     for (Index direction = 0; direction < directions(); ++direction, ++i) {
       const RecurrentCell& cell = cells[i];
-      // Sums of what padding holds are never read.
+      // The sums of padding are never read.
       const Tensor sums = first_layer && are_sums ? x.tensor() : cell.sums({out.y, x.where()});
       const Tensor all =
           recurrent_sequence(kind_, {sums, x.where()}, input.states.empty() ? Tensor() : input.states[i],
@@ -156,7 +158,7 @@ RecurrentOutput LSTMN::run(In x, const RecurrentInput& input, std::vector<Tensor
   if (T == 0) return {.y = sums.slice(2, 0, H), .states = {nothing}};
   const Tensor all = stack(states, 1), y = all.slice(2, 0, H);
   if (!input.lengths.defined()) return {.y = y, .states = {all.select(1, T - 1)}};
-  // The last state of a row: that at its length in what begins with zeros.
+  // The last state of a row is at index `length` of the states with zeros in front.
   const Tensor from_nothing = concatenate({nothing.unsqueeze(1), all}, 1);
   const Tensor places = input.lengths.unsqueeze(1).unsqueeze(1).expand({B, 1, 2 * H});
   return {.y = without_padding_steps("LSTMN", y, input.lengths),

@@ -1,4 +1,4 @@
-// Recurrent layers: RNN, GRU, LSTM and LSTMN, as cells and as stacks that read whole sequences.
+// Recurrent layers: RNN, GRU, LSTM and LSTMN, as cells and as stacks that process whole sequences.
 //
 // Example:
 //
@@ -6,7 +6,7 @@
 //   const GRU encoder({.input = 16, .hidden = 32, .layers = 2, .bidirectional = true}, rng);
 //   const Tensor lengths = Tensor::from<std::int32_t>({9, 4});
 //   const RecurrentOutput encoded = encoder(rng.normal({2, 9, 16}), {.lengths = lengths});
-//   const Tensor y = encoded.y;  // [2, 9, 64], zeros behind the lengths
+//   const Tensor y = encoded.y;  // [2, 9, 64], zeros at padding
 #pragma once
 #include <heed/autograd/recurrent.hpp>
 #include <heed/layers/feed_forward.hpp>
@@ -17,24 +17,26 @@ namespace heed {
 
 // ---- Cells ----
 
-// One step of one layer. A state is [B, hidden], of an LSTM [B, 2 hidden]: h and then c, side by side. Formulas in
-// autograd/recurrent.hpp; weights, biases and their first values, uniform within 1/sqrt(hidden), as PyTorch's.
+// One layer, applied step by step. A state is [B, hidden]; the state of an LSTM is [B, 2 hidden], h followed by c.
+// Formulas in autograd/recurrent.hpp. Weights, biases and initial values, uniform in +-1/sqrt(hidden), are as in
+// PyTorch.
 struct RecurrentCell {
   RecurrentKind kind;
   Parameter weight_ih;  // [gates * hidden, input]
   Parameter weight_hh;  // [gates * hidden, hidden]
-  Parameter bias_ih;    // [gates * hidden], or undefined; and so bias_hh
+  Parameter bias_ih;    // [gates * hidden], or undefined; the same for bias_hh
   Parameter bias_hh;
 
+  // Throws Error for input or hidden below 1.
   RecurrentCell(RecurrentKind kind, Exactly<Index> input, Exactly<Index> hidden, Rng& rng, bool bias = true);
 
   Index hidden() const { return weight_hh.dim(1); }
-  // x [B, input] and the state before, or zeros where there is none -> the state after. In a loop, inside WeightReuse.
+  // x [B, input] and a state, or zeros if undefined -> the next state. Use WeightReuse around a loop.
   Tensor operator()(In x, const Tensor& state = {}) const { return step(sums(x), state); }
   Tensor h(const Tensor& state) const { return state.slice(1, 0, hidden()); }  // [B, hidden]
 
-  // The parts of it: the gates' sums of inputs, of one step or of all at once, [..., input] -> [..., gates * hidden];
-  // and what is left of a step.
+  // The two parts of a step. sums(): the gates' sums of inputs, of one step or of all steps at once, [..., input] ->
+  // [..., gates * hidden]. step(): the rest of a step.
   Tensor sums(In x) const { return linear(x, weight_ih, bias_ih); }
   Tensor step(In sums, const Tensor& state) const { return recurrent_cell(kind, sums, state, weight_hh, bias_hh); }
 
@@ -48,47 +50,52 @@ struct RecurrentCell {
 
 // ---- Stacks ----
 
+// Options of Recurrent.
 struct RecurrentOptions {
   Index input = 0;
   Index hidden = 0;
   Index layers = 1;
   bool bidirectional = false;
   bool bias = true;
-  double dropout = 0;  // between layers, while training
+  double dropout = 0;  // between layers, during training
 };
 
+// Additional inputs of a Recurrent.
 struct RecurrentInput {
-  // int32 [B]: positions of a row from there on are padding, which has no effect and gets no gradient, whatever it
-  // holds; the reverse direction begins at the end of each row. Undefined: all positions are there.
+  // int32 [B]: number of positions per row. Later positions are padding, which has no effect and gets no gradient,
+  // whatever its contents. The reverse direction begins at the end of each row. Undefined: no padding.
   Tensor lengths = {};
-  std::vector<Tensor> states = {};  // what each cell begins with, as RecurrentOutput::states; empty: zeros
+  std::vector<Tensor> states = {};  // initial state per cell, in the order of RecurrentOutput::states; empty: zeros
 };
 
+// The result of a Recurrent.
 struct RecurrentOutput {
-  Tensor y = {};                    // [B, T, directions * hidden] of the last layer, zeros at padding
-  std::vector<Tensor> states = {};  // of each cell after its last step: of each layer, forward and then reverse
+  Tensor y = {};                    // [B, T, directions * hidden]: outputs of the last layer, 0 at padding
+  std::vector<Tensor> states = {};  // final state per cell: per layer, forward then reverse
 };
 
-// Layers of cells; the reverse direction of a bidirectional one reads from the end, and both are the next one's input.
+// A stack of layers. In a bidirectional stack, each layer has a forward cell and a reverse cell, which starts at the
+// end. The outputs of both are the input of the next layer.
 class Recurrent {
  public:
-  std::vector<RecurrentCell> cells;  // of each layer, forward and then reverse
+  std::vector<RecurrentCell> cells;  // per layer: forward, then reverse
 
+  // Throws Error for sizes below 1 and for a dropout outside [0, 1).
   Recurrent(RecurrentKind kind, const RecurrentOptions& options, Rng& rng);
 
   RecurrentOutput operator()(In x, const RecurrentInput& input = {}) const;  // x [B, T, input]
-  // One step of all layers: x [B, input] and the states, which are replaced, -> [B, hidden]. The same as operator() of
-  // one position more. Error where the stack is bidirectional.
+  // One step of all layers: x [B, input] -> [B, hidden]. Replaces the states. The result is that of operator() for one
+  // more position. Throws Error if the stack is bidirectional.
   Tensor step(In x, std::vector<Tensor>& states) const;
-  // The same, given the first layer's sums of inputs, cells[0].sums(x): [B, T, gates * hidden], and [B, gates *
-  // hidden]. Not of a bidirectional stack.
+  // The same from the first layer's sums of inputs, cells[0].sums(x): [B, T, gates * hidden] and [B, gates * hidden].
+  // Throw Error if the stack is bidirectional.
   RecurrentOutput run_from(In sums, const RecurrentInput& input = {}) const;
   Tensor step_from(In sums, std::vector<Tensor>& states) const;
   std::vector<Tensor> zero_states(Index batch) const;  // in the dtype of the weights
 
   RecurrentKind kind() const { return kind_; }
   const RecurrentOptions& options() const { return options_; }
-  Index output() const { return options_.hidden * directions(); }  // the width of y
+  Index output() const { return options_.hidden * directions(); }  // width of y
   Index directions() const { return options_.bidirectional ? 2 : 1; }
 
   void members(MemberVisitor& visit);  // weight_ih_l0, weight_hh_l0, ..., weight_ih_l0_reverse: PyTorch's names
@@ -98,31 +105,33 @@ class Recurrent {
   RecurrentOptions options_;
   Dropout drop_;
 
-  // x is the input, or, where `are_sums`, the first layer's sums of it.
+  // x is the input or, if `are_sums`, the first layer's sums of inputs.
   void check_one_direction(In x, const char* asked) const;
   RecurrentOutput run(In x, bool are_sums, const RecurrentInput& input) const;
 };
 
+// The stacks by kind. RNN uses tanh (Elman 1990).
 struct GRU : Recurrent {
   GRU(const RecurrentOptions& options, Rng& rng) : Recurrent(RecurrentKind::gru, options, rng) {}
 };
 struct LSTM : Recurrent {
   LSTM(const RecurrentOptions& options, Rng& rng) : Recurrent(RecurrentKind::lstm, options, rng) {}
 };
-struct RNN : Recurrent {  // of tanh, Elman 1990
+struct RNN : Recurrent {
   RNN(const RecurrentOptions& options, Rng& rng) : Recurrent(RecurrentKind::rnn_tanh, options, rng) {}
 };
 
 // ---- LSTMN ----
 
+// Options of LSTMN.
 struct LSTMNOptions {
   Index input = 0;
   Index hidden = 0;
-  Index units = 0;  // of the attention; 0: hidden
+  Index units = 0;  // size of the attention's hidden layer; 0: hidden
 };
 
 // Long short-term memory-network (Cheng, Dong, Lapata, "Long short-term memory-networks for machine reading", 2016,
-// section 3.1): an LSTM that in place of the last state has what it attends to among all of its own earlier ones.
+// section 3.1): an LSTM that replaces the previous state by a sum of all its earlier states, weighted by attention.
 //
 //   a_ti = v . tanh(W_h h_i + W_x x_t + W_t h~_(t-1))   s_t = softmax_i(a_t)   i < t
 //   h~_t = sum_i s_ti h_i    c~_t = sum_i s_ti c_i      h_t, c_t = LSTM(x_t, h~_t, c~_t)
@@ -132,14 +141,14 @@ class LSTMN {
  public:
   RecurrentCell cell;
   Linear memory;    // W_h
-  Linear inputs;    // W_x, with the bias of all three
+  Linear inputs;    // W_x; has the bias of all three
   Linear attended;  // W_t
   Parameter score;  // v, [1, units]
 
   LSTMN(const LSTMNOptions& options, Rng& rng);
 
-  RecurrentOutput operator()(In x, const RecurrentInput& input = {}) const;  // as Recurrent; without `states`
-  // What each step attended to: [B, T, T], row t zero from column t on, as its first. No gradient.
+  RecurrentOutput operator()(In x, const RecurrentInput& input = {}) const;  // as Recurrent, but without `states`
+  // The weights s of each step: [B, T, T], where row t is 0 from column t on. No gradient.
   Tensor attention_weights(In x, const RecurrentInput& input = {}) const;
 
   void members(auto&& visit) {

@@ -1,4 +1,4 @@
-// Layers applied one after the other.
+// Layers applied one after another.
 //
 // Example:
 //
@@ -16,8 +16,9 @@ namespace heed {
 
 namespace detail {
 
-// Calls gelu(x, Gelu approximate = Gelu::none), whose pointer knows no defaults, with that default. Those of numbers
-// are not known: elu, whose alpha is 1, is no part.
+// Calls an op with the default values of its other parameters, which are enums or options structs: gelu(x, Gelu
+// approximate = Gelu::none). A pointer to a function has no default arguments. Ops with parameters that are numbers,
+// such as elu(x, alpha = 1), are not parts, because their defaults are unknown here.
 template <class... Options>
 requires((std::is_enum_v<Options> || std::is_aggregate_v<Options>)&&...) Tensor
     call_part(Tensor (*f)(In, Options...), In x) {
@@ -32,7 +33,7 @@ template <class F>
 concept SequentialPart = OneTensorFunction<F> || requires(const F& f, In x) {
   call_part(f, x);
 };
-// A function, so that the compiler names the part as its F.
+// A function, so that the compiler's message shows the type of the part as F.
 template <class F>
 constexpr bool checked_part() {
   static_assert(SequentialPart<F>,
@@ -43,9 +44,9 @@ constexpr bool checked_part() {
 
 }  // namespace detail
 
-// Sequential model(Linear(2, 16, rng), gelu, Linear(16, 2, rng)): each is a layer or a function of a Tensor. One that
-// needs numbers, or has several forms, goes into a lambda: [](In x) { return elu(x, 0.5); }. The functions that <cmath>
-// has too need their full name: heed::tanh. Members are named 0, 1, ...; functions have none.
+// Layers or functions of a Tensor, applied in order: Sequential model(Linear(2, 16, rng), gelu, Linear(16, 2, rng)).
+// Use a lambda for a function that needs numbers or is overloaded: [](In x) { return elu(x, 0.5); }. Functions that
+// <cmath> also declares need their full names: heed::tanh. Members are named 0, 1, ...; functions have no members.
 template <class... Layers>
 struct Sequential {
   static_assert((detail::checked_part<Layers>() && ...));
