@@ -1,3 +1,4 @@
+// GPT: construction, forward pass, decoding, and estimates of memory and work.
 #include <cmath>
 #include <heed/autograd/losses.hpp>
 #include <heed/layers/attention/detail/row_lengths.hpp>
@@ -24,7 +25,7 @@ static TransformerOptions block_options(const GPTOptions& o) {
           .causal = o.causal};
 }
 
-// Each part is made without values but those of its mechanism, as init_weights() gives it its own.
+// Parts are made without values, except those of mechanisms, because init_weights() sets the values.
 GPT::GPT(const GPTOptions& o, Rng& rng, const MechanismFactory& mechanism)
     : tokens(skip_init<Embedding>(o.vocabulary, o.width, rng)),
       norm(o.norm, o.width),
@@ -56,7 +57,7 @@ void GPT::init_weights(const std::function<Rng&(const std::string& name)>& rng_f
   for (TransformerBlock& block : blocks) block.attention.set_input_biases();
 }
 
-// x, whose first positions are those behind `seen`, int32 [B] or [0].
+// Embeds x, whose rows follow `seen` positions, int32 [B] or [0].
 Tensor GPT::embed_behind(In x, const Tensor& seen, const AttentionCall& call) const {
   check(x.rank() == 2 && x.dtype() == DType::int32, x.where(), "GPT: x is ", x.tensor(),
         "; it must be int32 [batch, positions]");
@@ -123,7 +124,7 @@ std::vector<Tensor> GPT::attention_weights(In x) const {
 }
 
 ActivationBytes GPT::predict_activations(Index batch, Index length) const {
-  named_parameters(const_cast<GPT&>(*this));  // gives the parameters their paths
+  named_parameters(const_cast<GPT&>(*this));  // sets the paths of the parameters
   return heed::predict_activations(
       [&](Index rows) {
         const Tensor x = Tensor::zeros({rows, length}, DType::int32);

@@ -1,4 +1,4 @@
-// Whole language models: the decoder of GPT, and the encoder of BERT.
+// Language models: GPT's decoder and BERT's encoder.
 //
 // Example:
 //
@@ -16,80 +16,83 @@ namespace heed {
 
 // ---- GPT ----
 
-// A decoder-only language model after GPT-2 (Radford et al. 2019): pre-norm blocks, causal, output tied to the
-// embedding. GPT-2 itself is these options but for .activation = FeedForwardKind::gelu_tanh: its GELU is the
-// approximation by tanh (gelu_new, PyTorch's approximate="tanh"). Biases, LayerNorm with eps 1e-5, learned positions
-// are as here.
+// A decoder-only language model after GPT-2 (Radford et al. 2019): causal, pre-norm blocks, output tied to the
+// embedding. GPT-2 itself has these options with .activation = FeedForwardKind::gelu_tanh (gelu_new, PyTorch's
+// approximate="tanh"). Biases, LayerNorm with eps 1e-5 and learned positions are the same.
 
+// Options of GPT.
 struct GPTOptions {
   Index vocabulary = 256;
-  Index context = 256;  // positions that the model can see
+  Index context = 256;  // maximum number of positions
   Index layers = 6;
   Index heads = 6;
   Index kv_heads = 0;    // 0: heads
-  Index key_size = 0;    // of a head's queries and keys; 0: width / heads
-  Index value_size = 0;  // of a head's values; 0: key_size
+  Index key_size = 0;    // size of queries and keys per head; 0: width / heads
+  Index value_size = 0;  // size of values per head; 0: key_size
   Index width = 384;
-  Index hidden = 0;  // of the feed-forward part; 0: its default
+  Index hidden = 0;  // size of the feed-forward part; 0: its default
   double dropout = 0;
-  FeedForwardKind activation = FeedForwardKind::gelu;  // by the error function, as BERT's and PyTorch's default
+  FeedForwardKind activation = FeedForwardKind::gelu;  // exact, as in BERT and as PyTorch's default
   NormKind norm = NormKind::layer;                     // eps 1e-5; rms: 1e-6
   PositionKind positions = PositionKind::learned;
-  bool rope = false;         // rotary positions beside those of another kind
-  bool qk_norm = false;      // RMSNorm of queries and keys: MultiHeadAttentionOptions
-  Index relative_clip = 16;  // where positions are relative: a bias (RelativePositionBias); farther counts as this far
-  bool bias = true;          // of the blocks: of linear layers and norms; the last LayerNorm has one in any case
-  bool tied = true;          // output weights are the embedding's
-  // Weights before a residual sum begin as 0, so that each block begins as the identity (after Goyal et al., "Accurate,
-  // large minibatch SGD", 2017, section 5.1, and torchvision's option of this name).
+  bool rope = false;         // rotary positions in addition to another kind
+  bool qk_norm = false;      // RMSNorm of queries and keys: see MultiHeadAttentionOptions
+  Index relative_clip = 16;  // relative positions: largest distance with its own bias (RelativePositionBias)
+  bool bias = true;          // of linear layers and norms in blocks; the last LayerNorm always has one
+  bool tied = true;          // the output weight is the embedding
+  // Weights before a residual sum are initially 0, so that each block is initially the identity (after Goyal et al.,
+  // "Accurate, large minibatch SGD", 2017, section 5.1, and torchvision's option of this name).
   bool zero_init_residual = false;
-  bool causal = true;        // false: every position sees all, as BERT's (layers/gpt.hpp); there is no decoding then
+  bool causal = true;  // false: positions see all positions, as in BERT; such a model cannot decode
 };
 
+// A language model.
 class GPT {
  public:
   Embedding tokens;                           // [vocabulary, width]
   std::optional<LearnedPositions> positions;  // [context, width]
   std::vector<TransformerBlock> blocks;
   Norm norm;
-  Parameter output;  // [vocabulary, width], unless tied
+  Parameter output;  // [vocabulary, width]; undefined if tied
   Dropout drop;
 
-  // Weights normal(0, 0.02), those before a residual sum divided by sqrt(2 layers), as GPT-2's (or zero_init_residual).
-  // `mechanism` is kept, for clone(): what it refers to must live as long.
+  // Weights are normal(0, 0.02); weights before a residual sum are divided by sqrt(2 layers), as in GPT-2 (but see
+  // zero_init_residual). `mechanism` is kept for clone(), so objects that it refers to must outlive the model. Throws
+  // Error for sizes out of range.
   GPT(const GPTOptions& options, Rng& rng, const MechanismFactory& mechanism = softmax_mechanism);
 
-  // int32 [B, T] -> logits [B, T, vocabulary]. `call` says more of how to attend: key_lengths of padded rows.
+  // Logits: int32 [B, T] -> [B, T, vocabulary]. The call may have key_lengths, for padded rows.
   Tensor operator()(In x, const AttentionCall& call = {}) const;
-  // Mean cross-entropy of targets y, int32 [B, T]; never holds all logits.
+  // Mean cross-entropy of targets y, int32 [B, T]. Never holds all logits at once.
   Tensor loss(In x, In y, const AttentionCall& call = {}) const;
-  Tensor hidden(In x, const AttentionCall& call = {}) const;  // what the output layer reads, [B, T, width]
+  Tensor hidden(In x, const AttentionCall& call = {}) const;  // the input of the output layer, [B, T, width]
 
-  // Decoding: x, int32 [B, T], continues what the states have seen; logits of each row's last position [B, vocabulary].
-  // Of the call key_lengths, for rows of different length: as AttentionState::apply(). Not on a tape: nothing is
-  // trained through the states.
+  // Decoding: x, int32 [B, T], follows the tokens in the states. Returns logits [B, vocabulary] of each row's last
+  // position. The call may have key_lengths, for rows of different lengths, as for AttentionState::apply(). Throws
+  // Error on a tape, and if the model is not causal.
   Tensor decode(In x, std::vector<AttentionState>& states, const AttentionCall& call = {}) const;
 
-  // What generate() and beam_search() begin with, for any number of rows. Beyond the model's context a row goes on from
-  // its last half context, read anew. Error where the model is not causal.
+  // The state for generate() and beam_search(), for any number of rows. When a row exceeds the context, the model reads
+  // the last half context of the row again and continues from there. Throws Error if the model is not causal.
   DecodeState make_state() const;
 
-  // One for each block, which have seen nothing: what decode() starts from, and load_state() fills.
+  // One empty state per block: the initial states for decode(), or for load_state().
   std::vector<AttentionState> make_states() const;
 
-  // How the positions of x, int32 [B, T], attend to each other: [B, H, T, T] of each block, without dropout and
-  // gradient. Error where the mechanism has no weights.
+  // How the positions of x, int32 [B, T], attend to each other, per block: [B, H, T, T], without dropout and gradient.
+  // Throws Error if the mechanism has no weights.
   std::vector<Tensor> attention_weights(In x) const;
 
   const GPTOptions& options() const { return options_; }
   const MechanismFactory& mechanism_factory() const { return mechanism_factory_; }
   // Bytes that a training step on `batch` rows of `length` tokens keeps for backward.
   ActivationBytes predict_activations(Index batch, Index length) const;
-  // Multiply-adds count two: 6 per weight and token forward and backward, and the products of the attention, those that
-  // its mechanism needs.
+  // Operations per token of a training step; a multiply-add counts as two. 6 per weight for forward and backward, plus
+  // the products of the attention that the mechanism needs.
   double flops_per_token(Index length) const;
 
-  // Draws all weights anew as at the beginning, each by the generator given for its name. What a mechanism holds stays.
+  // Draws all weights again as in the constructor, each from the generator rng_for(name). Members of mechanisms are
+  // unchanged.
   void init_weights(const std::function<Rng&(const std::string& name)>& rng_for);
 
   void members(MemberVisitor& visit);
@@ -99,7 +102,7 @@ class GPT {
   MechanismFactory mechanism_factory_;
   std::optional<SinusoidalPositions> sinusoids_;
 
-  bool bounded() const {  // there is something for each position of the context, and no more
+  bool bounded() const {  // positions beyond the context have no vector
     return options_.positions == PositionKind::learned || options_.positions == PositionKind::sinusoidal;
   }
   Tensor embed(In x) const;
@@ -109,28 +112,30 @@ class GPT {
 
 // ---- BERT ----
 
-// An encoder with a language-model head, after BERT (Devlin et al. 2018): every position sees all. As in the GPT here,
-// and unlike the paper, norms come first, the output is the embedding's and nothing is between; there are no segments.
+// An encoder with a language-model head, after BERT (Devlin et al. 2018): every position sees all positions. As in GPT,
+// and unlike the paper, norms are before the parts, the output is the embedding without a layer in between, and there
+// are no segments.
 
-// GPT's options; `causal` is not read.
+// The options of GPT; `causal` is not read.
 using BERTOptions = GPTOptions;
 
+// A masked language model.
 class BERT {
  public:
-  GPT net;  // not causal; its members are BERT's own
+  GPT net;  // not causal; its members are the members of BERT
 
   BERT(const BERTOptions& options, Rng& rng, const MechanismFactory& mechanism = softmax_mechanism)
       : net(not_causal(options), rng, mechanism) {}
 
-  // x int32 [B, T]; key_lengths int32 [B], or undefined: positions at and behind the length are padding, which has no
-  // effect on the others. Their own results mean nothing: give them the target -100, or leave them out.
+  // x int32 [B, T]. key_lengths int32 [B], or undefined: later positions are padding, which has no effect on other
+  // positions. Results at padding are meaningless: give them the target -100, or do not use them.
   Tensor hidden(In x, const Tensor& key_lengths = {}) const {  // [B, T, width], after the last norm
     return net.hidden(x, {.key_lengths = key_lengths});
   }
   Tensor operator()(In x, const Tensor& key_lengths = {}) const {  // logits [B, T, vocabulary]
     return net(x, {.key_lengths = key_lengths});
   }
-  // Mean cross-entropy of the targets y, int32 [B, T], that are not -100; never holds all logits.
+  // Mean cross-entropy of the targets y, int32 [B, T], that are not -100. Never holds all logits at once.
   Tensor loss(In x, In y, const Tensor& key_lengths = {}) const { return net.loss(x, y, {.key_lengths = key_lengths}); }
 
   const BERTOptions& options() const { return net.options(); }

@@ -1,4 +1,4 @@
-// What a GPT has read of rows of any lengths, and how it reads on beyond its context.
+// The decode state of a GPT: rows of any lengths, and continuation beyond the context.
 #include <algorithm>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/layers/gpt.hpp>
@@ -9,16 +9,16 @@ namespace {
 // A text that grows.
 struct Row {
   Tokens text = {};
-  std::size_t begin = 0;  // tokens before it are not seen any more
-  std::size_t read = 0;   // those before it are in the states
+  std::size_t begin = 0;  // tokens before this index are no longer visible
+  std::size_t read = 0;   // tokens before this index are in the states
 };
 
-// Rows that take their steps together, and the states that have read them.
+// Rows that are read together, and their states.
 struct Group {
   std::vector<std::size_t> rows = {};
   std::vector<AttentionState> states = {};
 
-  // The same with these of its rows, by their places here; `names` are their rows from now on.
+  // A group of the rows at `places` in this group. `names` are their new row numbers.
   Group chosen(const std::vector<std::int32_t>& places, std::vector<std::size_t> names) const {
     bool same = places.size() == rows.size();
     for (std::size_t i = 0; same && i < places.size(); ++i) same = places[i] == static_cast<std::int32_t>(i);
@@ -27,6 +27,7 @@ struct Group {
   }
 };
 
+// The texts of all rows, in groups. Rows that exceed the context in the same step form a new group.
 struct TextState {
   const GPT* model;
   std::vector<Row> rows = {};
@@ -83,8 +84,8 @@ struct TextState {
     for (std::size_t i = 0; i < count; ++i) groups[0].rows.push_back(i);
   }
 
-  // Texts that leave the context are read anew from their last half on, by states of their own; a prompt that is longer
-  // than the context, from its last context on.
+  // Texts that exceed the context are read again from their last half context, with new states. For prompts longer than
+  // the context, only the last `context` tokens are read.
   void leave_context(bool prompts) {
     const auto context = static_cast<std::size_t>(model->options().context);
     if (prompts) {
@@ -112,7 +113,7 @@ struct TextState {
     std::erase_if(groups, [](const Group& group) { return group.rows.empty(); });
   }
 
-  // Logits [rows, vocabulary] of what follows each text of the group, of which all is read.
+  // Reads all unread tokens of the group. Returns the logits [rows, vocabulary] of each row's next token.
   Tensor read_on(Group& group) {
     Tokens counts;
     for (const std::size_t i : group.rows)
@@ -131,7 +132,7 @@ struct TextState {
   }
 };
 
-// As a DecodeState holds it.
+// The type that a DecodeState holds.
 struct GptState {
   TextState texts;
   Tensor read(const Tensor& tokens, const Tensor& lengths) { return texts.read(tokens, lengths); }

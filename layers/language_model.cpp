@@ -1,3 +1,4 @@
+// Text generation, and language models in checkpoints.
 #include <algorithm>
 #include <heed/layers/language_model.hpp>
 #include <set>
@@ -26,7 +27,7 @@ std::vector<Tokens> generate(const GPT& model, std::span<const Tokens> prompts, 
 }
 
 std::map<std::string, std::string> language_model_texts(const GPTConfig& config, const Tokenizer& tokenizer) {
-  config.factory();  // what load_language_model() will ask for
+  config.factory();  // throws Error if load_language_model() could not build the model
   return {{"config", to_json(config)}, {"tokenizer", tokenizer.to_json()}};
 }
 
@@ -45,7 +46,7 @@ LanguageModel load_language_model(const std::filesystem::path& file, DType dtype
 void check_language_model(const GPTConfig& config, const Checkpoint& checkpoint, Index vocabulary) {
   const GPTOptions& o = config.options;
   const std::string& source = checkpoint.source;
-  const Index wanted = o.causal ? vocabulary : vocabulary + 1;  // the last is the mask
+  const Index wanted = o.causal ? vocabulary : vocabulary + 1;  // the last token of a masked model is the mask
   require(o.vocabulary == wanted, source, ": the tokenizer has ", vocabulary, " tokens and the model ", o.vocabulary,
           "; it must have ", wanted);
   const auto check_shape = [&](const std::string& name, const Shape& shape) {
@@ -72,7 +73,7 @@ static Tokens tokens_without_prompt(const Tokenizer& tokenizer) {
   for (const char* text : {"\n", " "}) {
     try {
       if (const Tokens ids = tokenizer.encode(text); !ids.empty()) return ids;
-    } catch (const EncodeError&) {  // the next one, then
+    } catch (const EncodeError&) {  // try the next text
     }
   }
   return {0};
@@ -85,14 +86,14 @@ Tokens prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt) {
   return ids;
 }
 
-// One of several texts as it grows. A stop text may begin in one piece and end in another.
+// One of the generated texts. A stop text may begin in one piece and end in another.
 namespace {
 struct GrowingText {
   StreamDecoder decoder;
   std::string made = {};
   bool stopped = false;
 
-  // Gives the piece, up to the first stop text that is whole with it.
+  // Appends a piece, cut after the first complete stop text. Returns the appended part.
   std::string grow(std::string piece, const std::vector<std::string>& stop) {
     const std::size_t old = made.size();
     made += piece;
@@ -111,7 +112,7 @@ std::vector<std::string> generate_text(const LanguageModel& lm, const std::vecto
           "which it sees both sides; the model must be causal");
   check_sampling(o.sampling);
   check_vocabulary("generate_text", "stop token", o.stop_tokens, lm.model.options().vocabulary);
-  std::vector<std::string> stop;  // as the tokenizer writes text
+  std::vector<std::string> stop;  // in the tokenizer's Unicode form
   for (const std::string& text : o.stop) {
     require(!text.empty(), "generate_text: a stop text is empty; it must have a character or more");
     stop.push_back(normalized(text, lm.tokenizer.unicode()));

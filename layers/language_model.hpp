@@ -1,8 +1,7 @@
-// A language model that writes: tokens drawn one after the other, and a model with its tokenizer from the checkpoint
-// that a training run left.
+// Text generation with a language model: a GPT with its tokenizer, loaded from the checkpoint of a training run.
 //
-// A run of your own leaves such a checkpoint where RunOptions::texts has language_model_texts(config, tokenizer); then
-// load_language_model("lm.h5") reads it.
+// For checkpoints of your own runs, set RunOptions::texts to language_model_texts(config, tokenizer). Then
+// load_language_model("lm.h5") reads them.
 //
 // Example:
 //
@@ -29,53 +28,54 @@
 
 namespace heed {
 
-// Continues `prompt` (not empty) by `count` tokens, each given to on_token as it comes; stops early where that returns
-// false. Beyond the model's context, it goes on from the last half context, read anew.
+// Continues `prompt` (not empty) by up to `count` tokens. on_token is called with each token; generation stops early if
+// on_token returns false. When the text exceeds the model's context, the model reads the last half context again and
+// continues. Throws Error for an empty prompt and for sampling options out of range.
 Tokens generate(const GPT& model, std::span<const std::int32_t> prompt, Index count, const SamplingOptions& options,
                 Rng& rng, const std::function<bool(std::int32_t)>& on_token = {});
 
-// The same for prompts of any lengths (none empty) at once. Rows know nothing of each other: each is what the above
-// gives with its generator, where the rounding of the model's ops does not depend on the batch.
+// The same for several prompts of any lengths above 0. Rows are independent: each equals the result of the function
+// above with the row's generator, if the rounding of the model's ops does not depend on the batch.
 std::vector<Tokens> generate(const GPT& model, std::span<const Tokens> prompts, const GenerateOptions& options = {});
 
-// The tokenizer has the model's vocabulary, but that a masked model (options().causal is false: the network of a BERT)
-// has one token more, the mask.
+// A model and its tokenizer, with the same vocabulary. A masked model (options().causal is false: the network of a
+// BERT) has one more token, the mask.
 struct LanguageModel {
   GPT model;
   Tokenizer tokenizer;
 };
 
-// What a checkpoint says of a language model beside its values: the texts "config" and "tokenizer". Error for a config
-// whose attention has no name that is listed, as load_language_model() could not build it: the weights of a model with
-// a mechanism of your own come back by load_model(), into one that your program makes.
+// The texts "config" and "tokenizer" that describe a language model in a checkpoint. Throws Error if the config names
+// an attention that is not in the list of names, because load_language_model() could not build the model. If your
+// program defines the mechanism, it builds the model itself and loads the weights with load_model().
 std::map<std::string, std::string> language_model_texts(const GPTConfig& config, const Tokenizer& tokenizer);
 
-// Throws Error for a file that is no checkpoint of a language model, before it takes memory for what is not there. What
-// else the file holds is left alone. Of bfloat16, weights take half the memory and a token about half the time, for
-// texts that differ a little: see to() in layers/model.hpp.
+// Throws Error if the file is not a checkpoint of a language model; sizes are checked before memory is allocated. Other
+// contents of the file are ignored. With bfloat16, weights need half the memory and a token about half the time, and
+// texts may differ slightly: see to() in layers/model.hpp.
 LanguageModel load_language_model(const std::filesystem::path& file, DType dtype = DType::float32);
 
-// Throws Error unless the tensors of a checkpoint, and the vocabulary of its tokenizer, are as the model would have
-// them.
+// Throws Error unless the tensors of a checkpoint, and the vocabulary of its tokenizer, fit the configuration.
 void check_language_model(const GPTConfig& config, const Checkpoint& checkpoint, Index vocabulary);
 
-// An empty prompt is a line feed; where the tokenizer has none, as one of a text without, a space, or else its first
-// token. Throws Error for characters of another prompt that the tokenizer does not know.
+// The tokens of a prompt. An empty prompt becomes a line feed; if the tokenizer cannot encode that, a space; otherwise
+// its first token. Throws Error for characters that the tokenizer cannot encode.
 Tokens prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt);
 
+// Options of generate_text().
 struct TextOptions {
-  Index count = 100;  // tokens of a text at most
+  Index count = 100;  // maximum number of tokens per text
   SamplingOptions sampling = {};
-  // A text ends with the first of these that comes; they are brought into the tokenizer's Unicode form.
+  // A text ends with the first occurrence of one of these, which are converted to the tokenizer's Unicode form.
   std::vector<std::string> stop = {};
-  Tokens stop_tokens = {};                     // the same of tokens, as some tokenizers have one for the end
+  Tokens stop_tokens = {};                     // a text ends with the first of these tokens, such as an end token
   std::uint64_t seed = 1;                      // text i draws from Rng(seed, 2 + i)
-  // Each piece as soon as it is whole characters: of each text first the prompt.
+  // Called with each piece of whole characters; the first piece of each text is its prompt.
   std::function<void(Index text, const std::string& piece)> on_text = {};
 };
 
-// The prompts, of any lengths, each with what goes on from it. Before the first piece, throws Error for a masked model,
-// and as prompt_tokens() and generate().
+// Continues prompts of any lengths. Each result begins with its prompt. Before the first piece, throws Error for a
+// masked model, and as prompt_tokens() and generate().
 std::vector<std::string> generate_text(const LanguageModel& lm, const std::vector<std::string>& prompts,
                                        const TextOptions& options = {});
 

@@ -1,3 +1,4 @@
+// Configurations as JSON.
 #include <algorithm>
 #include <heed/layers/model_config.hpp>
 #include <nlohmann/json.hpp>
@@ -31,7 +32,7 @@ struct OptionFields::Json {
   std::string source = {};
   bool reads = false;
 
-  // Writes the value, or reads one of which good(JSON) holds.
+  // Writes the value, or reads a value for which good(JSON) is true.
   template <class T, class Good>
   void move(const std::string& name, T& value, const Good& good, const std::string& must_be) {
     if (!reads) return fields[name] = value, void();
@@ -40,7 +41,7 @@ struct OptionFields::Json {
     fields[name].get_to(value);
   }
   [[noreturn]] void refuse(const std::string& name, const std::string& must_be) const {
-    // A list may be so deep that to print it would take all of the stack.
+    // Lists are not printed: a list may be nested so deeply that printing exhausts the stack.
     const nlohmann::ordered_json& given = fields.at(name);
     fail(source, ": the configuration has ", given.is_structured() ? "a list" : given.dump(-1, ' ', true), " for ",
          name, "; it must be ", must_be);
@@ -100,7 +101,7 @@ void mechanism_fields(OptionFields& f, const std::string& mechanism, MechanismOp
   });
 }
 
-// The mechanism's options with what those of the model say of them.
+// The mechanism's options, with the values that follow from the options of the model.
 static MechanismOptions mechanism_options(const GPTConfig& config) {
   MechanismOptions o = config.mechanism;
   o.causal = config.options.causal;
@@ -130,7 +131,7 @@ void GPTConfig::fields(OptionFields& f) {
   f.ensure(o.kv_heads <= 0 || o.heads % o.kv_heads == 0, "kv_heads",
            "a divisor of the heads, " + std::to_string(o.heads));
 
-  // A file keeps what was settled, so that it does not hang on defaults, but not a size that follows that of a head.
+  // A file stores settled options, so that it does not depend on defaults, except sizes that follow the size of a head.
   mechanism = f.reads() ? older_options(attention, o.context) : settled_options(attention, mechanism_options(*this));
   mechanism_fields(f, attention, mechanism);
 }

@@ -1,5 +1,5 @@
-// A whole model as one description, and as JSON: what a checkpoint says of the model that it holds; and mechanisms by
-// their names, for command lines and checkpoints.
+// Configurations of models, as structs and as JSON for checkpoints; and mechanisms by name, for command lines and
+// checkpoints.
 //
 // Example:
 //
@@ -7,9 +7,9 @@
 //   const GPTConfig config{.options = {.vocabulary = 65}, .attention = "window", .mechanism = {.window = 16}};
 //   GPT model(config.options, rng, config.factory());
 //   const std::string text = to_json(config);               // {"model":"gpt","vocabulary":65, ... ,"window":16}
-//   const auto same = from_json<GPTConfig>(text, "lm.h5");  // an Error names lm.h5
+//   const auto same = from_json<GPTConfig>(text, "lm.h5");  // error messages name lm.h5
 //
-//   struct MyOptions {  // options of your own become JSON and come back, with the same errors
+//   struct MyOptions {  // your own options convert to and from JSON, with the same errors
 //     Index layers = 2;
 //     double dropout = 0;
 //     void fields(OptionFields& f) { f("layers", layers, 1), f("dropout", dropout); }
@@ -27,81 +27,82 @@
 
 namespace heed {
 
-// What mechanisms have beside their name; each takes what is its own, mechanism_options(). 0: the default said there.
-// None but the stride, and the rows of a short context, follows the context, so that a mechanism whose work grows with
-// the length does so in models of any context.
+// Options of mechanisms by name. Each mechanism reads the options that mechanism_options() lists for it. 0 is the
+// default given there. Only the stride, and the rows for a short context, have defaults that depend on the context. So
+// work that is linear in the length stays linear in models of any context.
 struct MechanismOptions {
-  bool causal = true;               // how they will be asked to attend: `efficient` has a form for each;
-  bool memory = false;              // and whether to another sequence, as a decoder does (then causal is not read)
+  bool causal = true;               // calls are causal; `efficient` has a form for each case
+  bool memory = false;              // attention to another sequence, as in a decoder; then causal is not read
   std::string feature_map = "elu";  // linear
-  Index heads = 0, head_size = 0;   // of the layer: for mechanisms with parameters, favor and lsh
-  Index context = 0;                // the most positions: luong-location, linformer, strided and fixed
-  Index window = 0;                 // window, and lsh in each round
-  Index stride = 0;                 // strided, and the blocks of fixed
+  Index heads = 0, head_size = 0;   // of the layer; for mechanisms with parameters, favor and lsh
+  Index context = 0;                // maximum number of positions: luong-location, linformer, strided and fixed
+  Index window = 0;                 // window; lsh, per round
+  Index stride = 0;                 // strided; fixed: size of a block
   Index top_k = 0;                  // top-k
-  Index rows = 0;                   // linformer, of projected keys
+  Index rows = 0;                   // linformer: number of projected keys
   Index rounds = 0, buckets = 0;    // lsh
   Index features = 0;               // favor
-  Index units = 0;                  // luong-concat and bahdanau: the size of what they add
-  Index radius = 0;                 // luong-local-m and -p
-  std::uint64_t seed = 1;           // of favor's features and lsh's rotations
+  Index units = 0;                  // luong-concat and bahdanau: size of the hidden layer
+  Index radius = 0;                 // luong-local-m and luong-local-p
+  std::uint64_t seed = 1;           // favor: of the features; lsh: of the rotations
 };
 
-// An option that some mechanisms have beside their name: what flags, checkpoints and docs/attention.md know of it.
+// An option of some mechanisms, as used by flags, checkpoints and docs/attention.md.
 struct MechanismOption {
-  std::string name = {};                     // "window", of the flag --window
-  std::string text = {};                     // what it is, with its default
-  std::vector<std::string> mechanisms = {};  // that have it
+  std::string name = {};                     // "window", for the flag --window
+  std::string text = {};                     // description, with the default
+  std::vector<std::string> mechanisms = {};  // mechanisms with this option
   std::variant<Index MechanismOptions::*, std::string MechanismOptions::*> member = {};
-  std::vector<std::string> words = {};  // what a word may be
+  std::vector<std::string> words = {};  // allowed values of a text option
 
-  bool of(std::string_view mechanism) const;
+  bool of(std::string_view mechanism) const;  // whether the mechanism has the option
 };
-const std::vector<MechanismOption>& mechanism_options();
-// f(option, value) for each of them, whose value is an Index or a std::string.
+const std::vector<MechanismOption>& mechanism_options();  // all options
+// Calls f(option, value) for each option; the value is an Index or a std::string.
 template <class Options, class F>
 void for_each_option(Options& options, F&& f) {
   for (const MechanismOption& o : mechanism_options())
     std::visit([&](auto member) { f(o, options.*member); }, o.member);
 }
 
-// What the mechanism of this name has for options that are 0: for a checkpoint, which must not hang on a default. Error
-// as of mechanism_by_name().
+// The options with the mechanism's defaults in place of 0, for checkpoints, which must not depend on defaults. Throws
+// Error for negative options, and for strided and fixed without a stride or context.
 MechanismOptions settled_options(std::string_view name, MechanismOptions options);
 
-// What a mechanism has in files from before they kept its options: a window of an eighth and rows of a quarter of the
+// Options for files that were written before mechanism options were stored: a window of 1/8 and rows of 1/4 of the
 // context.
 MechanismOptions older_options(std::string_view name, Index context);
 
-// One of mechanism_names(options.causal). Throws Error for another name, and for an option that the mechanism needs and
-// does not have, or cannot take.
+// A factory for the mechanism of this name, one of mechanism_names(options.causal). Throws Error for another name, for
+// a missing option that the mechanism needs, and for an option out of range.
 MechanismFactory mechanism_by_name(std::string_view name, const MechanismOptions& options = {});
-// Those that can be causal; or those that can attend to all positions, for encoders.
+// Names of mechanisms that can be causal; or, for encoders, that can attend to all positions.
 const std::vector<std::string>& mechanism_names(bool causal = true);
-const std::vector<std::string>& all_mechanism_names();  // of both
-const std::vector<std::string>&
-memory_mechanism_names();  // those that can attend to another sequence, as a decoder does
+const std::vector<std::string>& all_mechanism_names();  // both
+// Names of mechanisms that can attend to another sequence, as in a decoder.
+const std::vector<std::string>& memory_mechanism_names();
 
-// The words of flags and files for the values of an option.
+// The names of an option's values in flags and files.
 template <class T>
 using Words = std::map<std::string, T>;
 const Words<FeedForwardKind>& feed_forward_kinds();
 const Words<NormKind>& norm_kinds();
 const Words<PositionKind>& position_kinds();
 
-// What fields() of options is called with: writes each field, or reads it. Reading throws Error for a field that is not
-// there, of another type or out of range: «lm.h5: the configuration has 0 for heads; it must be a whole number ...».
-// What else the JSON holds is left alone.
+// The argument of fields() of options structs: writes each field to JSON, or reads it. Reading throws Error for a field
+// that is missing, of another type or out of range: «lm.h5: the configuration has 0 for heads; it must be a whole
+// number ...». Other fields of the JSON are ignored.
 class OptionFields {
  public:
-  OptionFields();                                                    // writes
-  OptionFields(const std::string& json, const std::string& source);  // reads; Error unless it is a JSON object
+  OptionFields();                                                    // for writing
+  OptionFields(const std::string& json, const std::string& source);  // for reading; Error unless a JSON object
   ~OptionFields();
 
-  void operator()(const std::string& name, Index& value, Index least = 0);  // up to 2^24
+  void operator()(const std::string& name, Index& value, Index least = 0);  // from `least` to 2^24
   void operator()(const std::string& name, double& share);                  // 0 <= share < 1
   void operator()(const std::string& name, bool& value);
   void operator()(const std::string& name, std::string& word);
+  // A value of an enum, by its name in `words`.
   template <class T>
   void operator()(const std::string& name, T& value, const Words<T>& words) {
     std::string word, all;
@@ -115,17 +116,19 @@ class OptionFields {
   }
 
   bool reads() const;
-  // Of a field that may be left out: whether the file has it; in writing, whether it is to be `kept`.
+  // For an optional field. Reading: whether the file has the field. Writing: returns `kept`.
   bool has(const std::string& name, bool kept) const;
-  // What concerns several fields: in reading, an Error unless it is `right`, which says what the field must be.
+  // For conditions on several fields. When reading, throws Error unless `right`; `must_be` describes the allowed
+  // values.
   void ensure(bool right, const std::string& name, const std::string& must_be) const;
-  std::string json() const;
+  std::string json() const;  // the fields written so far
 
  private:
   struct Json;
   std::unique_ptr<Json> json_;
 };
 
+// Options structs with a function fields().
 template <class O>
 concept HasFields = requires(O& options, OptionFields& f) {
   options.fields(f);
@@ -137,7 +140,7 @@ std::string to_json(O options) {
   options.fields(f);
   return f.json();
 }
-// `source` is the file that the text is from, for messages.
+// Throws Error as OptionFields. `source` is the file that the text is from, for messages.
 template <HasFields O>
 O from_json(const std::string& json, const std::string& source = "options") {
   OptionFields f(json, source);
@@ -146,17 +149,17 @@ O from_json(const std::string& json, const std::string& source = "options") {
   return options;
 }
 
-// The fields of what this mechanism has of the options; names begin with `prefix`.
+// Visits the options that this mechanism has; the names of the fields begin with `prefix`.
 void mechanism_fields(OptionFields& f, const std::string& mechanism, MechanismOptions& options,
                       const std::string& prefix = {});
 
-// A GPT, or a BERT where options.causal is false, and the mechanism of its blocks.
+// A GPT, or a BERT if options.causal is false, and the mechanism of its blocks.
 struct GPTConfig {
   GPTOptions options = {};
   std::string attention = "softmax";  // one of mechanism_names(options.causal)
-  MechanismOptions mechanism = {};    // whose causal, heads, head_size and context follow the options
+  MechanismOptions mechanism = {};    // causal, heads, head_size and context are set from `options`
 
-  // For the constructor of GPT or BERT. Error as of mechanism_by_name().
+  // For the constructor of GPT or BERT. Throws Error as mechanism_by_name().
   MechanismFactory factory() const;
   void fields(OptionFields& f);
 };

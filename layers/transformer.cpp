@@ -1,3 +1,4 @@
+// Transformer blocks and stacks: calls, decoding, and the selection of rows.
 #include <algorithm>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/shape_ops.hpp>
@@ -38,7 +39,7 @@ TransformerBlock::TransformerBlock(const TransformerOptions& o, Rng& rng, Attent
   cross.emplace(attention_options(o, o.memory_width, has_dropout), rng, std::move(cross_mechanism));
 }
 
-// The block's parts in order, each with its residual and norm; the dropout of the feed-forward part is its own.
+// Applies the parts in order, each with its residual and norm. The feed-forward part has its own dropout.
 template <class Self, class Cross>
 Tensor TransformerBlock::run(In x, bool has_memory, const Self& self_part, const Cross& cross_part) const {
   check(cross.has_value() == has_memory, x.where(), "TransformerBlock: this block ",
@@ -65,7 +66,7 @@ static AttentionCall causal_too(AttentionCall call, bool causal) {
   return call;
 }
 
-static Tensor no_cross(In h) { return h; }  // of blocks without a memory: not called
+static Tensor no_cross(In h) { return h; }  // placeholder for blocks without a memory; never called
 
 Tensor TransformerBlock::operator()(In x, const AttentionCall& call) const {
   return run(
@@ -94,7 +95,7 @@ Tensor TransformerBlock::decode(In x, AttentionState& state, const AttentionCall
       x, false, [&](In h) { return attention.decode(h, state, call); }, no_cross);
 }
 
-// The call of a step whose rows have seen so many positions: mechanisms that align by place count queries from there.
+// Sets first_query for rows that have seen `seen` positions, for mechanisms that align queries and keys by position.
 static AttentionCall call_behind(AttentionCall call, const Tensor& seen) {
   if (seen.numel() > 0) call.first_query = call.first_query.defined() ? call.first_query + seen : seen;
   return call;
@@ -125,7 +126,7 @@ Transformer::Transformer(const TransformerOptions& o, Rng& rng, const MechanismF
   if (o.norm_first) norm.emplace(o.norm, o.width, o.bias);
 }
 
-// h through all blocks by `apply(block, h, i)`, then the last norm.
+// Passes x through all blocks by apply(block, h, i), then through the last norm.
 template <class Apply>
 static Tensor through(const Transformer& model, In x, const Apply& apply) {
   Tensor h = x;
@@ -160,7 +161,7 @@ TransformerState Transformer::make_state() const {
 }
 
 TransformerState Transformer::make_state(In memory, const AttentionCall& memory_call) const {
-  const NoTape guard;  // decoding is not trained through
+  const NoTape guard;  // no gradient passes through decoding
   TransformerState state = make_state();
   state.memory_call = memory_call;
   state.sources = Tensor::arange(memory.dim(0));

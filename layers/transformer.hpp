@@ -1,4 +1,4 @@
-// Transformer blocks, encoder and decoder (Vaswani et al. 2017), with the norm before (norm_first) or after each part.
+// Transformer blocks, encoder and decoder (Vaswani et al. 2017), with norms before (norm_first) or after each part.
 //
 // Example:
 //
@@ -6,8 +6,8 @@
 //   const Transformer encoder({.width = 64, .heads = 4}, rng);
 //   const Transformer decoder({.width = 64, .heads = 4, .memory_width = 64}, rng);
 //   const Tensor source = rng.normal({2, 9, 64}), token = rng.normal({2, 1, 64});
-//   TransformerState state = decoder.make_state(encoder(source));  // projects the memory, once
-//   const Tensor y = decoder.decode(token, state);                 // for each token
+//   TransformerState state = decoder.make_state(encoder(source));  // projects the memory once
+//   const Tensor y = decoder.decode(token, state);                 // once per token
 #pragma once
 #include <heed/layers/attention/multi_head.hpp>
 #include <heed/layers/feed_forward.hpp>
@@ -15,32 +15,33 @@
 
 namespace heed {
 
+// Options of Transformer and TransformerBlock.
 struct TransformerOptions {
   Index width = 512;
   Index heads = 8;
-  Index kv_heads = 0;
-  Index key_size = 0;  // of a head's queries and keys, and of its values: as MultiHeadAttentionOptions
+  Index kv_heads = 0;  // 0: heads
+  Index key_size = 0;  // key_size and value_size: sizes per head, as in MultiHeadAttentionOptions
   Index value_size = 0;
-  Index hidden = 0;  // of the feed-forward part; 0: its default
+  Index hidden = 0;  // size of the feed-forward part; 0: its default
   Index layers = 6;
-  Index memory_width = 0;  // > 0: blocks also attend to a memory (decoder)
-  double dropout = 0.1;    // after each part, and on the attention weights where the mechanism has it
-  std::optional<double> attention_dropout = {};  // on those weights alone, where it is another
+  Index memory_width = 0;  // > 0: a decoder, whose blocks also attend to a memory
+  double dropout = 0.1;    // after each part, and on attention weights if the mechanism supports that
+  std::optional<double> attention_dropout = {};  // on attention weights, if it differs from `dropout`
   FeedForwardKind activation = FeedForwardKind::relu;
   NormKind norm = NormKind::layer;
   bool norm_first = false;  // false: x = norm(x + part(x)), as in the paper; true: x = x + part(norm(x))
-  bool bias = true;         // false: neither projections nor norms have one
-  bool rope = false;
-  bool qk_norm = false;     // of self- and cross-attention: MultiHeadAttentionOptions
-  Index relative_clip = 0;  // > 0: a bias of self-attention by clipped distance, each block its own
-  bool causal = false;
+  bool bias = true;         // false: projections and norms have no bias
+  bool rope = false;        // rotary positions in self-attention
+  bool qk_norm = false;     // for self-attention and cross-attention: see MultiHeadAttentionOptions
+  Index relative_clip = 0;  // > 0: each block adds its own bias by clipped distance to the scores of self-attention
+  bool causal = false;      // every call is causal
 };
 
-// Makes the mechanism of a block: mechanisms hold parameters, so each block needs its own.
+// Makes the mechanism of a block. Each block needs its own, because mechanisms may have parameters.
 using MechanismFactory = std::function<AttentionMechanism(Index layer, Rng& rng)>;
 inline AttentionMechanism softmax_mechanism(Index, Rng&) { return SoftmaxAttention{}; }
 
-// `mechanism` attends to the block's own positions, `cross_mechanism` to the memory of a decoder.
+// One block. `mechanism` is for self-attention, `cross_mechanism` for attention to the memory of a decoder.
 class TransformerBlock {
  public:
   Norm norm1;
@@ -54,18 +55,20 @@ class TransformerBlock {
   TransformerBlock(const TransformerOptions& options, Rng& rng, AttentionMechanism mechanism = SoftmaxAttention{},
                    AttentionMechanism cross_mechanism = SoftmaxAttention{});
 
-  Tensor operator()(In x, const AttentionCall& call = {}) const;  // [B, T, width]
-  // The memory is that of cross->project(), or projected here: [B, S, memory_width].
+  Tensor operator()(In x, const AttentionCall& call = {}) const;  // x [B, T, width] -> [B, T, width]
+  // With a memory: the result of project(), or [B, S, memory_width], which is projected in the call.
   Tensor operator()(In x, const ProjectedMemory& memory, const AttentionCall& call = {},
                     const AttentionCall& memory_call = {}) const;
   Tensor operator()(In x, In memory, const AttentionCall& call = {}, const AttentionCall& memory_call = {}) const {
     return (*this)(x, project(memory), call, memory_call);
   }
+  // Continues from a state: see Transformer::decode().
   Tensor decode(In x, AttentionState& state, const AttentionCall& call = {}) const;
   Tensor decode(In x, AttentionState& state, const ProjectedMemory& memory, const AttentionCall& call = {},
                 const AttentionCall& memory_call = {}) const;
-  ProjectedMemory project(In memory) const;  // for the cross-attention
-  // What a call gives, and how x attended to the memory: [B, H, T, S]. Error where its mechanism has no weights.
+  ProjectedMemory project(In memory) const;  // [B, S, memory_width], for cross-attention
+  // The result of a call with a memory. Also sets `weights`, how x attends to the memory: [B, H, T, S]. Throws Error if
+  // the mechanism has no weights.
   Tensor weighed(In x, const ProjectedMemory& memory, const AttentionCall& call, const AttentionCall& memory_call,
                  Tensor& weights) const;
 
@@ -78,39 +81,41 @@ class TransformerBlock {
   Tensor run(In x, bool has_memory, const Self& self_part, const Cross& cross_part) const;
 };
 
-// What decoding keeps: what each block has seen and, of a decoder, the memory as each block attends to it.
+// The decode state: a state per block and, for a decoder, the memory as projected by each block.
 struct TransformerState {
   std::vector<AttentionState> self = {};
   std::vector<ProjectedMemory> memory = {};
   AttentionCall memory_call = {};
-  // int32 [B]: of each row, the row of the memory that it attends to, as make_state() was given it. Beams that change
-  // places among those of one memory share what was projected with the state before.
+  // int32 [B]: for each row, the row of its memory among the rows given to make_state(). If rows() leaves all sources
+  // in place, as when beams of one memory swap, the new state shares the projected memory with this one.
   Tensor sources = {};
 
-  TransformerState rows(const Tensor& indices) const;  // int32 [N]: row i of the result is row indices[i] of this
+  TransformerState rows(const Tensor& indices) const;  // int32 [N]: row i of the result is a copy of row indices[i]
 };
 
-// A stack of blocks, and a last norm where the norms come first.
+// A stack of blocks, followed by a norm if norm_first.
 class Transformer {
  public:
   std::vector<TransformerBlock> blocks;
   std::optional<Norm> norm;
 
+  // Throws Error for negative layers. The factories are called once per block.
   Transformer(const TransformerOptions& options, Rng& rng, const MechanismFactory& mechanism = softmax_mechanism,
               const MechanismFactory& cross_mechanism = softmax_mechanism);
 
   Tensor operator()(In x, const AttentionCall& call = {}) const;
+  // For a decoder: memory [B, S, memory_width].
   Tensor operator()(In x, In memory, const AttentionCall& call = {}, const AttentionCall& memory_call = {}) const;
-  // How x attends to the memory, of each block [B, H, T, S], without dropout and gradient. Error where the mechanism
+  // How x attends to the memory, per block: [B, H, T, S], without dropout and gradient. Throws Error if the mechanism
   // has no weights.
   std::vector<Tensor> memory_weights(In x, In memory, const AttentionCall& call = {},
                                      const AttentionCall& memory_call = {}) const;
-  // What decode() starts from. The memory, [B, S, memory_width], is projected here once; `memory_call` says how its
-  // positions are attended to: key_lengths or a key mask of padded rows.
+  // The initial state of decode(). Projects the memory [B, S, memory_width] once. `memory_call` applies to the memory
+  // in every step: key_lengths or a key mask for padded rows.
   TransformerState make_state() const;
   TransformerState make_state(In memory, const AttentionCall& memory_call = {}) const;
-  // x [B, T, width] continues what the state has seen: causally, whatever the options, and not on a tape. Of the call
-  // key_lengths and a bias, as AttentionState::apply().
+  // x [B, T, width] follows the positions in the state, causally whatever the options: [B, T, width]. The call may have
+  // key_lengths and a bias, as for AttentionState::apply(). Throws Error on a tape.
   Tensor decode(In x, TransformerState& state, const AttentionCall& call = {}) const;
 
   void members(MemberVisitor& visit);
