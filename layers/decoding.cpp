@@ -1,3 +1,4 @@
+// Sampling, generation and beam search.
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/elementwise.hpp>
@@ -31,12 +32,12 @@ struct Option {
 
 bool likelier(const Option& a, const Option& b) { return a.logit != b.logit ? a.logit > b.logit : a.token < b.token; }
 
-// The options from the likeliest on whose weights first satisfy enough(sum): they come to the front, the last of them
-// at their end, in an order of its own. Gives their number, all where none satisfy it, and their sum.
+// Moves the likeliest options, as few as make enough(sum of weights) true, to the front. The least likely of them is
+// last; the order of the others is unspecified. Returns their number and sum. If no sum is enough, takes all options.
 template <class Enough>
 std::pair<std::size_t, double> first_enough(std::vector<Option>& options, const Enough& enough) {
   std::size_t begin = 0, end = options.size();
-  double sum = 0;  // of those before begin
+  double sum = 0;  // of the options before begin
   const auto at = [&](std::size_t i) { return options.begin() + static_cast<std::ptrdiff_t>(i); };
   while (end - begin > 1) {
     const std::size_t middle = begin + (end - begin) / 2;
@@ -51,7 +52,7 @@ std::pair<std::size_t, double> first_enough(std::vector<Option>& options, const 
   return {begin + 1, sum + options[begin].weight};
 }
 
-// exp((value - most) / temperature), in vectors.
+// exp((value - most) / temperature), vectorized.
 Tensor relative_weights(const std::vector<double>& values, double most, double temperature) {
   const NoTape guard;
   Tensor x = Tensor::empty({static_cast<Index>(values.size())});
@@ -68,13 +69,13 @@ std::int32_t sample(const Tensor& logits, const SamplingOptions& o, Rng& rng) {
   const std::vector<double> values = logits.to_vector<double>();
   const double u = rng.uniform();
   check_logits("sample", values);
-  const auto top = std::ranges::max_element(values);  // the first of several
+  const auto top = std::ranges::max_element(values);  // the first of equals
   if (o.temperature == 0) return static_cast<std::int32_t>(top - values.begin());
   const Tensor weights = relative_weights(values, *top, o.temperature);
   const float* weight = weights.ptr<float>();
   const double total = std::accumulate(weight, weight + values.size(), 0.0);
   std::vector<Option> options;
-  // Those of at least this weight, but of none that is 0.
+  // Collects the options of at least this weight, without those of weight 0. Returns the sum of their weights.
   const auto gather = [&](float least) {
     options.clear();
     double sum = 0;
@@ -85,7 +86,7 @@ std::int32_t sample(const Tensor& logits, const SamplingOptions& o, Rng& rng) {
     }
     return sum;
   };
-  // Most often the few likeliest are all that matters.
+  // In most calls a few likely options are sufficient.
   const double few = gather(1e-3f);
   const bool enough = o.top_k > 0 ? static_cast<Index>(options.size()) >= o.top_k
                                   : few > (o.top_p < 1 ? o.top_p : u) * total;
@@ -130,7 +131,7 @@ void check_prompts(const char* op, std::span<const Tokens> prompts, const std::v
           " counts were given and there are ", prompts.size(), " prompts; there must be one for each");
 }
 
-// Tokens of rows of any lengths, padded, and their lengths where these differ.
+// Tokens of rows of any lengths, padded, and the lengths if they differ.
 struct Padded {
   Tensor tokens, lengths;
 
@@ -222,6 +223,7 @@ std::vector<Tokens> generate(DecodeState state, std::span<const Tokens> prompts,
 
 namespace {
 
+// A continuation of a text by one token.
 struct Candidate {
   double log_probability;
   std::int32_t beam, token;
@@ -232,7 +234,7 @@ struct Candidate {
   }
 };
 
-// The `count` likeliest tokens behind a text, whose logits these are, the likeliest first.
+// The `count` likeliest continuations of a text with these logits, likeliest first.
 std::vector<Candidate> likeliest(const Tensor& logits, double so_far, std::int32_t beam, std::size_t count,
                                  const Tokens& never) {
   std::vector<double> values = logits.to_vector<double>();
@@ -256,9 +258,9 @@ std::vector<Candidate> likeliest(const Tensor& logits, double so_far, std::int32
 
 // The search of one row.
 struct Search {
-  Index most;  // tokens of a text
+  Index most;  // maximum number of tokens per text
   const BeamOptions& options;
-  std::vector<Hypothesis> live = {{}}, ended = {};  // ended: the best `beam`, the best first
+  std::vector<Hypothesis> live = {{}}, ended = {};  // ended: the best `beam`, best first
   Index number_ended = 0;
 
   double penalty(Index length) const {
@@ -279,13 +281,13 @@ struct Search {
     if (static_cast<Index>(ended.size()) > options.beam) ended.pop_back();
   }
 
-  // One token more: candidates of each text that goes on. Gives the texts from which those that go on come.
+  // Extends the texts by one token. Returns, for each text that continues, the index of the text that it extends.
   Tokens grow(std::vector<Candidate> candidates) {
     if (most <= 0) candidates.clear();
     std::ranges::sort(candidates, [](const Candidate& a, const Candidate& b) { return a.before(b); });
     std::vector<Hypothesis> longer;
     Tokens from;
-    Index taken = 0;  // those without a stop token
+    Index taken = 0;  // candidates without a stop token
     for (const Candidate& c : candidates) {
       if (taken == options.beam) break;
       Hypothesis h = live[static_cast<std::size_t>(c.beam)];
@@ -305,7 +307,7 @@ struct Search {
     if (live.empty()) return true;
     if (static_cast<Index>(ended.size()) < options.n_best) return false;
     const double worst = ended[static_cast<std::size_t>(options.n_best - 1)].score;
-    // Its log probability can but fall; what divides it is greatest at the greatest length.
+    // The log probability can only fall. The divisor is largest at the maximum length.
     if (options.exact) return worst >= score(live[0], most);
     return number_ended >= options.beam && worst >= score(live[0], static_cast<Index>(live[0].tokens.size()));
   }
@@ -329,7 +331,7 @@ std::vector<std::vector<Hypothesis>> beam_search(DecodeState state, std::span<co
   check_beams(o);
   check_prompts("beam_search", prompts, o.counts);
   std::vector<Search> searches;
-  std::vector<std::size_t> rows;  // those that go on
+  std::vector<std::size_t> rows;  // rows that continue
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     searches.push_back({.most = o.counts.empty() ? o.count : o.counts[i], .options = o});
     rows.push_back(i);
@@ -343,8 +345,8 @@ std::vector<std::vector<Hypothesis>> beam_search(DecodeState state, std::span<co
   check_vocabulary("beam_search", "the token of `never`,", o.never, logits.dim(1));
   const std::size_t many = static_cast<std::size_t>(o.beam) + o.stop_tokens.size();
   while (true) {
-    std::vector<std::pair<std::size_t, std::int32_t>>
-        texts;  // of each row of the logits: its search, and its place there
+    // for each row of the logits: its search, and the index of its text in the search
+    std::vector<std::pair<std::size_t, std::int32_t>> texts;
     for (const std::size_t row : rows)
       for (std::size_t b = 0; b < searches[row].live.size(); ++b) texts.emplace_back(row, static_cast<std::int32_t>(b));
     std::vector<std::vector<Candidate>> found(texts.size());

@@ -1,4 +1,4 @@
-// Decoding: greedy, by sampling, or by beams, of any model that tells what follows a row of tokens.
+// Decoding: greedy, by sampling, or by beam search, for any model that gives logits of the next token.
 //
 // Example:
 //
@@ -27,17 +27,18 @@
 
 namespace heed {
 
-// What a DecodeState can hold. `read` takes what each of N rows reads next, int32 [N, T], of row i the first lengths[i]
-// of its T tokens (int32 [N], each from 1 to T; undefined: all), and gives the logits [N, vocabulary] of what follows.
-// `rows` gives a state whose row i is row indices[i] of this, int32 [M]; rows may repeat.
+// The types that a DecodeState can hold.
+// - read(tokens, lengths) appends tokens int32 [N, T] to N rows and returns the logits [N, vocabulary] of the next
+//   token. Row i has the first lengths[i] of its T tokens (int32 [N], each from 1 to T; undefined: all).
+// - rows(indices) returns a state whose row i is a copy of row indices[i], int32 [M]; rows may repeat.
 template <class T>
 concept DecodeStateLike = std::copyable<T> && requires(T& state, const T& seen, const Tensor& x) {
   { state.read(x, x) } -> std::convertible_to<Tensor>;
   { seen.rows(x) } -> std::convertible_to<T>;
 };
 
-// What a model has read so far, and how it reads on: a value of any such type, yours as well. Nothing is recorded on a
-// tape, and there is no dropout. The model must live as long.
+// The state of decoding: the tokens that a model has read so far, as a value of any type that is DecodeStateLike.
+// read() runs without a tape and without dropout. The model must outlive the state.
 class DecodeState {
  public:
   template <class T>
@@ -50,7 +51,7 @@ class DecodeState {
     return *this;
   }
 
-  // Error for lengths out of range.
+  // Throws Error for lengths out of range.
   Tensor read(const Tensor& tokens, const Tensor& lengths = {});
   DecodeState rows(const Tensor& indices) const { return DecodeState(self_->rows(indices)); }
 
@@ -58,7 +59,7 @@ class DecodeState {
   struct Concept {
     virtual ~Concept() = default;
     virtual Tensor read(const Tensor& tokens, const Tensor& lengths) = 0;
-    virtual std::unique_ptr<Concept> rows(const Tensor& indices) const = 0;  // undefined: all of them, a copy
+    virtual std::unique_ptr<Concept> rows(const Tensor& indices) const = 0;  // undefined: a copy of all rows
   };
   template <class T>
   struct Model final : Concept {
@@ -80,37 +81,40 @@ class DecodeState {
 
 // ---- Sampling ----
 
+// How sample() chooses a token.
 struct SamplingOptions {
   double temperature = 1;  // 0: always the likeliest
   Index top_k = 0;         // > 0: only the k likeliest
-  double top_p = 1;        // < 1: only the fewest likeliest whose probabilities reach top_p (Holtzman et al. 2020)
+  double top_p = 1;        // < 1: only the likeliest, as few as reach probability top_p (Holtzman et al. 2020)
 };
 
 // Throws Error for options out of range.
 void check_sampling(const SamplingOptions& options);
 
-// Draws one index from logits [V]: one random number of rng a call. Ties go to the lowest index.
+// Draws an index from logits [V], with one random number per call. Among equal logits the lowest index is the likelier.
+// Throws Error for options out of range, for NaN and +inf, and if all logits are -inf.
 std::int32_t sample(const Tensor& logits, const SamplingOptions& options, Rng& rng);
 
+// Options of generate().
 struct GenerateOptions {
-  Index count = 100;  // tokens of a row at most
+  Index count = 100;  // maximum number of tokens per row
   SamplingOptions sampling = {};
-  Tokens stop_tokens = {};                     // a row ends with the first of them, which is its last token
+  Tokens stop_tokens = {};                     // a row ends with the first of these, which is its last token
   std::uint64_t seed = 1, stream = 0;          // row i draws from Rng(seed, stream + i)
-  // Each token as it comes; false: the row ends with it.
+  // Called with each token. If it returns false, the row ends with the token.
   std::function<bool(Index row, std::int32_t token)> on_token = {};
-  std::vector<Index> counts = {};  // of each row, in the place of `count`; empty: all have `count`
+  std::vector<Index> counts = {};  // per row, instead of `count`; empty: `count` for all
 };
 
-// What goes on from each of the prompts, of any lengths but 0, of a state that has read nothing of them. Rows know
-// nothing of each other, and leave the batch when they end. Error for stop tokens outside the model's vocabulary.
+// Continues each prompt, of any length above 0, by up to `count` tokens. `state` must not have read any tokens. Rows
+// are independent, and leave the batch when they end. Throws Error for stop tokens outside the model's vocabulary.
 std::vector<Tokens> generate(DecodeState state, std::span<const Tokens> prompts, const GenerateOptions& options = {});
 
 // Throws Error for a token outside a vocabulary: "OP: WHAT 300 is not in the vocabulary of 256 tokens".
 void check_vocabulary(const char* op, const char* what, const Tokens& tokens, Index vocabulary);
 
 namespace detail {
-// The loop of generate(): each row that goes on draws from rng_of(row).
+// The loop of generate(). Rows for which goes_on(row) is true draw a token from rng_of(row) and pass it to use().
 void generate_rows(DecodeState state, std::span<const Tokens> prompts, const SamplingOptions& sampling,
                    const Tokens& stop_tokens,
                    const std::function<Rng&(Index row)>& rng_of, const std::function<bool(Index row)>& goes_on,
@@ -119,38 +123,41 @@ void generate_rows(DecodeState state, std::span<const Tokens> prompts, const Sam
 
 // ---- Beams ----
 
-// What a text's score is, of the sum of the log probabilities of its n tokens, the stop token included.
+// The score of a text, from the sum of the log probabilities of its n tokens, including the stop token.
 enum class LengthPenalty {
-  none,     // the sum
-  average,  // the sum / n^alpha
-  gnmt      // the sum / ((5 + n) / 6)^alpha: Wu et al., "Google's neural machine translation system", 2016, equation 14
+  none,     // sum
+  average,  // sum / n^alpha
+  gnmt      // sum / ((5 + n) / 6)^alpha: Wu et al., "Google's neural machine translation system", 2016, equation 14
 };
 
+// A text found by beam_search().
 struct Hypothesis {
-  Tokens tokens;  // behind the prompt; the last is a stop token, unless it came to its most tokens
-  double log_probability = 0;
-  double score = 0;
+  Tokens tokens;               // after the prompt; the last is a stop token, unless the text has `count` tokens
+  double log_probability = 0;  // sum over the tokens
+  double score = 0;            // by LengthPenalty
 };
 
+// Options of beam_search().
 struct BeamOptions {
-  Index beam = 5;                              // texts that go on in each row
-  Index n_best = 1;                            // of those that are given back, at most `beam`
-  Index count = 100;                           // tokens of a text at most
-  std::vector<Index> counts = {};              // of each row, in the place of `count`; empty: all have `count`
-  Tokens stop_tokens = {};                     // a text ends with the first of them
-  Tokens never = {};                           // tokens that are not written, such as one for unknown words
+  Index beam = 5;                  // number of unfinished texts per row
+  Index n_best = 1;                // number of texts returned, at most `beam`
+  Index count = 100;               // maximum number of tokens per text
+  std::vector<Index> counts = {};  // per row, instead of `count`; empty: `count` for all
+  Tokens stop_tokens = {};         // a text ends with the first of these
+  Tokens never = {};               // tokens that are never chosen, such as one for unknown words
   LengthPenalty penalty = LengthPenalty::average;
   double alpha = 1;  // 0 or more
-  // A row ends when `beam` of its texts have ended and none that goes on has now a better score than the n_best of
-  // them; exact: when none that goes on could still get one.
+  // false: a row ends when at least `beam` texts have ended and no unfinished text has a better score than the n_best
+  // ended ones. true: a row ends when no unfinished text could still get a better score than those.
   bool exact = false;
-  std::function<void(Index row)> on_done = {};  // as rows end
+  std::function<void(Index row)> on_done = {};  // called when a row ends
 };
 
-// The likeliest texts that a search of this width finds behind each prompt, the best first. At each step a row's texts,
-// with each of the tokens that may follow, are looked through from the likeliest on: those with a stop token have
-// ended, the first `beam` others go on. Of equal ones the lower text, and then the lower token, is first. Log
-// probabilities are summed in float64. Error for stop tokens, and tokens of `never`, outside the model's vocabulary.
+// The n_best likeliest texts for each prompt found by a search of width `beam`, best first. In each step, the
+// continuations of a row's texts by one token are considered in order of probability. Texts with a stop token end; the
+// first `beam` others continue. Among equal continuations, the lower text and then the lower token is first. Log
+// probabilities are summed in float64. Throws Error for options out of range, empty prompts, and for stop tokens or
+// `never` tokens outside the model's vocabulary.
 std::vector<std::vector<Hypothesis>> beam_search(DecodeState state, std::span<const Tokens> prompts,
                                                  const BeamOptions& options = {});
 

@@ -1,3 +1,4 @@
+// Recurrent encoder-decoder models: construction, encoder, decoder, decoding and configuration.
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/losses.hpp>
 #include <heed/autograd/shape_ops.hpp>
@@ -7,7 +8,7 @@
 namespace heed {
 namespace {
 
-// Whether something beside the last word enters the cell.
+// Whether the first cell of the decoder has inputs in addition to the last word.
 bool joins(const Seq2SeqOptions& o) {
   switch (o.attention) {
     case DecoderAttention::none: return o.context_each_step;
@@ -16,7 +17,7 @@ bool joins(const Seq2SeqOptions& o) {
   }
 }
 
-// The width of what the output reads.
+// Width of the input of the output layer.
 Index feature_width(const Seq2SeqOptions& o) {
   const bool all = o.attention == DecoderAttention::bahdanau || o.context_each_step;
   return all ? 2 * o.hidden + o.embedding : o.hidden;
@@ -39,7 +40,7 @@ RecurrentOptions decoder_options(const Seq2SeqOptions& o) {
       .input = o.embedding + (joins(o) ? o.hidden : 0), .hidden = o.hidden, .layers = o.layers, .dropout = o.dropout};
 }
 
-// [B, T, hidden] as heads [B, heads, T, hidden / heads]: a view.
+// [B, T, hidden] -> [B, heads, T, hidden / heads], a view.
 Tensor heads_of(const Tensor& x, Index heads) {
   return x.view({x.dim(0), x.dim(1), heads, x.dim(2) / heads}).transpose(1, 2);
 }
@@ -51,12 +52,12 @@ Tensor picked(const Tensor& x, const Tensor& indices) { return x.defined() ? ind
 }  // namespace
 
 struct Seq2Seq::Memory {
-  Tensor keys, values;         // of the attention: mapped keys, and [B, heads, S, size]
-  Tensor plain_keys;           // [B, heads, S, size], as its weights want them
+  Tensor keys, values;         // for attention: mapped keys; values [B, heads, S, size]
+  Tensor plain_keys;           // [B, heads, S, size], for weights of the attention
   AttentionCall call;          // key_lengths
-  Tensor last;                 // [B, hidden], the context where it enters each step
-  Tensor joined;               // its part of the cell's sums
-  std::vector<Tensor> states;  // the decoder's first ones
+  Tensor last;                 // [B, hidden]: c of context_each_step
+  Tensor joined;               // the part of the first cell's sums computed from c
+  std::vector<Tensor> states;  // initial states of the decoder
 };
 
 struct Seq2Seq::Current {
@@ -65,8 +66,8 @@ struct Seq2Seq::Current {
 
   std::vector<Tensor> states;
   Tensor fed;         // h~ of input feeding
-  Tensor position;    // int32 [B]: of the word that comes next
-  Tensor query = {};  // what attended last
+  Tensor position;    // int32 [B]: position of the next word
+  Tensor query = {};  // query of the last step
 };
 
 struct Seq2Seq::State {
@@ -129,7 +130,7 @@ Seq2Seq::Memory Seq2Seq::encode(In words, const Tensor& lengths) const {
   m.call = {.key_lengths = lengths, .dropout = o.dropout};
   if (attention && !attention->capabilities().dropout) m.call.dropout = 0;
   const std::size_t directions = static_cast<std::size_t>(encoder.directions());
-  const auto last_of = [&](Index layer) {  // both directions side by side, h of both and then c of both
+  const auto last_of = [&](Index layer) {  // both directions concatenated: h of both, then c of both
     const std::size_t first = static_cast<std::size_t>(layer) * directions;
     if (directions == 1) return encoded.states[first];
     const Tensor &forward = encoded.states[first], &reverse = encoded.states[first + 1];
@@ -165,20 +166,21 @@ Tensor Seq2Seq::embed_target(In words) const {
   return drop_(target(words));
 }
 
-// The part of the first cell's sums of what joins the word.
+// The part of the first cell's sums computed from the inputs other than the word.
 Tensor Seq2Seq::joined_sums(const Tensor& joined) const {
   const Parameter& w = decoder.cells[0].weight_ih;
   return linear(joined, w.slice(1, options_.embedding, w.dim(1)), Tensor());
 }
 
-// Queries [B, T, hidden] -> contexts of the same shape. Of each row the first is that of position `first`, or of 0.
+// Queries [B, T, hidden] -> contexts [B, T, hidden]. `first`: position of each row's first query; undefined: 0.
 Tensor Seq2Seq::attend(const Tensor& queries, const Memory& memory, const Tensor& first) const {
   AttentionCall call = memory.call;
   call.first_query = first;
   return merged(attention->apply_mapped(heads_of(queries, options_.heads), memory.keys, memory.values, call));
 }
 
-// One word [B, embedding] and its part of the first cell's sums -> what the output reads, [B, features].
+// One step from a word [B, embedding] and its part of the first cell's sums. Returns the input of the output layer, [B,
+// features].
 Tensor Seq2Seq::step(const Tensor& word, const Tensor& word_sums, Current& now, const Memory& memory) const {
   const auto query_by = [&](const Tensor& state) {
     now.query = decoder.cells.back().h(state);
@@ -216,8 +218,8 @@ Tensor Seq2Seq::features_by_step(const Tensor& words, const Tensor& sums, const 
   return stack(all, 1);
 }
 
-// What the output reads, [B, T, features]. Where no step needs what the attention of the one before gave, the cell
-// takes all steps at once, and all positions attend at once.
+// The input of the output layer, [B, T, features]. If no step needs the attention result of the step before, the cell
+// processes all steps in one call, and all positions attend in one call.
 Tensor Seq2Seq::features(In inputs, const Memory& memory, std::vector<Tensor>* queries) const {
   const Seq2SeqOptions& o = options_;
   const Index rows = memory.states[0].dim(0);
@@ -286,7 +288,7 @@ Tensor Seq2Seq::State::read(const Tensor& tokens, const Tensor& lengths) {
     const Tensor word = words.select(1, t), sums = joined ? linear(word, w, first.bias_ih) : first.sums(word);
     Current next = now;
     Tensor features = model->step(word, sums, next, memory);
-    if (lengths.defined() && t > 0) {  // rows that have ended stay as they are
+    if (lengths.defined() && t > 0) {  // rows that have ended keep their state
       const Tensor goes_on = lengths > t;
       const auto keep = [&](Tensor& x, const Tensor& before) {
         if (x.defined() && before.defined()) x = where(x.rank() == 1 ? goes_on : goes_on.unsqueeze(1), x, before);

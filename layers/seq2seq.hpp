@@ -1,4 +1,5 @@
-// Encoder-decoders of recurrent layers, which translate: with Bahdanau's attention, with Luong's, and without any.
+// Recurrent encoder-decoder models for translation: with Bahdanau's attention, with Luong's attention, or without
+// attention.
 //
 // Example:
 //
@@ -11,7 +12,7 @@
 //   batch.targets = Tensor::from<std::int32_t>({5, 21, 8, 21}, {2, 2});
 //   const Tensor loss = model.loss(batch);
 //   DecodeState state = model.make_state(batch["source"], batch["source_lengths"]);
-//   const Tensor logits = state.read(Tensor::from<std::int32_t>({20, 20}, {2, 1}));  // [2, 22], of the first words
+//   const Tensor logits = state.read(Tensor::from<std::int32_t>({20, 20}, {2, 1}));  // [2, 22], for the first words
 #pragma once
 #include <heed/data/batches.hpp>
 #include <heed/layers/attention/mechanism.hpp>
@@ -22,65 +23,69 @@
 
 namespace heed {
 
-// Where the decoder, whose state is s_t and whose last word is y_(t-1), attends to the encoder's states:
+// Where the decoder attends to the encoder's states. s_t is the decoder's state, y_(t-1) the last word:
 //
-//   none      not at all: of the source it has the encoder's last state alone     (Sutskever et al. 2014)
+//   none      no attention; the decoder gets only the encoder's last state c      (Sutskever et al. 2014)
 //             s_t = cell(y_(t-1), s_(t-1))                 output from s_t
 //             with context_each_step:                                             (Cho et al. 2014)
 //             s_t = cell([y_(t-1); c], s_(t-1))            output from [s_t; c; y_(t-1)]
-//   bahdanau  before the cell, from the state before       (Bahdanau, Cho and Bengio 2015, A.1.2 and A.2.2)
+//   bahdanau  before the cell, from the previous state     (Bahdanau, Cho and Bengio 2015, A.1.2 and A.2.2)
 //             c_t = attention(s_(t-1))   s_t = cell([y_(t-1); c_t], s_(t-1))   output from [s_t; c_t; y_(t-1)]
 //   luong     after the cell, from the new state           (Luong, Pham and Manning 2015, equations 5 and 6)
 //             s_t = cell(y_(t-1), s_(t-1))   c_t = attention(s_t)   h~_t = tanh(W_c [c_t; s_t])   output from h~_t
-//             with input_feeding: s_t = cell([y_(t-1); h~_(t-1)], s_(t-1)), h~ zeros at first
+//             with input_feeding: s_t = cell([y_(t-1); h~_(t-1)], s_(t-1)), with h~_0 = 0
 enum class DecoderAttention { none, bahdanau, luong };
 
-// What the decoder's first state is made of: of each layer the encoder's last one, both directions side by side,
-// through tanh of a linear map (Bahdanau has the reverse direction alone), or as it is; or zeros, of attention alone.
+// The decoder's initial state. linear: per layer, tanh of a linear map of the encoder's last state, both directions
+// concatenated. (Bahdanau uses the reverse direction only.) copy: the encoder's last state. zeros: 0, with attention
+// only.
 enum class Bridge { linear, copy, zeros };
 
+// Options of Seq2Seq.
 struct Seq2SeqOptions {
   Index source_vocabulary = 0;
   Index target_vocabulary = 0;
   Index embedding = 256;
-  Index hidden = 512;  // of the decoder, and of the encoder's directions together
-  Index layers = 1;    // of both
+  Index hidden = 512;  // size of the decoder's state; of the encoder's, both directions together
+  Index layers = 1;    // of the encoder and of the decoder
   RecurrentKind cell = RecurrentKind::gru;
-  bool bidirectional = true;  // the encoder
+  bool bidirectional = true;  // of the encoder
   DecoderAttention attention = DecoderAttention::bahdanau;
-  Index heads = 1;  // of the attention; they divide hidden
-  bool context_each_step = false;
-  bool input_feeding = false;
+  Index heads = 1;                 // of the attention; must divide hidden
+  bool context_each_step = false;  // without attention: see DecoderAttention::none
+  bool input_feeding = false;      // with luong: see DecoderAttention::luong
   Bridge bridge = Bridge::linear;
-  // Of embeddings, between layers, before the output, and on weights of the attention where the mechanism has it.
+  // Applied to embeddings, between layers, before the output, and to attention weights if the mechanism supports that.
   double dropout = 0;
-  double label_smoothing = 0;  // of the loss while training
+  double label_smoothing = 0;  // of the loss, during training
 };
 
+// A recurrent encoder-decoder model.
 class Seq2Seq {
  public:
   Embedding source;  // [source_vocabulary, embedding]
   Embedding target;  // [target_vocabulary, embedding]
   Recurrent encoder;
-  std::vector<Linear> bridges;                  // of each layer: to [states * hidden]
-  Recurrent decoder;                            // reads [y; what joins it]
-  std::optional<AttentionMechanism> attention;  // of queries s and keys and values of the encoder, [.., hidden / heads]
-  std::optional<Linear> combine;                // W_c, [hidden, 2 hidden], of luong
+  std::vector<Linear> bridges;                  // per layer; to [states * hidden]
+  Recurrent decoder;                            // input [y_(t-1); c_t or h~_(t-1)], as above
+  std::optional<AttentionMechanism> attention;  // queries s; keys and values of the encoder, [.., hidden / heads]
+  std::optional<Linear> combine;                // W_c, [hidden, 2 hidden]; luong
   Linear output;                                // to [target_vocabulary]
 
-  // `mechanism`, asked once, makes any mechanism that can attend to another sequence and leave padding out; none given:
-  // additive attention for bahdanau, the general score for luong. Error for another one, with what it lacks.
+  // `mechanism` is called once. It may make any mechanism that supports attention to another sequence and key masks,
+  // and has no inputs. Default: additive attention for bahdanau, the general score for luong. Throws Error for another
+  // mechanism, with the reason, and for options that do not fit together.
   Seq2Seq(const Seq2SeqOptions& options, Rng& rng, const MechanismFactory& mechanism = {});
 
-  // The batch has "source", int32 [B, S], and source_lengths where it is padded, and `inputs`, int32 [B, T], what the
-  // decoder reads: a token of its own and then the target's words but the last. -> logits [B, T, target_vocabulary]
+  // Logits [B, T, target_vocabulary]. The batch has "source", int32 [B, S], and if padded "source_lengths", int32 [B].
+  // Its `inputs`, int32 [B, T], are read by the decoder: a begin token, then the target words except the last.
   Tensor operator()(const Batch& batch) const;
-  // Mean cross-entropy of the batch's targets, int32 [B, T]; never holds all logits.
+  // Mean cross-entropy of the batch's targets, int32 [B, T]. Never holds all logits at once.
   Tensor loss(const Batch& batch) const;
-  // What decoding begins with: the source is read here, once.
+  // The initial state of decoding. Encodes the source, int32 [B, S], once.
   DecodeState make_state(In source, const Tensor& source_lengths = {}) const;
-  // How each position of the targets attended to the source, [B, heads, T, S], as the only one of a list. No gradient,
-  // no dropout. Error where there is no attention, or it has no weights.
+  // How each target position attends to the source: a list of one tensor [B, heads, T, S], without dropout and
+  // gradient. Throws Error without attention, or if the mechanism has no weights.
   std::vector<Tensor> attention_weights(const Batch& batch) const;
 
   const Seq2SeqOptions& options() const { return options_; }
@@ -92,9 +97,9 @@ class Seq2Seq {
   MechanismFactory factory_;
   Dropout drop_;
 
-  struct Memory;   // what the encoder made of the source
-  struct Current;  // what a step hands to the next one
-  struct State;    // both, and the model
+  struct Memory;   // the encoded source
+  struct Current;  // the data passed from step to step
+  struct State;    // memory, current data and the model
   Memory encode(In source, const Tensor& lengths) const;
   Tensor embed_target(In words) const;
   Tensor joined_sums(const Tensor& joined) const;
@@ -105,13 +110,13 @@ class Seq2Seq {
                           std::vector<Tensor>* queries) const;
 };
 
-// A whole model as one description: what a checkpoint says of it.
+// A Seq2Seq as a configuration for checkpoints.
 struct Seq2SeqConfig {
   Seq2SeqOptions options = {};
-  std::string attention = "bahdanau";  // one of memory_mechanism_names(); not read where there is no attention
-  MechanismOptions mechanism = {};     // whose heads and head_size follow the options; context: the longest source
+  std::string attention = "bahdanau";  // one of memory_mechanism_names(); not read without attention
+  MechanismOptions mechanism = {};  // heads and head_size are set from `options`; context: length of the longest source
 
-  MechanismFactory factory() const;  // Error as of mechanism_by_name()
+  MechanismFactory factory() const;  // throws Error as mechanism_by_name()
   void fields(OptionFields& f);
 };
 

@@ -1,3 +1,4 @@
+// The Transformer for translation: construction, forward pass, decoding and configuration.
 #include <cmath>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/losses.hpp>
@@ -42,8 +43,8 @@ const TransformerSeq2SeqOptions& checked(const TransformerSeq2SeqOptions& o) {
 
 enum class Place { encoder, decoder, cross };
 
-// The factory, whose mechanisms are refused where they cannot stand. They begin with values of their own, unlike the
-// rest of a stack, which is made by skip_init() and gets its values by init_weights().
+// The factory with a check of the mechanisms' capabilities. Mechanisms get initial values, unlike the rest of a stack,
+// which is built by skip_init() and initialised by init_weights().
 MechanismFactory standing(const MechanismFactory& make, Place place) {
   return [make, place](Index layer, Rng& rng) {
     const detail::SkipInit fills(false);
@@ -96,11 +97,11 @@ TransformerSeq2Seq::TransformerSeq2Seq(const TransformerSeq2SeqOptions& o, Rng& 
   init_weights(rng);
 }
 
-// fairseq's queries, keys and values are projections of their own, [width, width], drawn by xavier_uniform_ with gain
-// 1 / sqrt(2); here they are rows of one weight, whose number must not change the bound.
+// In fairseq, queries, keys and values are separate projections [width, width], drawn by xavier_uniform_ with gain 1 /
+// sqrt(2). Here they are rows of one weight, so the bound is computed for [width, width].
 void TransformerSeq2Seq::init_weights(Rng& rng) {
   const double width = static_cast<double>(options_.width), of_attention = std::sqrt(6 / (2 * width)) / std::sqrt(2.0);
-  std::vector<Parameter*> relative;  // drawn last, as models without them have the same numbers elsewhere
+  std::vector<Parameter*> relative;  // drawn last, so that all other values are the same with and without them
   for (const NamedParameter& p : named_parameters(*this)) {
     const auto ends = [&p](const char* with) { return p.name.ends_with(with); };
     if (p.name.find(".mechanism.") != std::string::npos || p.name.find("norm") != std::string::npos) continue;
@@ -112,7 +113,7 @@ void TransformerSeq2Seq::init_weights(Rng& rng) {
       init::uniform_(*p.parameter, rng, -of_attention, of_attention);
     else if (ends(".proj.weight") || ends(".up.weight") || ends(".down.weight"))
       init::xavier_uniform_(*p.parameter, rng);
-    else  // embeddings, learned positions, the output
+    else  // embeddings, learned positions, output
       init::normal_(*p.parameter, rng, 0, 1 / std::sqrt(width));
   }
   for (Parameter* p : relative) init::normal_(*p, rng, 0, 0.02);
@@ -125,7 +126,7 @@ void TransformerSeq2Seq::init_weights(Rng& rng) {
 
 // ---- Reading ----
 
-// x, whose first positions are those behind `seen`, int32 [B] or [0]: [B, T, width].
+// Embeds x, whose rows follow `seen` positions, int32 [B] or [0]: [B, T, width].
 Tensor TransformerSeq2Seq::embed(In x, const Embedding& tokens, const std::optional<LearnedPositions>& learned,
                                  const Tensor& seen, const AttentionCall& call) const {
   const Index end = detail::end_of_rows(kTransformer, seen, x, call), context = options_.context;
@@ -161,7 +162,7 @@ Tensor TransformerSeq2Seq::embed_target(const Batch& batch) const {
   return embed(words, target_embedding(), target_positions, nothing_seen(), {});
 }
 
-// What the output reads, [B, T, width].
+// The input of the output layer, [B, T, width].
 Tensor TransformerSeq2Seq::features(const Batch& batch) const {
   const AttentionCall of_source{.key_lengths = batch.get("source_lengths")};
   const Tensor memory = encode(batch.at("source"), of_source);

@@ -1,3 +1,4 @@
+// Translation of texts, and translators in checkpoints.
 #include <algorithm>
 #include <heed/autograd/reductions.hpp>
 #include <heed/data/samples.hpp>
@@ -10,7 +11,7 @@ namespace {
 template <class Config>
 using ModelOf = std::conditional_t<std::is_same_v<Config, Seq2SeqConfig>, Seq2Seq, TransformerSeq2Seq>;
 
-// The field "model" of a configuration, which may be of anything.
+// The field "model" of a configuration of any model.
 std::string kind_of(const std::string& json, const std::string& source) {
   OptionFields f(json, source);
   std::string kind;
@@ -18,7 +19,7 @@ std::string kind_of(const std::string& json, const std::string& source) {
   return kind;
 }
 
-// What the encoder reads of a text.
+// The tokens of a text that the encoder reads.
 Tokens source_tokens(const Translator& t, const std::string& text) {
   Tokens ids = t.source.encode(text);
   if (!ids.empty()) ids.push_back(text_marks(t.source).end);
@@ -55,7 +56,7 @@ TranslationModel make_translation_model(const TranslationConfig& config, const C
 
 std::map<std::string, std::string> translator_texts(const TranslationConfig& config, const Tokenizer& source,
                                                     const Tokenizer& target) {
-  std::visit([](const auto& c) { c.factory(); }, config);  // what load_translator() will ask for
+  std::visit([](const auto& c) { c.factory(); }, config);  // throws if load_translator() could not build the model
   return {{"config", std::visit([](const auto& c) { return to_json(c); }, config)},
           {"source_tokenizer", source.to_json()},
           {"target_tokenizer", target.to_json()}};
@@ -82,7 +83,7 @@ Translator load_translator(const Checkpoint& c) {
         require(any.options.source_vocabulary == sources && any.options.target_vocabulary == targets, c.source,
                 ": the tokenizers have ", sources, " and ", targets, " tokens and the model ",
                 any.options.source_vocabulary, " and ", any.options.target_vocabulary, "; they must agree");
-        // Before memory is taken for what is not there.
+        // Before memory is allocated for tensors that the file does not have.
         const Shape& embedding = c.tensor("model/source.weight").shape();
         require(embedding.rank() == 2 && embedding[0] == sources, c.source, ": source.weight is ", embedding, " but ",
                 sources, " tokens are in the configuration; they must agree");
@@ -97,7 +98,7 @@ std::vector<std::string> translate(const Translator& t, std::span<const std::str
           o.most_more, " and longest is ", o.longest, "; they must be 1 or more, and 0 or more");
   std::vector<std::string> made(texts.size());
   std::vector<Tokens> sources;
-  std::vector<std::size_t> order;  // the longest first, so that what is translated at once is of similar length
+  std::vector<std::size_t> order;  // longest first, so that a batch has texts of similar lengths
   for (std::size_t i = 0; i < texts.size(); ++i) {
     try {
       sources.push_back(source_tokens(t, texts[i]));

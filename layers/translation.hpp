@@ -1,8 +1,8 @@
-// A translator: a model that translates, with the tokenizers of its two languages, from the checkpoint that a training
-// run left; and texts from it.
+// Translation of texts: a translation model with the tokenizers of its two languages, loaded from the checkpoint of a
+// training run.
 //
-// A run leaves such a checkpoint where RunOptions::texts has translator_texts(config, source, target) and the data are
-// TextPairs with source_end; then load_translator("translate.h5") reads it.
+// For checkpoints of your own runs, set RunOptions::texts to translator_texts(config, source, target), and train on
+// TextPairs with source_end. Then load_translator("translate.h5") reads them.
 //
 // Example:
 //
@@ -28,53 +28,58 @@
 
 namespace heed {
 
+// A translation model, and its configuration.
 using TranslationModel = std::variant<Seq2Seq, TransformerSeq2Seq>;
 using TranslationConfig = std::variant<Seq2SeqConfig, TransformerSeq2SeqConfig>;
 
+// Builds a model with initial values.
 TranslationModel make_translation_model(const TranslationConfig& config, Rng& rng);
-// With the values of a checkpoint, and no others first: as load_model() takes them.
+// Builds a model with the values of a checkpoint and draws no initial values. Throws Error as load_model().
 TranslationModel make_translation_model(const TranslationConfig& config, const Checkpoint& values);
 
+// A model and its tokenizers.
 struct Translator {
   TranslationModel model;
-  Tokenizer source, target;  // of the model's vocabularies: text_marks()
+  Tokenizer source, target;  // have the model's vocabularies: text_marks()
 };
 
-// What a checkpoint says of a translator beside its values: the texts "config", "source_tokenizer", "target_tokenizer".
-// Error for an attention without a name that is listed, as of language_model_texts().
+// The texts "config", "source_tokenizer" and "target_tokenizer" that describe a translator in a checkpoint. Throws
+// Error for an attention that is not in the list of names, as language_model_texts().
 std::map<std::string, std::string> translator_texts(const TranslationConfig& config, const Tokenizer& source,
                                                     const Tokenizer& target);
-// Of a checkpoint, by its text "config". Error where it is of no translator.
+// The configuration in the text "config" of a checkpoint. Throws Error if the checkpoint is not of a translator.
 TranslationConfig translation_config(const Checkpoint& checkpoint);
-// Error for what is no checkpoint of a translator, or whose vocabularies do not fit its tokenizers. The first is for a
-// checkpoint that was changed in between: load_translator(mean_of_last_weights(load_checkpoint(file))).
+// Throw Error if the checkpoint is not of a translator, or its vocabularies do not fit its tokenizers. The first
+// function is for a checkpoint that was modified: load_translator(mean_of_last_weights(load_checkpoint(file))).
 Translator load_translator(const Checkpoint& checkpoint);
 Translator load_translator(const std::filesystem::path& file);
 
+// Options of translate().
 struct TranslateOptions {
-  Index beam = 5;  // texts that go on in each search; 1: greedy
-  LengthPenalty penalty = LengthPenalty::average;
+  Index beam = 5;                                  // width of the search; 1: greedy
+  LengthPenalty penalty = LengthPenalty::average;  // of scores: see LengthPenalty
   double alpha = 1;
-  bool unknown = false;                          // "<unk>" may be written
-  Index longest = 0;                             // tokens of a text; one with more is an Error. 0: any number
-  double most_per_token = 2;                     // a translation has so many tokens at most for each of the source,
-  Index most_more = 20;                          // and so many more
-  Index batch_tokens = 4096;                     // of sources that are translated at once, padding included
-  std::function<void(Index done)> on_done = {};  // texts, as they are finished
-  std::string name = "text";                     // of a text in messages, before its number: "a.txt, line"
+  bool unknown = false;                          // whether a translation may contain "<unk>"
+  Index longest = 0;                             // maximum number of tokens per text, otherwise Error; 0: no limit
+  double most_per_token = 2;                     // a translation has at most most_per_token tokens per source token,
+  Index most_more = 20;                          // plus most_more
+  Index batch_tokens = 4096;                     // source tokens translated in one batch, including padding
+  std::function<void(Index done)> on_done = {};  // called with the number of texts that were finished
+  std::string name = "text";                     // name of a text in messages, before its number: "a.txt, line"
 };
 
-// The likeliest translation of each text that the search finds. One without a token is "". Error, with the number of
-// the text, where its tokenizer cannot express it or it is longer than `longest`.
+// The likeliest translation of each text that the search finds; "" for a text without tokens. Throws Error with the
+// number of the text if the tokenizer cannot encode a text, or if a text is longer than `longest`.
 std::vector<std::string> translate(const Translator& translator, std::span<const std::string> texts,
                                    const TranslateOptions& options = {});
 
-// How each token of a target attends to the source's, the last of which ends the text, and so of the target's:
-// [targets, sources], the mean over heads, of the decoder's last layer. Error where the model has no weights.
+// How each token of a target attends to each token of the source, as the mean over heads in the decoder's last layer.
+// Both end with the end token.
 struct Alignment {
   Tokens source = {}, target = {};
-  Tensor weights = {};
+  Tensor weights = {};  // [targets, sources]
 };
+// Throws Error for a source without tokens, and if the model has no weights.
 Alignment align(const Translator& translator, const std::string& source, const std::string& target);
 
 }  // namespace heed
