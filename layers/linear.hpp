@@ -75,7 +75,7 @@ struct Linear {
   // Initial values are uniform in +-1/sqrt(in), as in PyTorch. Throws Error for in or out below 1.
   Linear(Exactly<Index> in, Exactly<Index> out, Rng& rng, LinearOptions options = {});
 
-  // [..., in] -> [..., out]. The result has dtype `result`; by default, the dtype that linear() gives.
+  // [..., in] -> [..., out]. `result` is the dtype of the result: see linear().
   Tensor operator()(In x, std::optional<DType> result = {}) const { return linear(x, weight, bias, result); }
 
   void members(auto&& visit) {
