@@ -1,8 +1,8 @@
-// Averages of the weights of several steps, which often evaluate better than those of one: an exponential moving
-// average, and the mean of the last ones.
+// Averages of weights over several steps, which often evaluate better than the weights of one step: an exponential
+// moving average, and the mean of the last weights.
 //
-// RunOptions::average has run() update a moving average, evaluate it, and keep it over a resume;
-// RunOptions::last_weights has it keep the last weights.
+// With RunOptions::average, run() updates a moving average, evaluates it and stores it in checkpoints. With
+// RunOptions::last_weights, run() keeps the last weights.
 //
 // Example:
 //
@@ -11,11 +11,11 @@
 //   WeightAverage average(named_parameters(model), 0.999);
 //   average.update();  // after each step of the optimizer
 //   {
-//     AveragedWeights scope(average);  // the model has the averages inside
+//     AveragedWeights scope(average);  // the model has the averages in this scope
 //     const Tensor y = model(rng.normal({3, 4}));
 //   }
 //   LastWeights last(named_parameters(model), 5);
-//   last.keep();  // now and then
+//   last.keep();  // once per epoch, for example
 //   last.load_mean();
 #pragma once
 #include <deque>
@@ -26,25 +26,27 @@
 
 namespace heed {
 
+// An exponential moving average of the weights of a model.
 class WeightAverage {
  public:
-  // Starts from the weights as they are. decay is in [0, 1). With `ramp`, update n (from 1) uses
-  // min(decay, (1 + n) / (10 + n)), so that short runs forget the start.
+  // Starts from the current weights. Throws Error unless decay is in [0, 1). With `ramp`, update n (from 1) uses
+  // min(decay, (1 + n) / (10 + n)), so that short runs forget the initial weights.
   WeightAverage(const ParameterGroups& parameters, double decay, bool ramp = false);
 
-  void restart();  // from the weights as they are now, as a new one; Error while swapped in
-  void update();  // average = decay * average + (1 - decay) * weights; Error while swapped in
+  void restart();  // starts again from the current weights; throws Error while swapped in
+  void update();   // average = decay * average + (1 - decay) * weights; throws Error while swapped in
   Index updates() const { return updates_; }
 
-  // Exchanges the averages and the model's weights, exactly: twice changes nothing. This and update() are an Error once
-  // the model let go of a parameter (by to(), tie() or another in its place): the average is to be made after that.
+  // Exchanges the averages and the model's weights exactly: two calls change nothing. swap(), update() and restart()
+  // throw Error if no model owns one of the parameters any more. Make the average after calls that replace parameters
+  // (to(), tie(), assignment).
   void swap();
-  bool swapped() const { return swapped_; }  // the model has the averages now
+  bool swapped() const { return swapped_; }  // whether the model has the averages now
 
-  // "average.blocks.0.weight" and so on, the averages' own storage, and "updates" int32; for checkpoints. Error while
-  // swapped in.
+  // For checkpoints: "average.blocks.0.weight" and so on, handles to the averages, and "updates" int32. Throws Error
+  // while swapped in.
   std::vector<NamedTensor> state() const;
-  void load_state(const std::vector<NamedTensor>& state);  // throws Error, changing nothing, where it does not match
+  void load_state(const std::vector<NamedTensor>& state);  // throws Error, and changes nothing, unless it matches
 
  private:
   friend class AveragedWeights;
@@ -58,10 +60,10 @@ class WeightAverage {
   Index updates_ = 0;
 
   void require_own(const char* what) const;
-  void exchange();  // swap() without its Error
+  void exchange();  // swap() without its check
 };
 
-// Swaps the averages in for as long as it lives. Within another of the same average it does nothing: they are in.
+// Swaps the averages in during its lifetime. Does nothing if they are swapped in already.
 class AveragedWeights {
  public:
   explicit AveragedWeights(WeightAverage& average) : average_(average), outermost_(!average.swapped()) {
@@ -78,43 +80,43 @@ class AveragedWeights {
   bool outermost_;
 };
 
-// The weights as they were at the last `count` calls of keep(), and their mean: the average of the last checkpoints of
-// Vaswani et al. 2017, section 6.1, who take 5 for their base models and 20 for the big ones. Each takes as much memory
-// as the parameters.
+// The weights at the last `count` calls of keep(), and their mean: the average of the last checkpoints in Vaswani et
+// al., 2017, section 6.1 (5 for base models, 20 for big models). Each needs as much memory as the parameters.
 class LastWeights {
  public:
+  // Throws Error unless count is 1 or more.
   LastWeights(const ParameterGroups& parameters, Exactly<Index> count);
 
-  void keep();  // the weights as they are now; the oldest go where there are `count` already
+  void keep();  // keeps the current weights; if `count` are kept already, drops the oldest
   Index count() const { return count_; }
   Index kept() const { return static_cast<Index>(kept_.size()); }
 
-  // Gives the model the mean of those kept, summed in float64 from the oldest on and rounded once. Error where none are
-  // kept. This and keep() are an Error once the model let go of a parameter, as of WeightAverage.
+  // Sets the model's weights to the mean of the kept weights, summed in float64 from the oldest on and rounded once.
+  // Throws Error if none are kept. load_mean() and keep() throw Error if no model owns one of the parameters any more.
   void load_mean();
 
-  // "0.blocks.0.weight" and so on, the oldest first, in their own storage, "count" and "kept" int32; for checkpoints.
+  // For checkpoints: "0.blocks.0.weight" and so on, handles, the oldest first; "count" and "kept" int32.
   std::vector<NamedTensor> state() const;
-  void load_state(const std::vector<NamedTensor>& state);  // throws Error, changing nothing, where it does not match
+  void load_state(const std::vector<NamedTensor>& state);  // throws Error, and changes nothing, unless it matches
 
  private:
   std::vector<detail::Trained> parameters_;
-  std::deque<std::vector<Tensor>> kept_;  // the oldest first
+  std::deque<std::vector<Tensor>> kept_;  // [kept][parameter], the oldest first
   Index count_;
 
   static std::vector<NamedTensor> named(const std::vector<detail::Trained>& parameters,
                                         const std::deque<std::vector<Tensor>>& kept, Index count);
 };
 
-// What several checkpoints of one model hold of it, averaged as LastWeights does: parameters and floating buffers; all
-// else of the model, and texts and blobs, are the last one's. A run cannot go on from it. Error: no files; one that
-// cannot be read; other names, shapes or dtypes than in the first.
+// The model of several checkpoints, with parameters and floating buffers averaged as by LastWeights. Everything else of
+// the model, texts and blobs are those of the last file. A run cannot resume from the result. Throws Error if there are
+// no files, if a file cannot be read, or if its names, shapes or dtypes differ from the first.
 //
 //   load_model(average_checkpoints({"a.h5", "b.h5"}), model);
 Checkpoint average_checkpoints(const std::vector<std::filesystem::path>& files);
 
-// What a checkpoint holds of a model, which has the mean of the last weights where a run with RunOptions::last_weights
-// left it. A run cannot go on from it.
+// The model of a checkpoint. If the checkpoint is of a run with RunOptions::last_weights, parameters have the mean of
+// the last weights. A run cannot resume from the result.
 //
 //   load_model(mean_of_last_weights(load_checkpoint("run.h5")), model);
 Checkpoint mean_of_last_weights(Checkpoint checkpoint);

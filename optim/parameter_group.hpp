@@ -1,4 +1,4 @@
-// Which parameters an optimizer trains, how groups of them differ, and clipping of their gradients.
+// Groups of parameters that an optimizer trains, and clipping of their gradients.
 //
 // Example:
 //
@@ -24,23 +24,23 @@ namespace heed {
 
 // ---- Groups ----
 
-// Which parameters an optimizer trains, and how groups of them differ.
-
+// Parameters with the same settings.
 struct ParameterGroup {
   std::vector<NamedParameter> parameters = {};
-  double lr_scale = 1;                 // the group's learning rate is the optimizer's times this
-  std::optional<double> weight_decay = {};  // the optimizer's, unless set here
-  bool elementwise = false;            // no matrices to Muon, which gives them AdamW's step: embeddings, for one
+  double lr_scale = 1;                      // the group's learning rate is the optimizer's times this
+  std::optional<double> weight_decay = {};  // nullopt: the optimizer's
+  bool elementwise = false;                 // Muon gives these parameters AdamW's step, even matrices (embeddings)
 };
 
-// What functions take that want parameters: named_parameters(model), parameters(model), one group or several.
+// The argument type of functions that take parameters. Converts from named_parameters(model), parameters(model), a
+// group, or several groups.
 class ParameterGroups {
  public:
   ParameterGroups(std::vector<ParameterGroup> groups) : groups_(std::move(groups)) {}
   ParameterGroups(ParameterGroup group) { groups_.push_back(std::move(group)); }
   ParameterGroups(std::vector<NamedParameter> parameters) { groups_.push_back({std::move(parameters), 1, {}}); }
   ParameterGroups(std::initializer_list<NamedParameter> parameters) { groups_.push_back({parameters, 1, {}}); }
-  ParameterGroups(const std::vector<Parameter*>& parameters);  // named by their paths, or parameter.N without one
+  ParameterGroups(const std::vector<Parameter*>& parameters);  // named by path, or parameter.N without a path
 
   const std::vector<ParameterGroup>& groups() const { return groups_; }
 
@@ -48,30 +48,36 @@ class ParameterGroups {
   std::vector<ParameterGroup> groups_;
 };
 
-// The usual two groups: matrices (rank 2 and more: weights, embeddings) decay, vectors (biases, gains) do not.
+// The usual two groups: matrices (rank 2 or more: weights, embeddings) decay; vectors (biases, gains) do not. Throws
+// Error for a weight decay below 0.
 std::vector<ParameterGroup> decay_groups(const std::vector<NamedParameter>& parameters, double weight_decay);
 template <detail::Layer M>
 std::vector<ParameterGroup> decay_groups(M& model, double weight_decay) {
   return decay_groups(named_parameters(model), weight_decay);
 }
 
-// The groups of Muon: matrices; tables (NamedParameter::table: embeddings, output weights) and what lies in `others`,
-// which are names or what names begin with up to a dot ("head"): matrices that AdamW's step is better for; and all that
-// are no matrices, which do not decay. The rate of the last two is the optimizer's times lr_scale. A group without
-// parameters is left out. Error where one of the others has none.
+// Options of muon_groups().
 struct MuonGroupOptions {
-  double weight_decay = 0;
-  double lr_scale = 1;
-  std::vector<std::string> others = {};
+  double weight_decay = 0;               // of matrices and tables
+  double lr_scale = 1;                   // of all groups except matrices
+  std::vector<std::string> others = {};  // more tables: names, or prefixes of names that end before a dot ("head")
 };
+
+// The groups for Muon, without empty groups:
+// - matrices
+// - tables, for which AdamW's step is better: parameters named by visit.table() (embeddings, output weights) or by
+//   `others`, and parameters of rank 3 or more
+// - vectors (rank 0 or 1), which do not decay
+// Throws Error if an entry of `others` matches no parameter, or for negative options.
 std::vector<ParameterGroup> muon_groups(const std::vector<NamedParameter>& parameters, const MuonGroupOptions& options);
 template <detail::Layer M>
 std::vector<ParameterGroup> muon_groups(M& model, const MuonGroupOptions& options = {}) {
   return muon_groups(named_parameters(model), options);
 }
 
-// The parameters in two lists, for optimizers that train different parts of a model: those of `parts`, which are names
-// or what names begin with up to a dot ("tokens", "blocks.0"), and all others. Error where one of the parts has none.
+// The parameters in two lists, for optimizers that train different parts of a model. `chosen` has the parameters that
+// `parts` names, by their names or by prefixes of names that end before a dot ("tokens", "blocks.0"). Throws Error if a
+// part matches no parameter.
 struct ParameterSplit {
   std::vector<NamedParameter> chosen = {}, others = {};
 };
@@ -83,27 +89,28 @@ ParameterSplit split_parameters(M& model, const std::vector<std::string>& parts)
 
 namespace detail {
 
-// A parameter as optimizers hold it: by its storage, so that the model may be moved.
+// A parameter as optimizers hold it: by its storage, so the model may be moved.
 struct Trained {
   std::string name = {};
   Tensor value = {};
   int group = 0;
-  bool elementwise = false;        // the group's
+  bool elementwise = false;       // ParameterGroup::elementwise
   std::vector<Index> parts = {};  // NamedParameter::parts
 
   ParameterInfo& info() const { return *value.storage()->parameter; }
-  bool active() const { return info().requires_grad && info().has_gradient; }  // gets a step
+  bool active() const { return info().requires_grad && info().has_gradient; }  // a step updates it
 };
 
-// The parameters of all groups. Throws Error where there are none, one is undefined, or one stands there twice.
+// The parameters of all groups. Throws Error if there are none, one is undefined, or a parameter or name occurs twice.
 std::vector<Trained> trained(const std::string& who, const ParameterGroups& groups);
 
-// Throws Error where a parameter's model has let go of it: what `who` wrote there, nobody would see.
+// Throws Error if no model owns one of the parameters any more, because writes to it would have no effect. `what` is
+// the object to make again, for the message.
 void check_owned(const std::string& who, const char* what, const std::vector<Trained>& parameters);
 
 // Throws Error unless `given` has the names, shapes and dtypes of `wanted`, in any order, and nothing else.
 void check_state(const std::string& who, const std::vector<NamedTensor>& wanted, const std::vector<NamedTensor>& given);
-// Copies the values of a checked state into the tensors of another, by name.
+// Copies the values of a checked state into tensors, by name.
 void copy_state(std::vector<NamedTensor>& to, const std::vector<NamedTensor>& from);
 
 }  // namespace detail
@@ -113,18 +120,19 @@ namespace heed::detail {
 
 // ---- Chunks ----
 
-// How the optimizers' passes are split: a flat list of stretches of all parameters, gathered into tasks, so that many
-// tiny parameters cost one parallel_for and large ones are shared out. Internal.
+// A pass of an optimizer over all parameters, split into chunks. The chunks are grouped into tasks, so that many small
+// parameters cost one parallel_for and large parameters are shared among threads. Internal.
 
+// A stretch of one parameter.
 struct Chunk {
-  int parameter = {};  // position in the list of parameters
+  int parameter = {};  // index in the list of parameters
   Index begin = {};
   Index count = {};  // at most Chunks::kLongest
 };
 
 class Chunks {
  public:
-  // 16384 items are some 450 kB of traffic in AdamW, 15 microseconds.
+  // Max items of a chunk and of a task: about 450 kB of memory traffic in AdamW.
   static constexpr Index kLongest = 16384;
 
   void clear() {
@@ -147,7 +155,7 @@ class Chunks {
   Index size() const { return static_cast<Index>(chunks_.size()); }
   const Chunk& operator[](Index i) const { return chunks_[static_cast<std::size_t>(i)]; }
 
-  // f(chunk number, chunk) for all chunks, many at once.
+  // Calls f(chunk number, chunk) for all chunks, on several threads at once.
   template <class F>
   void run(F&& f) const {
     const Index tasks = static_cast<Index>(tasks_.size());
@@ -159,11 +167,11 @@ class Chunks {
 
  private:
   std::vector<Chunk> chunks_;
-  std::vector<Index> tasks_;  // the first chunk of each
-  Index room_ = 0;            // items that the last task still takes
+  std::vector<Index> tasks_;  // the first chunk of each task
+  Index room_ = 0;            // items for which the last task has room
 };
 
-// The gradient of a parameter that has one.
+// The gradient of a parameter. The parameter must have one.
 inline const Tensor& gradient_of(const Trained& p) { return p.info().gradient; }
 
 }  // namespace heed::detail
@@ -172,38 +180,40 @@ namespace heed {
 
 // ---- Clipping ----
 
-// Clipping of gradients.
-
-// What to do where the norm of the gradients is NaN or infinite.
+// What to do if the norm of the gradients is NaN or infinite.
 enum class NonFinite {
   error,      // throw Error that names the first parameter whose gradient is not finite
-  skip,       // leave gradients (and weights) as they are; the returned norm tells
-  propagate,  // scale all the same, as PyTorch does by default
+  skip,       // leave gradients and weights unchanged; the returned norm is not finite
+  propagate,  // scale anyway, as PyTorch does by default
 };
 
-// The 2-norm of all gradients together, in float64; the same bits at any number of threads. Parameters without gradient
-// and frozen ones count 0.
+// The 2-norm of all gradients together, computed in float64, with the same bits at any number of threads. Frozen
+// parameters and parameters without a gradient count as 0.
 double grad_norm(const ParameterGroups& parameters);
 
-// min(1, max_norm / (norm + 1e-6)): the factor by which PyTorch scales gradients. Give it to Optimizer::step.
+// min(1, max_norm / (norm + 1e-6)), the factor by which PyTorch scales gradients, for Optimizer::step(). NaN if the
+// norm is NaN. Throws Error unless max_norm is positive.
 double clip_coefficient(double norm, double max_norm);
 
-// Scales the gradients so that their norm is at most max_norm (positive; infinity only measures). Returns the norm
-// before. Optimizer::clipped_step does the same without a pass of its own for the scaling.
+// Scales the gradients so that their norm is at most max_norm, which is positive (infinity only measures). Returns the
+// norm before. Optimizer::clipped_step() does the same without a separate pass for the scaling.
 double clip_grad_norm_(const ParameterGroups& parameters, double max_norm, NonFinite non_finite = NonFinite::error);
 
-// Clamps each gradient to [-limit, limit]; NaN stays NaN.
+// Clamps each gradient to [-limit, limit]; NaN stays NaN. Throws Error unless the limit is positive.
 void clip_grad_value_(const ParameterGroups& parameters, double limit);
 
 namespace detail {
 class Chunks;
-// The sums of squares of the gradients of `chunks`, one per chunk, of those that `wanted` takes; empty: of all. Their
-// order is that of norm_of(), whoever computed them.
+// Sets `sums` to the sums of squares of the gradients, one per chunk, and to 0 for chunks that `wanted` rejects; an
+// empty `wanted` accepts all. norm_of() adds the sums in this order, whichever rank computed them.
 void squares_of(const std::vector<Trained>& parameters, const Chunks& chunks, std::vector<double>& sums,
                 const std::function<bool(const Chunk&)>& wanted = {});
+// The square root of the total.
 double norm_of(const std::vector<double>& sums);
+// Throws Error that names the first parameter with a sum that is not finite.
 [[noreturn]] void fail_non_finite(const std::string& who, double norm, const std::vector<Trained>& parameters,
                                   const Chunks& chunks, const std::vector<double>& sums);
+// Throws Error unless max_norm is positive.
 void check_max_norm(std::string_view who, double max_norm);
 }  // namespace detail
 

@@ -1,10 +1,11 @@
-// Learning rates as functions of the step.
+// Learning rates as functions of the step: named schedules and your own.
 //
-// One of your own is any type with the first of these members, a lambda for one, and the others where it has a state:
+// Your own schedule is any type with the first of these members, such as a lambda. A schedule with a state has all
+// four:
 //
-//   double operator()(Index step) const;                    // of step 0, 1, ...
-//   void observe(double validation_loss);                   // after each evaluation
-//   std::vector<double> state() const;                      // what observe() has gathered, always as many numbers
+//   double operator()(Index step) const;                    // the rate of step 0, 1, ...
+//   void observe(double validation_loss);                   // called after each evaluation
+//   std::vector<double> state() const;                      // numbers gathered by observe(), always equally many
 //   void load_state(const std::vector<double>& state);
 //
 // Example:
@@ -22,47 +23,50 @@
 
 namespace heed {
 
+// Options of the named schedules.
 struct ScheduleOptions {
-  double lr = 1e-3;   // the highest
-  double min_lr = 0;  // none goes below it after the warm-up; cosine and linear end there
-  Index warmup = 0;   // steps in which the rate rises linearly from 0 to lr: step t has lr * t / warmup
-  Index steps = 0;    // of the whole training: cosine, linear, one-cycle
+  double lr = 1e-3;   // the highest rate
+  double min_lr = 0;  // min rate after the warm-up; the last rate of cosine and linear
+  Index warmup = 0;   // steps of linear increase from 0 to lr: step t has lr * t / warmup
+  Index steps = 0;    // steps of the whole training, for cosine, linear and one-cycle
 
-  Index every = 1000;  // step: after each so many steps past the warm-up ...
-  double gamma = 0.1;  // ... the rate is multiplied by this; plateau: by which it falls
+  Index every = 1000;  // step: steps between reductions of the rate, after the warm-up
+  double gamma = 0.1;  // step, plateau: the factor of a reduction
 
-  double div_factor = 25;         // one-cycle: starts at lr / div_factor,
-  double final_div_factor = 1e4;  // and ends at that / final_div_factor
+  double div_factor = 25;         // one-cycle: the first rate is lr / div_factor
+  double final_div_factor = 1e4;  // one-cycle: the last rate is the first rate / final_div_factor
 
-  Index patience = 10;  // plateau: so many evaluations without improvement are borne, the next lets the rate fall
-  // plateau: an improvement is a loss below best * (1 - threshold), as in PyTorch's min mode with a relative threshold.
-  // Where best is negative, that is above it: a loss that is a little worse counts too.
+  Index patience = 10;  // plateau: evaluations without improvement before the next one reduces the rate
+  // plateau: a loss below best * (1 - threshold) is an improvement, as in PyTorch's min mode with a relative threshold.
+  // If `best` is negative, this limit is above `best`, so a slightly worse loss is an improvement, too.
   double threshold = 1e-4;
-  Index cooldown = 0;  // plateau: evaluations after a fall that are not counted
-  double eps = 1e-8;   // plateau: a fall by no more than this is left out
+  Index cooldown = 0;  // plateau: evaluations after a reduction that are not counted
+  double eps = 1e-8;   // plateau: reductions by at most this much are skipped
 };
 
-// With t the step from 0, W the warm-up and p = (t - W) / (steps - W), clamped to [0, 1]; before W see `warmup`:
+// With t the step from 0, W the warm-up and p = (t - W) / (steps - W), clamped to [0, 1]; for t < W see `warmup`:
 //   constant       lr
 //   linear         min_lr + (lr - min_lr) (1 - p)
-//   cosine         min_lr + (lr - min_lr) (1 + cos(pi p)) / 2             Loshchilov and Hutter, «SGDR», 2017
-//   inverse-sqrt   lr sqrt(W / t)                                          Vaswani et al., «Attention», 2017
+//   cosine         min_lr + (lr - min_lr) (1 + cos(pi p)) / 2             Loshchilov and Hutter, "SGDR", 2017
+//   inverse-sqrt   lr sqrt(W / t)                                          Vaswani et al., "Attention", 2017
 //   step           lr gamma^floor((t - W) / every)                         torch.optim.lr_scheduler.StepLR
-//   one-cycle      rises by a cosine over W steps (0: 30 % of them), falls by a cosine      OneCycleLR
-//   plateau        lr gamma^n, n falls having followed from the losses that observe() saw   ReduceLROnPlateau
-// All but plateau are pure functions of the step.
+//   one-cycle      rises by a cosine over W steps (0: 30 % of them), then falls by a cosine      OneCycleLR
+//   plateau        lr gamma^n after n reductions, by the losses given to observe()                ReduceLROnPlateau
+// All except plateau are pure functions of the step.
 
+// A type whose values can be called with a step and return its learning rate.
 template <class T>
 concept ScheduleLike = requires(const T& t, Index step) {
   { t(step) } -> std::convertible_to<double>;
 };
 
-// A value: a copy goes on apart.
+// Any schedule, by value: a copy has its own state.
 class Schedule {
  public:
-  // Throws Error for an unknown name and for options that make no sense.
+  // Throws Error for an unknown name and for options out of range.
   Schedule(std::string_view name, const ScheduleOptions& options);
   static const std::vector<std::string>& names();
+  // Your own schedule.
   template <ScheduleLike T>
   requires(!std::same_as<T, Schedule>) Schedule(T own)
       : name_("own"), self_(std::make_unique<Model<T>>(std::move(own))) {}
@@ -74,27 +78,28 @@ class Schedule {
     return *this;
   }
 
-  double operator()(Index step) const;  // Error below 0
+  double operator()(Index step) const;  // the rate of step 0, 1, ...; throws Error below 0
 
-  // A validation loss, after each evaluation. Of those with a name only plateau listens. NaN is no improvement.
+  // Call with the loss after each evaluation. Plateau is the only named schedule that uses the loss. NaN is no
+  // improvement.
   void observe(double validation_loss) { self_->observe(validation_loss); }
 
-  const std::string& name() const { return name_; }  // "own" of one of your own
+  const std::string& name() const { return name_; }  // "own" for your own schedule
 
-  // For checkpoints, float64: "course", the options and what resume() made of them, of a schedule with a name; and
-  // what observe() has gathered, as "plateau" or "own". Nothing of one of your own without state().
+  // The state for checkpoints, float64. A named schedule has "course": its options, and how resume() changed them. The
+  // numbers gathered by observe() are "plateau" or "own". Empty for your own schedule without state().
   std::vector<NamedTensor> state() const;
-  void load_state(const std::vector<NamedTensor>& state);  // throws Error where it is not of this kind of schedule
+  void load_state(const std::vector<NamedTensor>& state);  // throws Error for the state of another kind of schedule
 
-  // Continues after `step` steps from the state of a schedule whose options may differ; `last` is the rate of the last
-  // step. Returns whether anything differs. The same options: as load_state(), to the same bits. Otherwise the rate
-  // never jumps unless `lr` changed:
+  // Continues after `step` steps from the state of a schedule whose options may differ. `last` is the rate of the last
+  // step. Returns whether the schedule differs. With the same options, does what load_state() does, to the same bits.
+  // Otherwise the rate jumps only if `lr` changed:
   //   another number of steps     the rest of the schedule is stretched or compressed to the steps that remain; a
-  //                               schedule that is at its end stays there
+  //                               schedule that has ended keeps its rate
   //   another lr                  the rate continues at the new lr, and the part after the warm-up runs from there
   //   other options, or a state   the part after the warm-up runs from `last`
   //   of another schedule
-  // During the warm-up, the new options take effect as they are. Of one of your own, only load_state() is called.
+  // During the warm-up, the new options take effect as they are. For your own schedule, only load_state() is called.
   bool resume(const std::vector<NamedTensor>& state, Index step, double last);
 
  private:
