@@ -1,13 +1,13 @@
-// What a step spends its time on: by op and by module, forward and backward, and what no op does (the optimizer,
-// batches, evaluations). As a table, as numbers, and as a trace for chrome://tracing or Perfetto. Names are those of
-// torch.profiler where it has one. docs/profiling.md explains a table.
+// The time and work of training steps: by op and by module, forward and backward, and of everything that is not an op
+// (the optimizer, batches, evaluations). As a table, as numbers, and as a trace for chrome://tracing or Perfetto. Names
+// are those of torch.profiler where it has one. docs/profiling.md explains a table.
 //
 // Example:
 //
 //   Rng rng(1);
 //   Sequential model(Linear(16, 64, rng), relu, Linear(64, 4, rng));
 //   AdamW optimizer(named_parameters(model), {.lr = 1e-3});
-//   Profile profile({.warmup = 2, .active = 5});  // begins; it is this thread's
+//   Profile profile({.warmup = 2, .active = 5});  // begins to measure this thread
 //   while (!profile.done()) {
 //     {
 //       Tape tape;
@@ -30,65 +30,70 @@
 
 namespace heed {
 
-// Of one direction of an op, or of a part; all but the shares per step.
+// Work of one direction of an op, or of a part. All numbers except the shares are per step.
 struct ProfileWork {
   double calls = 0;
   double seconds = 0;
-  double flops = 0;            // of products: multiply-adds count as 2
-  double bytes = 0;            // that it must read and write at least: inputs, results, what is kept for backward
-  double share_of_peak = 0;    // of what peak_flops() of the operands' types would do in these seconds
-  double share_of_memory = 0;  // of peak_bandwidth(); above 1 where the bytes are in caches
+  double flops = 0;            // of products; a multiply-add counts as 2
+  double bytes = 0;            // min bytes to read and write: inputs, results, and tensors kept for backward
+  double share_of_peak = 0;    // time at peak_flops() of the operands' types, relative to `seconds`
+  double share_of_memory = 0;  // of peak_bandwidth(); above 1 if the bytes are in caches
 };
 
-// Averages over the steps. Ops, parts and the rest add up to the step; spans overlap them. Beside them other threads
-// work: those of several ranks (run()) send each other gradients and new values, and `bytes` are those that are sent.
+// A row of averages over the steps. Ops, parts and the rest add up to the step. Spans overlap them. Rows of kind
+// `beside` are work of other threads at the same time: the ranks of a run exchange gradients and new values, and
+// `bytes` are those sent.
 struct ProfileRow {
   enum Kind { op, part, rest, span, beside };
   Kind kind = op;
-  std::string name = {};    // "linear"; of a part "optimizer"; of a span as its RecordFunction was named; "values"
+  std::string name = {};  // "linear"; of a part "optimizer"; of a span the name of its RecordFunction; beside: "values"
   std::string module = {};  // of an op: "blocks.2.mlp"; empty: the model itself
   ProfileWork forward = {}, backward = {};
   double seconds() const { return forward.seconds + backward.seconds; }
 };
 
+// Options of a Profile.
 struct ProfileOptions {
-  Index warmup = 0;                     // steps before the first that is measured
-  Index active = 0;                     // steps that are measured; 0: all that follow
-  Index trace_events = Index{1} << 20;  // that a trace holds at most, about 100 bytes each; the table counts all
+  Index warmup = 0;                     // steps before the first measured step
+  Index active = 0;                     // measured steps; 0: all after the warm-up
+  Index trace_events = Index{1} << 20;  // max events of a trace, about 100 bytes each; tables count all events
 };
 
-// Measures the thread that it is made on until it ends there, like a Tape; one at a time. Each moment between two ops
-// counts for the second: an op tells when it is done. So what a program computes by itself counts for the op after it,
-// unless a RecordFunction holds it. What other threads do by themselves, as the making of batches, is not seen, but for
-// what ranks send each other.
+// Measures the thread that made it until it is destroyed there, like a Tape. A thread has one profile at a time. The
+// time between two ops counts for the second op, because an op reports when it is done. So the program's own
+// computations count for the next op, unless they are inside a RecordFunction. The work of other threads, such as
+// making batches, is not measured, except exchanges between ranks.
 //
-// An op counts for the innermost module that holds all parameters which it reads, as named_parameters() named them. One
-// that reads none counts for that which holds both the last parameter read before it and the next one after it:
-// attention for blocks.0.attention, between its qkv and its proj. What a derivative is made of counts for its op.
+// An op counts for the innermost module that contains all parameters that the op reads, by their names from
+// named_parameters(). An op that reads none counts for the innermost module that contains the last parameter read
+// before it and the next one read after it: attention for blocks.0.attention, between its qkv and its proj. The ops of
+// a derivative count for its op.
 class Profile {
  public:
-  explicit Profile(ProfileOptions options = {});  // Error where this thread has one already
+  explicit Profile(ProfileOptions options = {});  // throws Error if this thread has a profile already
   ~Profile();
   Profile(const Profile&) = delete;
   Profile& operator=(const Profile&) = delete;
 
-  void step();        // a step is done, and the next begins; Error inside a backward pass
-  void start();       // a step begins only now: what went before since the last one is left out
-  bool done() const;  // all `active` steps were made: nothing is measured any more
+  void step();        // ends a step and begins the next; throws Error inside a backward pass
+  void start();       // begins the step now, without the time since the last step; throws Error inside a backward pass
+  bool done() const;  // whether all `active` steps are measured; then nothing is measured any more
 
-  // Where step() was never called, all since the beginning is one step; else what follows the last step is left out.
-  Index steps() const;     // that were measured
-  double seconds() const;  // of one of them, on average
+  // If step() was never called, results are those of one step, from the beginning to now. Otherwise the time after the
+  // last step is left out.
+  Index steps() const;     // measured steps: calls of step() after the warm-up
+  double seconds() const;  // average time per step
 
-  // Longest first, each op once for every module. The first call measures the machine (peak_flops, peak_bandwidth).
+  // All rows, by kind, then by time, the longest first; one row per op and module. The first call measures the machine
+  // (peak_flops(), peak_bandwidth()).
   std::vector<ProfileRow> key_averages() const;
 
-  // The same as tables, by op and by module and op, of at most so many rows; the shorter ones are one row then. Modules
-  // that differ in a number alone, as those of the blocks, are one: blocks.*.mlp.
+  // Prints tables by op and by op and module, of at most most_rows rows; the shortest ops are joined in one row.
+  // Modules that differ only in numbers, such as those of the blocks, are joined: blocks.*.mlp.
   void print(std::ostream& out, Index most_rows = 40) const;
 
-  // The measured steps on a time line, as JSON: steps hold passes, these modules, and these ops. The file is whole when
-  // it is there. Error where it cannot be written.
+  // Writes the measured steps on a time line, as JSON: steps contain passes, passes contain modules, modules contain
+  // ops. The file is replaced whole. Throws Error if it cannot be written.
   void export_chrome_trace(const std::filesystem::path& file) const;
 
   struct State;
@@ -98,7 +103,7 @@ class Profile {
   detail::ModeScope scope_;
 };
 
-// A span of a profile for as long as it lives, with a name of the program's; nothing where no profile is.
+// Records its lifetime as a span with this name. Does nothing if the thread has no profile.
 class RecordFunction {
  public:
   explicit RecordFunction(const std::string& name);

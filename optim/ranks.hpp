@@ -1,9 +1,9 @@
-// Processes that train one model together, the ranks of a run (RunOptions::ranks): what it needs of them. Over MPI it
-// is heed::mpi, mpi/mpi_ranks.hpp; docs/several_processes.md explains how a run is divided.
+// The interface of ranks, the processes that train one model together (RunOptions::ranks). heed::mpi implements it over
+// MPI (mpi/mpi_ranks.hpp). docs/several_processes.md explains how a run is divided.
 //
 // Example:
 //
-//   struct Alone : Ranks {  // one rank, which has nobody to talk to
+//   struct Alone : Ranks {  // a single rank, which exchanges nothing
 //     Alone() : Ranks(0, 1) {}
 //     std::string host() const override { return "here"; }
 //     void failed(const std::string&, int) override {}
@@ -27,8 +27,8 @@
 
 namespace heed {
 
-// Bytes for another rank, and memory for those of another. What one rank sends to another in an exchange, the other
-// receives in the same exchange, in the same order and sizes.
+// Bytes to send to another rank, and memory for bytes from another rank. The bytes that rank a sends to rank b in an
+// exchange are those that b receives from a in the same exchange, in the same order and sizes.
 struct Outgoing {
   int rank = {};
   const void* bytes = {};
@@ -40,47 +40,48 @@ struct Incoming {
   std::size_t count = {};
 };
 
+// One process of a run, and its communication with the others. A transport derives from this class.
 class Ranks {
  public:
   virtual ~Ranks() = default;
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
 
-  int rank() const { return rank_; }  // of this process, 0 to size() - 1; rank 0 logs, draws and writes
+  int rank() const { return rank_; }  // of this process, 0 to size() - 1; rank 0 logs, shows progress and writes files
   int size() const { return size_; }
-  virtual std::string host() const = 0;  // of this process, for messages
+  virtual std::string host() const = 0;  // name of this process's machine, for messages
 
-  // An exchange that is under way. What is sent and received stays where it is until it is done.
+  // An exchange in progress. Its memory must stay valid, and the caller must not change it, until it is done.
   class Exchange {
    public:
     virtual ~Exchange() = default;
-    // Moves it on, and says whether all is sent and received. Throws Error where a rank does not answer.
+    // Makes progress, and returns whether all bytes are sent and received. Throws Error if a rank does not answer.
     virtual bool done() = 0;
   };
-  // Several may be under way at once: all ranks start those of a channel in the same order, and ask in that order
-  // whether they are done. Those of different channels do not wait for each other. Any thread may call it and done(),
-  // for a channel one at a time.
+  // Starts an exchange; null if it is done already. Several may be in progress: all ranks start the exchanges of a
+  // channel in the same order, and call done() in this order. Exchanges of different channels do not wait for each
+  // other. Any thread may call start() and done(), one at a time per channel.
   std::unique_ptr<Exchange> start(std::span<const Outgoing> out, std::span<const Incoming> in, int channel);
-  // Returns when it is done: of channel 0.
+  // Makes an exchange on channel 0 and returns when it is done.
   void exchange(std::span<const Outgoing> out, std::span<const Incoming> in);
 
-  // Whether this rank reads what that one has in memory, and that one what this one has: processes of one machine,
-  // where the system lets them.
+  // Whether this rank and the other one can read each other's memory: processes of one machine, if the system permits
+  // it.
   virtual bool shares_memory_with(int /*rank*/) const { return false; }
-  // Copies bytes from an address that the other rank has told, without its help and on any thread. The other leaves
-  // them as they are until it is told that they were read. Throws Error where they cannot be.
+  // Copies bytes from an address in the other rank's memory, without its help and on any thread. The other rank must
+  // not change the bytes until it is notified that they were read. Throws Error if they cannot be read.
   virtual void read(int rank, const void* from, void* to, std::size_t count) const;
 
-  // By this rank so far, of exchanges that were started. What another one reads is not sent.
+  // Bytes sent by this rank so far, in exchanges that were started. Bytes that other ranks read() do not count.
   std::uint64_t bytes_sent() const { return bytes_sent_; }
 
-  // This rank cannot go on, for this reason, and the others must not wait for it. run() calls it before it throws.
-  // The program ends with this exit code: 2 is for flags and names of files, which are wrong on every rank.
+  // Reports that this rank cannot continue, so that other ranks do not wait for it. run() calls it before it throws.
+  // The program ends with this exit code: 2 for flags and names of files, which are wrong on every rank.
   virtual void failed(const std::string& reason, int exit_code = 1) = 0;
 
  protected:
   Ranks(int rank, int size) : rank_(rank), size_(size) {}
-  // What start() does. Null: it is done.
+  // Implements start().
   virtual std::unique_ptr<Exchange> begin(std::span<const Outgoing> out, std::span<const Incoming> in, int channel) = 0;
 
  private:

@@ -1,10 +1,10 @@
-// The training loop that programs share: steps, evaluation, checkpoints, exact resume, log, progress, Ctrl-C.
+// The training loop that programs share: steps, evaluation, checkpoints, exact resume, log, progress line, Ctrl-C.
 //
-// Several optimizers, each with a schedule, may train parts of one model, or have losses of their own, as in a GAN:
-// run(model, {{weights, cosine}, {embedding, constant}}, ...). docs/training.md tells more.
+// Several optimizers, each with a schedule, may train parts of one model or have their own losses, as in a GAN:
+// run(model, {{weights, cosine}, {embedding, constant}}, ...). docs/training.md has the details.
 //
-// Everything that a step does is a function of the state before it, the seed and its number, so that a run that was
-// killed and resumed ends with the same bits as one that was not. No clock time enters a checkpoint.
+// A step is a pure function of the state before it, the seed and the number of the step. No clock time enters a
+// checkpoint. So a run that was killed and resumed ends with the same bits as an uninterrupted run.
 //
 // Example:
 //
@@ -39,47 +39,48 @@ class Ranks;    // optim/ranks.hpp
 
 // ---- Evaluation ----
 
-// Means over the targets that count, by name: "loss", and whatever else, as "accuracy".
+// Means over the counted targets, by name: "loss" and others, such as "accuracy".
 using Metrics = std::map<std::string, double>;
 
-// The share of targets, int32 [...] or kIgnoreIndex, that are the first greatest of their logits [..., C]; NaN where
-// none counts. Throws Error for other shapes.
+// The share of counted targets that equal the argmax of their logits (the first of equal logits). logits [..., C],
+// targets int32 [...]; targets that are kIgnoreIndex do not count. NaN if none counts. Throws Error for other shapes
+// and dtypes.
 double classification_accuracy(const Tensor& logits, const Tensor& targets);
 
-// "loss", the mean cross-entropy, and "accuracy".
+// "loss", the mean cross-entropy, and "accuracy", as above.
 Metrics classification_metrics(const Tensor& logits, const Tensor& targets);
 
-// The mean over all batches, each weighted as in a step: by the weights that its loss is a mean over
-// (autograd/losses.hpp, "Weighted means"), or the targets that count. `batches` 0 means all. Nothing is recorded,
-// dropout is off. NaN of an empty set; Error where no batch counts a target (Batch::counted) or all weights are 0.
+// The mean loss over the first `batches` batches of the set; 0: over all. Each batch is weighted as in a step: by the
+// weights that its loss is a mean over (autograd/losses.hpp, "Weighted means"), or by its counted targets. No tape
+// records, and dropout is off. NaN for an empty set. Throws Error if no batch has counted targets (Batch::counted) or
+// all weights are 0.
 double evaluate(const std::function<Tensor(const Batch&)>& loss, const EvaluationSet& set, Index batches = 0);
-// The same of several numbers: each batch must have those of the first, the loss among them. The others are weighted by
-// the targets that count. Of an empty set: nothing.
+// The means of several metrics. Each batch must give the same metrics, among them "loss". Other metrics are weighted by
+// the counted targets. Empty for an empty set. Throws Error as evaluate().
 Metrics evaluate_metrics(const std::function<Metrics(const Batch&)>& metrics, const EvaluationSet& set,
                          Index batches = 0);
 
 // ---- Progress ----
 
-// What a person sees of a running training: one live line in a terminal, plain lines elsewhere.
-
+// The values that a progress line shows.
 struct ProgressState {
-  Index step = 0, steps = 0;                   // steps: kUntilStopped where nobody knows
+  Index step = 0, steps = 0;                   // steps: kUntilStopped if unknown
   double loss = 0;                             // of this step
-  Metrics other_losses = {};                   // of its further updates, by their names
-  std::optional<double> validation_loss = {};  // the last one
-  Metrics validation_metrics = {};             // what else the last evaluation told
-  std::optional<double> floor = {};            // what no model can go below
-  double tokens_per_second = 0;   // of models of sequences
-  double samples_per_second = 0;  // shown where there are no tokens
-  double share_of_peak = 0;       // 0: not known
+  Metrics other_losses = {};                   // of the further updates of the step, by name
+  std::optional<double> validation_loss = {};  // of the last evaluation
+  Metrics validation_metrics = {};             // other metrics of the last evaluation
+  std::optional<double> floor = {};            // lower bound of the validation loss
+  double tokens_per_second = 0;                // for models of sequences
+  double samples_per_second = 0;               // shown if tokens_per_second is 0
+  double share_of_peak = 0;                    // 0: unknown
   double seconds_left = 0;
 };
 
-// At most 80 columns where `brief`, for the usual terminal.
+// The text of a progress line. `brief`: shortened for a terminal of 80 columns.
 std::string progress_line(const ProgressState& state, bool brief = false);
 
-// Writes to `file`. In a terminal the line is redrawn in place at most ten times per second; elsewhere a line is
-// printed at evaluations, at the first and last step, and whenever `quiet_seconds` have passed.
+// Writes the progress of a run to `file`. In a terminal, one line is redrawn in place, at most ten times per second.
+// Elsewhere, a line is printed for each important update and when `quiet_seconds` have passed since the last line.
 class Progress {
  public:
   explicit Progress(std::FILE* file, double quiet_seconds = 30);
@@ -87,10 +88,10 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  void update(const ProgressState& state, bool important);
-  void message(const std::string& text);  // a line of its own, above the live one
-  void close();                           // ends the live line
-  // Whether `file` is a pipe that nobody reads any more (where SIGPIPE does not end the program).
+  void update(const ProgressState& state, bool important);  // important: always shown
+  void message(const std::string& text);                    // prints its own line, above the progress line
+  void close();                                             // ends the progress line
+  // Whether `file` is a pipe without a reader. This is noticed only if SIGPIPE does not end the program.
   bool pipe_is_broken() const { return broken_; }
 
  private:
@@ -102,190 +103,204 @@ class Progress {
   void flush();
 };
 
-// A step that was made, as the log tells it and callbacks see it.
+// A finished step, as the log and callbacks get it.
 struct RunStep {
   Index step = 0;  // 1, 2, ...
   double loss = 0, lr = 0, grad_norm = 0;
   double tokens_per_second = 0;   // 0: targets are not of tokens (Batch::has_token_targets)
-  double samples_per_second = 0;  // Batch::samples
-  // Of the updates after the first (Update): lr_NAME, and loss_NAME and grad_norm_NAME of those with a loss of their
-  // own.
+  double samples_per_second = 0;  // Batch::samples()
+  // Numbers of the updates after the first (Update): lr_NAME, and for an update with its own loss also loss_NAME and
+  // grad_norm_NAME.
   Metrics others = {};
   std::optional<double> validation_loss = {};  // of an evaluation after this step
-  Metrics validation_metrics = {};             // what else it told
-  bool stop = false;                           // a callback may set it: the run saves, and ends after this step
+  Metrics validation_metrics = {};             // other metrics of that evaluation
+  bool stop = false;                           // set by a callback to end the run after this step, with a checkpoint
 };
 
-// How a run begins where RunOptions::checkpoint names a file.
+// How a run begins if RunOptions::checkpoint names a file.
 enum class RunStart {
-  start,            // a new run; Error where the file exists
-  resume,           // continues from the file; Error where it does not exist
-  resume_or_start,  // continues from the file where it exists, or else a new run: for launchers that start a run again
+  start,            // a new run; throws Error if the file exists
+  resume,           // continues from the file; throws Error if it does not exist
+  resume_or_start,  // continues from the file if it exists, else a new run; for launchers that restart runs
   overwrite,        // a new run; the first checkpoint replaces the file
 };
 
-inline constexpr Index kUntilStopped = Index{1} << 40;  // RunOptions::steps of a run that something else ends
+inline constexpr Index kUntilStopped = Index{1} << 40;  // RunOptions::steps of a run without a last step
 
-inline constexpr Index kMostShards = 1 << 16;
+inline constexpr Index kMostShards = 1 << 16;  // max RunOptions::shards
 
+// Options of a run.
 struct RunOptions {
-  Index steps = 1000;
-  // Ends the run, evaluated and saved as after the last step, when it has gone on for so long; a run that is resumed
-  // has as much again. 0: never.
+  Index steps = 1000;  // total number of steps, with those before a resume
+  // Time limit of this run. When it has passed, the run ends as after its last step, with an evaluation and a
+  // checkpoint. A resumed run has the whole time again. 0: no limit.
   double seconds = 0;
-  // Batches of a shard, all held until the step ends; their gradients are averaged.
+  // Batches per shard. All are in memory until the step ends. Their gradients are averaged.
   Index accumulate = 1;
-  // Parts of a step, which may be computed anywhere: shard s of step t has the batches from (t shards + s) accumulate
-  // on, and numbers of its own for dropout. Their gradients are averaged, too, but summed in a fixed binary tree, for
-  // which the step holds up to 1 + log2(shards) gradients of the model at a time.
+  // Parts of a step, which different ranks may compute. Shard s of step t reads `accumulate` batches, from number
+  // (t shards + s) accumulate on, and has its own random numbers for dropout. Gradients of shards are averaged, too,
+  // but are summed in a fixed binary tree. A step holds up to 1 + log2(shards) gradients of the model at a time.
   Index shards = 1;
-  // Processes among which the run is divided, all of which call run() alike: each computes a part of the shards, of
-  // which there must be as many or more, and of the evaluations, and keeps a part of the optimizers' state
-  // (Optimizer::divide), after the run too. Weights, results and the checkpoint have the bits of one process. Rank 0
-  // alone logs, shows progress and writes; a file to resume from is read by all. Callbacks are called on all, and must
-  // do the same there. They must outlive the optimizers' last step. Null: this process is the whole run.
+  // The processes among which the run is divided. All call run() with the same arguments. Each rank computes a part of
+  // the shards and of the evaluations, and keeps a part of the optimizers' state (Optimizer::divide), also after the
+  // run. There must be at least one shard per rank. Weights, results and the checkpoint have the same bits as with one
+  // process. Only rank 0 logs, shows progress and writes files; all ranks read the file to resume from. Callbacks are
+  // called on all ranks and must do the same there. The ranks must outlive the optimizers' last step. Null: this
+  // process is the whole run.
   Ranks* ranks = nullptr;
-  // What ranks send each other, which is a part of the recipe as `shards` is. bfloat16 is half the bytes: each sum of
-  // shards' gradients but the last is rounded to it, so that one shard's gradient is not, and so is what a step adds to
-  // each weight, on any number of ranks. Weights and sums stay float32, and must be.
+  // The dtype of the data that ranks exchange. Like `shards`, it changes the results, with any number of ranks.
+  // bfloat16 halves the bytes: each gradient and each sum of gradients in the tree is rounded to bfloat16, except the
+  // sum over all shards. So a gradient is not rounded if there is one shard. The change that a step makes to each
+  // weight is rounded, too. Weights must be float32, and weights and sums stay float32.
   DType communication_dtype = DType::float32;
-  double grad_clip = 1;              // largest norm of the gradient of a loss; 0: no clipping
+  double grad_clip = 1;              // max norm of the gradient of a loss; 0: no clipping
   std::uint64_t seed = 1;            // of batches and dropout
-  DType precision = DType::float32;  // bfloat16: MatmulPrecision of steps and evaluations
+  DType precision = DType::float32;  // MatmulPrecision of steps and evaluations: float32 or bfloat16
 
   Index eval_every = 250;  // steps between evaluations; 0: only after the last step
-  Index eval_batches = 0;  // batches an evaluation; 0: the whole set, which the last one always is
-  bool find_nan = false;   // name the op of the first NaN (slow)
-  // A moving average of the model's weights, updated after each step. Evaluations are of the averages then, and the
-  // checkpoint keeps both; after the run the model has its own weights, and AveragedWeights shows it the averages.
+  Index eval_batches = 0;  // batches per evaluation; 0: the whole set, which the last evaluation always reads
+  bool find_nan = false;   // names the op that made the first NaN (slow)
+  // A moving average of the model's weights, updated after each step. Evaluations then use the averages, and the
+  // checkpoint stores both. After the run, the model has its own weights; AveragedWeights swaps in the averages.
   WeightAverage* average = nullptr;
-  // The weights after each `keep_every` steps, of which it keeps the last ones: their mean is for after the run
-  // (LastWeights::load_mean()), and changes neither training nor evaluations. A step is counted from the first of all,
-  // whenever a run ends or goes on, and the weights are in the checkpoint, as one file that is written whole. So the
-  // mean after any kills is that of a run without.
+  // Keeps the weights after every `keep_every` steps, the last LastWeights::count() of them. Their mean is for use
+  // after the run (LastWeights::load_mean()) and changes neither training nor evaluations. Which steps are kept depends
+  // only on their numbers, and the kept weights are part of the checkpoint file. So a run that was killed and resumed
+  // ends with the same mean.
   LastWeights* last_weights = nullptr;
-  Index keep_every = 0;  // steps; 0: checkpoint_every
+  Index keep_every = 0;  // steps between kept weights; 0: checkpoint_every
 
-  // Called after each step, and after each that ended with an evaluation; when the step is in the log, and before it is
-  // in a checkpoint. What they draw from default_rng() changes no step. A run goes on to the same bits after a kill
-  // where what they do to the model and what they ask for are functions of what they see.
+  // Called after each step, and after each step with an evaluation. The step is then in the log, but not yet in a
+  // checkpoint. Numbers that they draw from default_rng() change no step. A run that was killed and resumed has the
+  // same bits if the callbacks are pure functions of the step and the model, in their changes of the model and their
+  // requests to stop.
   std::function<void(RunStep&)> after_step = {}, after_evaluation = {};
 
-  // What `best` and `patience` go by: "loss" or another name of RunParts::metrics. The lowest is the best, or the
-  // highest. Error with eval_batches that are not the whole set, as the last evaluation is of more than those before.
+  // The metric that `best` and `patience` compare: "loss" or another name of RunParts::metrics. The lowest value is the
+  // best, or with monitor_highest the highest. With `best` or `patience`, throws Error if there is no validation set,
+  // or if eval_batches is less than the whole set, because the last evaluation reads the whole set.
   std::string monitor = "loss";
   bool monitor_highest = false;
-  Index patience = 0;  // ends the run after so many evaluations that are no better than the best; 0: never
+  Index patience = 0;  // ends the run after this number of evaluations without a new best; 0: never
 
-  // Files that the data were read from, folders for all in them: none of them may be written by the run.
+  // Files that the data were read from; a folder means all files in it. The run refuses to write to any of them.
   std::vector<std::filesystem::path> inputs = {};
-  // Empty: none. No other run may write it, which path.lock says. A save that fails (a full disk) is a warning, and the
-  // file stays as it was; the next save is tried. Error at the end where the last one failed.
+  // File of the checkpoint; empty: none. Throws Error if another run writes it (the lock is path.lock). A save that
+  // fails, as on a full disk, is a warning: the file keeps its content, and the next save is tried. If the last save
+  // fails, the run throws Error at its end.
   std::filesystem::path checkpoint = {};
-  Index checkpoint_every = 0;             // steps; 0: only at the end
-  // A resumed run may have other steps, batches, rates and evaluations; the progress output says what differs, and the
-  // rate continues without a jump unless the schedule's lr changed (Schedule::resume). It has the same model,
-  // optimizer, seed and data.
+  Index checkpoint_every = 0;  // steps between saves; 0: only at the end
+  // A resumed run must have the same model, optimizer, seed and data. It may have other steps, batches, learning rates
+  // and evaluations; the progress output lists the differences. The learning rate continues without a jump unless the
+  // schedule's lr changed (Schedule::resume).
   RunStart start = RunStart::start;
-  // A new run starts from the model's values in this checkpoint; empty: from the model as it is. The run has its own
-  // optimizer, schedule and history. Error with RunStart::resume.
+  // A checkpoint with the initial weights of a new run; empty: the run starts from the model's current weights. The run
+  // has its own optimizer, schedule and history. Throws Error with RunStart::resume.
   std::filesystem::path init = {};
-  // The checkpoint that the run resumes from, or `init`, where the caller has read it; the run moves its contents out,
-  // so that their memory is free for the steps. Error where the file does not exist any more, or was replaced.
+  // The content of the checkpoint to resume from, or of `init`, if the caller has read it. The run moves the content
+  // out, so that its memory is free during the steps. Throws Error if the file does not exist any more or was replaced.
   std::shared_ptr<Checkpoint> loaded = nullptr;
-  // Resumes on data with another fingerprint than the checkpoint's, from their beginning. Evaluations on another
-  // validation set are not compared with earlier ones.
+  // Permits a resume on data with another fingerprint than in the checkpoint. The data are then read from their
+  // beginning. Evaluations on another validation set are not compared with earlier ones.
   bool other_data = false;
-  // A second checkpoint, of the step with the best evaluation; empty: none. Error where the file exists and is not the
-  // best of the history that this run resumes. Where it does not exist, the best is that of evaluations from here on.
+  // File of a second checkpoint, of the step with the best evaluation; empty: none. Throws Error if the file exists and
+  // is not the best checkpoint of the resumed history. If it does not exist, a resumed run compares only its own
+  // evaluations.
   std::filesystem::path best = {};
-  // Kept in the checkpoint: configuration, tokenizer, ... Without zero bytes, and under names that the run does not use
-  // itself: not step, seed, run_options, training_data, validation_data, optimizer_name, instruction_set, and no
-  // section (model, optimizer, history, ...).
+  // Texts for the checkpoint: configuration, tokenizer, ... They contain no zero bytes. Names that the run itself uses
+  // are not allowed: step, seed, run_options, training_data, validation_data, optimizer_name, instruction_set, and
+  // sections (model, optimizer, history, ...).
   std::map<std::string, std::string> texts = {};
 
-  // JSON lines, one per step; empty: none. A resumed run goes on in it, or begins it where there is no such file. What
-  // is in it stays until the first step was made. No other run may write it; it may also be a pipe or a terminal. A log
-  // that is deleted, cut, or cannot be written for a while, is a warning: it gets the lines that it lacks, those that
-  // were deleted with losses and evaluations only. Error at the end where it still lacks some.
+  // File of the log, one JSON object per line and step; empty: none. It may be a pipe or a terminal. A resumed run
+  // continues the log, or begins it if the file does not exist. The old content is kept until the first step is done.
+  // Throws Error if another run writes the log. A log that was deleted or cut, or that cannot be written for a while,
+  // is a warning. The missing lines are written later; those that were deleted then have losses and evaluations only.
+  // If lines are still missing, the run throws Error at its end.
   std::filesystem::path log = {};
-  std::FILE* progress = nullptr;     // where to show progress; null: nowhere
-  std::optional<double> floor = {};  // no model's loss on the whole evaluation set is below: shown beside that loss
-  std::optional<double> eval_floor = {};  // the same of its first eval_batches, for the evaluations that see only them
-  // Above 0: shows the share of peak_flops(precision), which is measured when the run has trained for a second: a short
-  // one would spend most of its time on that. Measured again where the run is faster.
+  std::FILE* progress = nullptr;     // stream for the progress output; null: none
+  std::optional<double> floor = {};  // lower bound of the loss on the whole evaluation set, shown next to that loss
+  std::optional<double> eval_floor = {};  // the same for evaluations of the first eval_batches batches
+  // Above 0: shows the share of peak_flops(precision). The peak is measured after one second of training, because the
+  // measurement would take most of the time of a shorter run. It is measured again if the run is faster.
   double flops_per_token = 0;
-  // Made on this thread before the run; a step of it is one of the run, with all that is done between two.
+  // A profile of this thread, made before the run. Each step of the run, with all work until the next step, is one step
+  // of the profile.
   Profile* profile = nullptr;
-  // Ctrl-C, SIGTERM, SIGHUP and a pipe of `progress` that nobody reads any more finish the step, save and return; a
-  // second signal kills. One that was ignored before the run stays ignored.
+  // Ctrl-C, SIGTERM, SIGHUP and a `progress` pipe without a reader end the run after the current step, with a
+  // checkpoint. A second signal kills the program. Signals that were ignored before the run stay ignored.
   bool handle_interrupt = false;
 };
 
+// The losses of a run since its first step, with those of the runs that it continues.
 struct RunHistory {
-  std::vector<double> losses = {};                               // of step 1, 2, ...
-  std::vector<std::pair<Index, double>> validation_losses = {};  // after these steps
-  std::vector<Metrics> validation_metrics = {};  // other metrics of these evaluations; may be empty
-  std::map<std::string, std::vector<double>> other_losses = {};  // of updates with a loss of their own, by their names
+  std::vector<double> losses = {};                               // of steps 1, 2, ...
+  std::vector<std::pair<Index, double>> validation_losses = {};  // the step before the evaluation, and its loss
+  std::vector<Metrics> validation_metrics = {};  // other metrics of these evaluations; each may be empty
+  std::map<std::string, std::vector<double>> other_losses = {};  // of updates with their own loss, by name
 };
 
+// The result of run().
 struct RunResult {
-  Index steps = 0;  // done in all
-  Index resumed_from = 0;
-  bool interrupted = false;  // before the last step, by a signal
-  bool stopped = false;      // before the last step, by a callback or as patience or time was at its end
-  Index best_step = 0;       // after which the evaluation was the best by RunOptions::monitor; 0: none was
+  Index steps = 0;           // steps done, with those before a resume
+  Index resumed_from = 0;    // step of the checkpoint; 0: a new run
+  bool interrupted = false;  // ended before the last step, by a signal
+  bool stopped = false;      // ended before the last step, by a callback, by patience or by the time limit
+  Index best_step = 0;       // step of the best evaluation by RunOptions::monitor; 0: none
   RunHistory history = {};
-  std::optional<double> validation_loss = {};  // the last
-  Metrics validation_metrics = {};             // of the same evaluation
-  std::vector<std::string> warnings = {};      // of saves that failed and of a log that was damaged, also in `progress`
-  // "nats per token" or "nats" where the loss is a cross-entropy, and a step was made; else empty.
+  std::optional<double> validation_loss = {};  // of the last evaluation
+  Metrics validation_metrics = {};             // other metrics of that evaluation
+  std::vector<std::string> warnings = {};      // failed saves and damage of the log, as in the progress output
+  // "nats per token" or "nats" if the loss is a cross-entropy and a step was made; else empty.
   std::string loss_unit = {};
 };
 
-// One optimizer of a run, and what it follows. A step does all updates of the run in order.
+// One optimizer of a run with its schedule and loss. A step does all updates of the run in order.
 struct Update {
   Optimizer& optimizer;
   Schedule& schedule;
-  // Mean over the batch's counted targets, or by weights (autograd/losses.hpp). Empty: the loss of the update before,
-  // with which this one shares its gradients; of the first one, the model's.
+  // Mean over the batch's counted targets, or a weighted mean (autograd/losses.hpp). Empty: the update shares the loss
+  // and the gradients of the update before it. Empty in the first update: the model's loss.
   std::function<Tensor(const Batch&)> loss = {};
-  std::string name = {};  // for log and checkpoint, where it is not the first; empty: its number, from 1
+  std::string name = {};  // name in the log and the checkpoint, except for the first; empty: its number, from 1
 };
 
-// What is trained. run() below fills it from a model.
+// The parts of a run. The functions run() for a model, below, fill them.
 struct RunParts {
-  std::function<void(Checkpoint&)> store = {};       // puts the model's values into a checkpoint
-  std::function<void(const Checkpoint&)> load = {};  // takes them out
-  std::function<Tensor(const Batch&)> loss = {};     // mean over the batch's counted targets or by weights: the model's
+  std::function<void(Checkpoint&)> store = {};       // stores the model's values in a checkpoint
+  std::function<void(const Checkpoint&)> load = {};  // loads the model's values from a checkpoint
+  std::function<Tensor(const Batch&)> loss = {};     // the model's; as Update::loss
   std::vector<Update> updates = {};
   Dataset data = {};
   EvaluationSet validation = {};
-  // Means over the targets of an evaluation batch: "loss", and others by name, which go to the progress line,
-  // the log and the checkpoint. Empty: {"loss", loss(batch)}.
+  // Means over the targets of an evaluation batch: "loss" and others by name, which the progress line, the log and the
+  // checkpoint show. Empty: {"loss", loss(batch)}.
   std::function<Metrics(const Batch&)> metrics = {};
 };
 
-// Throws Error, on a run of several ranks on all of them, where these differ in their program, options, model or data.
-// Throws Error for options out of range, names that no checkpoint can hold, data or checkpoint that cannot be read or
-// written or that another run writes, a last save that failed, a checkpoint that exists or is missing against
-// RunOptions::start, one of another model or other data, with an average or last weights where this run has none or the
-// reverse, a step or an evaluation none of whose targets counts, and a loss that is not finite. FileError for what
-// check_files() refuses of its files.
+// Trains as the options say. Throws Error on all ranks if ranks differ in their program, options, model or data. Also
+// throws Error for
+// - options out of range, and names that no checkpoint can store
+// - data or a checkpoint that cannot be read or written, or that another run writes, and a last save that failed
+// - a checkpoint that exists or is missing, against RunOptions::start
+// - a checkpoint of another model or of other data
+// - a checkpoint with an average or last weights if this run has none, or the reverse
+// - a step or an evaluation without counted targets, and a loss that is not finite
+// Throws FileError for files that check_files() refuses.
 RunResult run(RunParts parts, const RunOptions& options);
 
-// The batches that the run of a checkpoint has read, by their sizes, oldest first: for the data set's continued().
+// The batches that the run of a checkpoint has read, grouped by their limits, oldest first, for continued().
 std::vector<BatchesRead> batches_read(const Checkpoint& checkpoint);
 
 namespace detail {
-// Error where a parameter that is not frozen has no optimizer, or two of the run.
+// Throws Error if a parameter that is not frozen has no optimizer, or if two optimizers of the run train a parameter.
 void check_trained(const std::vector<NamedParameter>& parameters, const std::vector<Update>& updates);
 }  // namespace detail
 
-// Error for a parameter of the model that is not frozen and that no optimizer trains, or two of the updates. The loss
-// of evaluations is that of the first update, or else the model's own: loss(batch) where it has that, or loss(inputs,
-// targets). `metrics`: RunParts. Errors of what loss(inputs, targets) does with a batch itself name the line that
-// called run(), those behind it the layer.
+// Trains a model. Evaluations use the loss of the first update; if it has none, the model's own: loss(batch), or
+// loss(inputs, targets). `metrics`: RunParts::metrics. Throws Error as above, if a parameter of the model that is not
+// frozen has no optimizer, and if two optimizers train a parameter. Errors that loss(inputs, targets) finds in the
+// batch itself name the line that called run(); errors in a layer name the layer.
 template <class M>
 RunResult run(M& model, std::vector<Update> updates, Dataset data, EvaluationSet validation, const RunOptions& options,
               std::function<Metrics(const Batch&)> metrics = {}, Where where = Where::current()) {
@@ -310,7 +325,7 @@ RunResult run(M& model, std::vector<Update> updates, Dataset data, EvaluationSet
              options);
 }
 
-// The same with one optimizer, and the model's own loss unless `loss` is given.
+// Trains a model with one optimizer, with the model's own loss unless `loss` is given.
 template <class M>
 RunResult run(M& model, Optimizer& optimizer, Schedule& schedule, Dataset data, EvaluationSet validation,
               const RunOptions& options, std::function<Tensor(const Batch&)> loss = {},
