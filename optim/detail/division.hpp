@@ -1,5 +1,5 @@
-// How a run is divided among its ranks: who computes which shards of a step, who keeps and steps which part of a
-// parameter. Internal.
+// The division of a run among its ranks: the shards that each rank computes, and the part of each parameter that each
+// rank steps. Internal.
 #pragma once
 #include <heed/core/dtype.hpp>
 #include <heed/core/tensor.hpp>
@@ -10,54 +10,55 @@
 
 namespace heed::detail {
 
-// The tree over the shards of a step (gradient_tree.hpp), cut into as many of its nodes as there are ranks: the largest
-// node, the first of equals, is split until there are enough. Each rank computes the shards of one node, so that its
-// sum is one that the tree has.
+// The tree over the shards of a step (gradient_tree.hpp), cut into one node per rank: the largest node, the first of
+// equal nodes, is split until there are enough. Each rank computes the shards of one node, so its sum is the sum of
+// this node.
 struct ShardDivision {
   std::vector<Index> begins;                // [ranks + 1]: rank r has the shards from begins[r] to begins[r + 1]
-  std::vector<std::pair<int, int>> joins;   // in order: the sum at the first rank += that at the second; 0 has all
+  std::vector<std::pair<int, int>> joins;   // in order: sum of `first` += sum of `second`; rank 0 has the total
 };
-ShardDivision divide_shards(Index shards, int ranks);  // Error: fewer shards than ranks
+ShardDivision divide_shards(Index shards, int ranks);  // throws Error if there are fewer shards than ranks
 
-// The items of a parameter, in row-major order, that one rank steps and keeps the state of. Begins and ends are those
+// The items of a parameter, in row-major order, that one rank steps and keeps the state of. Begin and end are borders
 // of chunks (Chunks::kLongest).
 struct Stretch {
   Index begin = 0, end = 0;
   Index count() const { return end - begin; }
 };
 
-// Where an item of a tensor without gaps lies.
+// The address of an item of a contiguous tensor.
 inline char* address_of(const Tensor& x, Index item) {
   return static_cast<char*>(x.raw()) + static_cast<std::size_t>(item) * size_of(x.dtype());
 }
 
-// Which rank has which stretch of each parameter of an optimizer. One that is stepped as a whole (Adafactor's, the
-// matrices of Muon) is one rank's, the chunks of others are dealt out: all ranks have nearly the same number of items.
+// The stretch of each parameter of an optimizer that belongs to each rank. A parameter that is updated as a whole (all
+// of Adafactor, matrices of Muon) belongs to one rank. The chunks of other parameters are distributed. All ranks have
+// nearly the same number of items.
 class Division {
  public:
-  // `whole`: by parameter. `loads`: items by rank so far, of optimizers before this one; goes on.
+  // `whole`: [parameter], whether it is updated as a whole. `loads`: [ranks], items of each rank from optimizers before
+  // this one; updated.
   Division(const std::vector<Trained>& parameters, const std::vector<bool>& whole, std::vector<Index>& loads);
 
   int ranks() const { return static_cast<int>(stretches_.empty() ? 0 : stretches_[0].size()); }
-  // Whose a parameter is that is stepped as a whole; -1: it is not.
+  // The rank of a parameter that is updated as a whole; -1 for any other parameter.
   int owner(std::size_t parameter) const { return owners_[parameter]; }
   const Stretch& of(std::size_t parameter, int rank) const {
     return stretches_[parameter][static_cast<std::size_t>(rank)];
   }
-  // What a rank keeps of a state of that parameter, which has `numel` items.
+  // The part of a state of this parameter that a rank keeps. The state has `numel` items.
   Stretch kept(std::size_t parameter, int rank, Index numel) const {
     if (owner(parameter) < 0) return of(parameter, rank);
     return {0, owner(parameter) == rank ? numel : 0};
   }
-  int owner_of(const Chunk& chunk) const;
+  int owner_of(const Chunk& chunk) const;  // the rank whose stretch contains the chunk
 
  private:
-  std::vector<int> owners_;
+  std::vector<int> owners_;                      // [parameter]
   std::vector<std::vector<Stretch>> stretches_;  // [parameter][rank]
 };
 
-// The parts of these tensors that other ranks have, into this rank's tensors: [parameter], undefined where nothing is
-// asked for.
+// Exchanges the stretches of tensors [parameter], so that each rank has all items. Skips undefined tensors.
 void all_gather(Ranks& ranks, const Division& division, const std::vector<Tensor>& values);
 
 }  // namespace heed::detail

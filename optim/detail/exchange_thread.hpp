@@ -1,4 +1,4 @@
-// A thread that moves exchanges between ranks on while another computes. Internal.
+// A thread that drives exchanges between ranks while other threads compute. Internal.
 #pragma once
 #include <array>
 #include <atomic>
@@ -13,28 +13,28 @@
 
 namespace heed::detail {
 
-// Of who asks again and again whether something is done: the processor is left to others, and after half a second to
-// all.
+// Backoff for polling: yields, then sleeps after half a second.
 class Patience {
  public:
-  void wait();
+  void wait();  // call between two polls
 
  private:
   double begin_ = seconds_now();
 };
 
-// Makes exchanges one after another, some at a time, and drives those that are under way: MPI moves bytes on only while
-// somebody asks it to. What is sent and received must outlive it, or its exchange.
+// Starts the exchanges of each channel in order, a few at a time, and drives those in progress, because MPI moves bytes
+// only inside its calls. Memory of messages must stay valid until their exchange is done or this object is destroyed.
 class ExchangeThread {
  public:
   enum Channel { direct, gradients, values, small, kChannels };  // direct: Ranks::exchange()
-  // One of the exchanges of a channel.
+  // Identifies an exchange.
   struct Ticket {
     Channel channel = gradients;
-    std::size_t number = 0;
+    std::size_t number = 0;  // of the exchange in its channel, from 0
   };
 
-  // A time in which exchanges of a channel were under way without a rest, and the bytes that this rank sent in it.
+  // An interval in which exchanges of a channel were in progress without a pause, and the bytes that this rank sent in
+  // it.
   struct Busy {
     Channel channel = gradients;
     double begin = 0, end = 0;  // of seconds_now()
@@ -42,40 +42,40 @@ class ExchangeThread {
   };
 
   explicit ExchangeThread(Ranks& ranks) : ranks_(ranks) {}
-  ~ExchangeThread();  // what is under way is left as it is
+  ~ExchangeThread();  // does not wait for exchanges in progress
   ExchangeThread(const ExchangeThread&) = delete;
   ExchangeThread& operator=(const ExchangeThread&) = delete;
 
   Ranks& ranks() { return ranks_; }
-  Ticket add(Messages messages, Channel channel);
+  Ticket add(Messages messages, Channel channel);  // queues an exchange
   bool done(const Ticket& ticket) const { return queues_[ticket.channel].done > ticket.number; }
-  void poll();  // drives all of them for a moment, where the thread does not
-  // Drives all of them itself meanwhile. Throws what an exchange threw.
+  void poll();  // drives all exchanges once, unless another thread does
+  // Returns when the exchange is done, and drives all exchanges until then. Throws the exception of a failed exchange.
   void wait(const Ticket& ticket);
-  std::vector<Busy> take_busy();  // those that have ended since the last call
+  std::vector<Busy> take_busy();  // intervals that have ended since the last call
 
  private:
   struct Queue {
     std::deque<Messages> waiting;
     std::deque<std::unique_ptr<Ranks::Exchange>> under_way;
-    std::size_t added = 0;
-    std::atomic<std::size_t> done = 0;
-    Busy busy;  // since it was idle
+    std::size_t added = 0;              // number of exchanges added
+    std::atomic<std::size_t> done = 0;  // number of exchanges done
+    Busy busy;                          // since the channel was idle
     bool is_idle() const { return waiting.empty() && under_way.empty(); }
   };
 
   Ranks& ranks_;
-  std::mutex mutex_;  // of all below
+  std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   std::array<Queue, kChannels> queues_;
   std::vector<Busy> busy_;
-  std::exception_ptr error_;
+  std::exception_ptr error_;  // of a failed exchange
   bool stop_ = false;
-  std::thread thread_;  // from the first exchange on
+  std::thread thread_;  // started by the first add()
 
   bool is_idle() const;
-  void move_on();
-  void drive();
+  void move_on();  // starts and finishes exchanges; needs the lock
+  void drive();    // the function of the thread
 };
 
 }  // namespace heed::detail

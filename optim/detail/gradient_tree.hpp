@@ -1,34 +1,36 @@
-// The gradients of a step's shards, summed in an order that does not depend on who computed them.
+// Sums the gradients of a step's shards, in an order that does not depend on the rank or thread that computed them.
+// Internal.
 #pragma once
 #include <heed/optim/optimizer.hpp>
 #include <vector>
 
 namespace heed::detail {
 
-// A binary tree over n shards: the left part is the largest power of two below n, and each part is such a tree. Shards
-// come one after another; of those that came, as many sums are held as their number has bits that are 1. Where ranks
-// send sums in bfloat16, each but the last is rounded to it before it is added to another, whether it is sent or not.
+// A binary tree over n shards: the left part has the largest power of two below n, and both parts are such trees.
+// Shards are added in order. After k shards, the tree holds one sum per 1 bit of k. If ranks send sums in bfloat16,
+// each sum except the root is rounded to bfloat16 before it is added to another, whether it is sent or not.
 class GradientTree {
  public:
-  // Of the parameters that these optimizers train, whose gradients must be zero_grad().
+  // For the parameters that these optimizers train. Call zero_grad() on the optimizers first.
   explicit GradientTree(const std::vector<Optimizer*>& optimizers, DType communication = DType::float32);
 
-  // Takes the gradients that the parameters hold, as those of the next shard; they have none afterwards. A parameter
-  // that no loss of a shard depends on has no part in its sums.
+  // Takes the gradients from the parameters, as those of the next shard. A parameter without a gradient adds nothing to
+  // its sums.
   void add_shard();
-  // The parameters hold the sum over all shards.
+  // Gives the parameters the sums over all shards as their gradients.
   void finish();
 
-  // Where ranks sum on: of one parameter the sum over the shards that came, and over the next one, whose gradient the
-  // parameter holds, and does not afterwards. Undefined: none of them has one.
+  // For ranks, which continue the sum: takes the sum of a parameter over the added shards and the next shard, whose
+  // gradient the parameter has and then loses. Undefined if no shard has a gradient.
   Tensor take_sum(std::size_t parameter);
-  // A join of the tree, of a chunk: left += right. Gives the sum; where one of them is null, which is none, the other.
+  // Joins two sums of a chunk in the tree: left += right, after rounding each if sums are rounded. Null means no sum.
+  // Returns the result.
   template <class T>
   T* join(T* left, T* right, Index count) const;
   bool rounds() const { return rounds_; }
-  void clear() { sums_.clear(); }  // when all of them are taken
+  void clear() { sums_.clear(); }  // call when all sums are taken
 
-  // Where a parameter stands in its optimizer.
+  // The index of a parameter in its optimizer.
   struct Place {
     const Optimizer* optimizer;
     std::size_t index;
@@ -39,11 +41,11 @@ class GradientTree {
  private:
   struct Sum {
     Index shards = 0;
-    std::vector<Tensor> gradients;  // by parameter; undefined: none
+    std::vector<Tensor> gradients;  // [parameter]; undefined if there is none
   };
   std::vector<Trained> parameters_;
-  std::vector<Place> places_;  // by parameter
-  std::vector<Sum> sums_;      // each of more shards than the next
+  std::vector<Place> places_;  // [parameter]
+  std::vector<Sum> sums_;      // each over more shards than the next sum
   bool rounds_;
 
   void join_last_two();

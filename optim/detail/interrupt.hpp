@@ -1,4 +1,4 @@
-// Signals that ask a program to end, noted, so that work in hand is finished and saved. Internal.
+// Records signals that request the end of the program, so that current work is finished and saved. Internal.
 #pragma once
 #include <signal.h>
 
@@ -7,21 +7,21 @@
 
 namespace heed::detail {
 
-// While it lives, Ctrl-C, SIGTERM and SIGHUP are noted once, and a second one of a kind ends the program as ever. What
-// was ignored before (by nohup, or of a script's background jobs) stays ignored. Writing into a pipe that nobody reads
-// is an error then and no signal.
+// During its lifetime, the first Ctrl-C, SIGTERM or SIGHUP is recorded; a second signal of the same kind ends the
+// program. Signals that were ignored before (by nohup, or in background jobs of scripts) stay ignored. Writing to a
+// pipe without a reader gives an error and no signal. Does nothing if `on` is false.
 class InterruptScope {
  public:
   explicit InterruptScope(bool on = true);
   ~InterruptScope();
   InterruptScope(const InterruptScope&) = delete;
   InterruptScope& operator=(const InterruptScope&) = delete;
-  bool asked() const;
+  bool asked() const;  // whether a signal was recorded
 
  private:
   static constexpr std::array<int, 4> kSignals = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
   bool on_;
-  std::array<struct sigaction, kSignals.size()> before_ = {};
+  std::array<struct sigaction, kSignals.size()> before_ = {};  // actions to restore
 };
 
 }  // namespace heed::detail

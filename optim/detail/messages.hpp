@@ -1,4 +1,4 @@
-// What ranks send each other at once, and memory for it. Internal.
+// Messages of an exchange between ranks, memory for them, and gathering of small data. Internal.
 #pragma once
 #include <cstring>
 #include <heed/core/dtype.hpp>
@@ -12,7 +12,7 @@
 
 namespace heed::detail {
 
-// Those of one exchange. What has no bytes is no message.
+// The messages of one exchange. Empty messages are left out.
 struct Messages {
   std::vector<Outgoing> out;
   std::vector<Incoming> in;
@@ -25,13 +25,13 @@ struct Messages {
   }
 };
 
-// One block of memory for messages, or parts of them. Each begins on a cache line of its own.
+// One block of memory for messages or parts of messages, each of which begins on its own cache line.
 class MessageMemory {
  public:
-  using Place = std::size_t;  // bytes from the beginning
+  using Place = std::size_t;  // offset in bytes
 
   Place add(std::size_t bytes);
-  void allocate();  // when all are added
+  void allocate();  // call after the last add()
   template <class T>
   T* at(Place place) const {
     return reinterpret_cast<T*>(block_->data() + place);
@@ -42,17 +42,17 @@ class MessageMemory {
   std::unique_ptr<Scratch<char>> block_;
 };
 
-// ---- What all ranks tell each other ----
+// ---- Gathering ----
 
-// Numbers of all ranks, side by side: rank r's from begins[r] to begins[r + 1]. This one's are there, the others'
-// arrive.
+// Gathers numbers from all ranks: rank r has set those from begins[r] to begins[r + 1]. Afterwards all numbers are set
+// on all ranks.
 void all_gather(Ranks& ranks, std::span<double> numbers, std::span<const Index> begins);
-// The exchange in which they do, for who starts it.
+// The messages of this exchange, for callers that start the exchange themselves.
 Messages gathering(const Ranks& ranks, std::span<double> numbers, std::span<const Index> begins);
-// A text of each, by rank.
+// Gathers one text per rank.
 std::vector<std::string> all_gather(Ranks& ranks, const std::string& mine);
 
-// Numbers and names as such a text, which is read in the order in which it was written.
+// Numbers and names packed into a text for all_gather(), and read in the order in which they were added.
 class Packed {
  public:
   Packed() = default;

@@ -1,5 +1,5 @@
-// A step of several ranks: while the gradients of a rank's last shard are computed, those that are complete are summed
-// over the ranks; while the next step computes, the new values arrive. Internal.
+// A step of several ranks. Gradients are summed over the ranks during the backward pass of the last shard. New values
+// are exchanged during the forward pass of the next step. Internal.
 #pragma once
 #include <heed/optim/detail/division.hpp>
 #include <heed/optim/detail/exchange_thread.hpp>
@@ -14,111 +14,113 @@
 
 namespace heed::detail {
 
-// The steps of one loss. Parameters are exchanged in buckets: all ranks have the same, in the same order, and start one
-// when all gradients in it are complete. The first step, in which nothing overlaps, tells that order. What had no
-// gradient then is exchanged at the end of the steps in which it has one.
+// The steps of one loss. Parameters are exchanged in buckets. All ranks have the same buckets in the same order, and
+// start a bucket when all gradients in it are complete. The first step, in which nothing overlaps, determines the
+// order. Parameters without a gradient in the first step are exchanged at the end of later steps in which they have
+// one.
 //
-// Of each bucket, a rank sends every other rank that one's stretch of its sums, and gets the others' sums of its own,
-// which it joins in the order of the tree. Ranks of one machine read each other's where they lie, a chunk at a time
-// that is still in the cache when it is added. It makes the optimizer's step there, and sends the new values to all: of
-// the last bucket first, as what backward came to last is what forward reads first. Who reads a value that has not
-// arrived waits for it (Arrival). In bfloat16 sums are sent rounded, and in place of values what the step added to
-// them.
+// For each bucket, a rank sends every other rank its sums over that rank's stretch, receives the sums of the others
+// over its own stretch, and joins them in the order of the tree. Ranks of one machine read each other's sums in place,
+// one chunk at a time, so that the chunk is in the cache when it is added. The rank then makes the optimizer's step on
+// its stretch and sends the new values to all. The last bucket is first, because forward first reads the parameters
+// whose gradients backward completes last. Reading a value that has not arrived waits for it (Arrival). In bfloat16,
+// ranks send rounded sums, and instead of values the changes that the step made.
 class RankStep {
  public:
-  // Of all optimizers whose parameters may get gradients; they are divided among the ranks.
+  // For all optimizers whose parameters may get gradients. They are divided among the ranks.
   RankStep(ExchangeThread& exchanges, const ShardDivision& shards, const std::vector<Optimizer*>& optimizers,
            DType communication);
-  ~RankStep();  // nobody waits any more for what has not arrived
+  ~RankStep();  // later reads do not wait for values that have not arrived
   RankStep(const RankStep&) = delete;
   RankStep& operator=(const RankStep&) = delete;
 
-  void begin();            // a step
-  void add_shard() { tree_.add_shard(); }  // of the shards before the last one
-  void complete(const Tensor& parameter);  // the last shard's gradient of it
-  // All of the last shard's gradients are there. Afterwards a parameter that has a gradient on one rank has one on all,
-  // and each rank the sum in the stretch of it that it steps.
+  void begin();                            // begins a step
+  void add_shard() { tree_.add_shard(); }  // call after each shard before the last one
+  void complete(const Tensor& parameter);  // call when the last shard's gradient of the parameter is complete
+  // Call when all gradients of the last shard are computed. Afterwards, a parameter that has a gradient on one rank has
+  // one on all ranks, and each rank has the sum over all shards in its own stretch.
   void finish();
 
-  // Optimizer::clipped_step() in two parts: the norm of the gradients; and the step, which returns before all values
-  // have arrived, but for an optimizer that steps whole parameters (Division::owner). `of_shards`: a number of each
-  // shard, of which this rank's are there and the others' arrive with the norm; empty: none.
+  // Optimizer::clipped_step() in two parts. norm() returns the norm of the gradients. step() returns before all values
+  // have arrived, unless the optimizer updates whole parameters (Division::owner). `of_shards`: one number per shard;
+  // those of this rank's shards are set, and norm() sets the others. Empty: none.
   double norm(Optimizer& optimizer, std::span<double> of_shards = {});
-  [[noreturn]] static void fail_non_finite(const Optimizer& optimizer, double norm);  // Error: names the parameter
+  [[noreturn]] static void fail_non_finite(const Optimizer& optimizer, double norm);  // Error names the parameter
   void step(Optimizer& optimizer, double gradient_scale);
-  void wait();  // until they have
+  void wait();  // returns when all values have arrived
 
  private:
-  // A part of a stretch of each rank, of one parameter: the k-th bucket_ items.
+  // Part k of the stretches of a parameter: at most bucket_ items of each rank's stretch.
   struct Piece {
     std::size_t parameter;
     Index k;
   };
   struct Bucket {
     std::vector<Piece> pieces;     // each of another parameter
-    std::size_t awaited = 0;       // of them, whose gradients are not complete
-    std::vector<std::string> has;  // [rank]: for each piece '1' where that rank has a gradient
-    // From start() to join(): what arrives, and what is sent in another type than it is computed in.
+    std::size_t awaited = 0;       // pieces whose gradients are not complete
+    std::vector<std::string> has;  // [rank]: one character per piece, '1' if the rank has a gradient
+    // From start() to join(): received sums, and sent sums that are rounded.
     MessageMemory memory;
     std::vector<std::vector<MessageMemory::Place>> arrived;  // [rank][piece]
-    // In place of these, where ranks share memory: where this rank has that one's part, and that one this rank's.
+    // Instead of `arrived` if ranks share memory: addresses of this rank's sums over the other's stretch, and of the
+    // other's sums over this rank's stretch.
     std::vector<std::vector<const char*>> here, there;  // [rank][piece]
     ExchangeThread::Ticket exchange;
   };
-  // What another rank's step added to a piece of a parameter, in bfloat16.
+  // The change, in bfloat16, that another rank's step made to a piece of a parameter.
   struct Added {
     std::shared_ptr<MessageMemory> memory;  // of a bucket
     const bfloat16* from;
     float* to;
     Index count;
   };
-  // The values of a parameter, from step() on.
+  // The values of a parameter that are in flight after step().
   struct Values final : Arrival {
     ExchangeThread* exchanges = nullptr;
     Storage* storage = nullptr;
-    ExchangeThread::Ticket last;  // of their exchanges
+    ExchangeThread::Ticket last;  // last exchange of these values
     bool sent = false;            // in the current step
-    std::mutex mutex;             // of what follows
-    std::vector<Added> added;     // to be added when it has arrived; else the values themselves arrive
+    std::mutex mutex;             // guards `added`
+    std::vector<Added> added;     // to be added after arrival; empty if the values themselves are exchanged
     void wait() override;
   };
-  // A parameter in the current step.
+  // The progress of a parameter in the current step.
   struct Progress {
     bool complete = false;
-    Tensor sum;                   // over this rank's shards, then over all in its stretch; undefined: there is none
+    Tensor sum;                   // over this rank's shards, then over all shards in its stretch; undefined: none
     bool anywhere = false;        // whether a rank has a gradient
-    bool counted = false;         // as a step of the optimizer's
-    std::vector<double> squares;  // the sum of each chunk's in this rank's stretch
+    bool counted = false;         // whether the optimizer has counted this step
+    std::vector<double> squares;  // sum of squares of each chunk in this rank's stretch
   };
 
   ExchangeThread& exchanges_;
   Ranks& ranks_;
   const ShardDivision& shards_;
   GradientTree tree_;
-  std::vector<bool> shares_memory_;  // [rank]: its sums are read where they lie, and these by it
-  std::vector<int> others_;  // ranks, from the next one on, so that not all send to one at first
+  std::vector<bool> shares_memory_;  // [rank]: whether it and this rank read each other's sums in place
+  std::vector<int> others_;  // other ranks from the next one on, so that not all ranks send to the same rank at first
   std::vector<Optimizer*> owners_;                           // [parameter]
-  std::unordered_map<const Optimizer*, std::size_t> first_;  // parameter of an optimizer
-  std::unordered_map<const Storage*, std::size_t> numbers_;  // of the parameters
-  Index bucket_ = 0;                                         // items of a rank's stretches in a bucket
+  std::unordered_map<const Optimizer*, std::size_t> first_;  // index of an optimizer's first parameter
+  std::unordered_map<const Storage*, std::size_t> numbers_;  // indices of parameters
+  Index bucket_ = 0;                                         // items of a rank's stretches per bucket
   std::vector<std::size_t> plan_;  // parameters that are exchanged as soon as they are complete, in this order
   std::vector<bool> planned_;      // [parameter]
 
   std::vector<Values> values_;  // [parameter]
   std::vector<Progress> progress_;      // [parameter]
-  std::vector<std::size_t> completed_;  // parameters, as complete() told
+  std::vector<std::size_t> completed_;  // parameters in the order of complete()
   std::vector<Bucket> buckets_;
-  std::size_t started_ = 0, joined_ = 0;  // of them
+  std::size_t started_ = 0, joined_ = 0;  // numbers of buckets
 
   const Trained& trained(std::size_t parameter) const { return tree_.parameters()[parameter]; }
   const Stretch& stretch_of(std::size_t parameter, int rank) const;
-  Index longest_stretch(std::size_t parameter) const;  // of all ranks
+  Index longest_stretch(std::size_t parameter) const;  // over all ranks
   Stretch piece_of(const Piece& piece, int rank) const;
-  std::size_t size_sent(const Tensor& x) const {  // of an item
+  std::size_t size_sent(const Tensor& x) const {  // bytes per item
     return size_of(tree_.rounds() ? DType::bfloat16 : x.dtype());
   }
   std::size_t bytes_sent(const Piece& piece, int rank) const;
-  // Of each piece, for a message with a rank's part of it.
+  // Reserves memory for one message per piece, each with a rank's part of the piece.
   std::vector<MessageMemory::Place> places(MessageMemory& memory, const std::vector<Piece>& pieces, int rank) const;
   void take(std::size_t parameter);
   void add_buckets(const std::vector<std::size_t>& parameters);

@@ -1,5 +1,5 @@
-// Numbers as ranks send them each other where that is in bfloat16 (RunOptions::communication_dtype). Internal: included
-// by sources only.
+// Rounding of the numbers that ranks send in bfloat16 (RunOptions::communication_dtype). Internal: included by sources
+// only.
 #pragma once
 #include <heed/core/kernels/elementwise.hpp>
 #include <heed/core/kernels/optimizer.hpp>
@@ -11,7 +11,7 @@ namespace heed::detail {
 
 inline const kernels::SentKernels& sent_kernels() { return kernels::optimizer_kernels().sent; }
 
-// Each to the nearest, of two the one whose last bit is 0.
+// Rounds to nearest, ties to even.
 inline void round(bfloat16* to, const float* from, Index n) {
   kernels::elementwise_table().bf16.round(&to->bits, from, n);
 }
@@ -19,15 +19,15 @@ inline void widen(float* to, const bfloat16* from, Index n) {
   kernels::elementwise_table().bf16.widen(to, &from->bits, n);
 }
 
-// values += added: what another rank's step adds to them.
+// values += added, the change that another rank's step made.
 inline void add_rounded(float* values, const bfloat16* added, Index n) { sent_kernels().add(values, &added->bits, n); }
 
-// What a step added to values that were `old`, rounded: `added`, unless null, and values = old + added.
+// Rounds the change of a step: added = rounded(values - old), values = old + added. `added` may be null.
 inline void round_step(float* values, const float* old, bfloat16* added, Index n) {
   sent_kernels().step(values, old, added == nullptr ? nullptr : &added->bits, n);
 }
 
-// Runs of any length, which are rounded together.
+// Rounds several arrays in one parallel pass.
 class Rounding {
  public:
   void add(bfloat16* to, const float* from, Index count) {

@@ -1,4 +1,4 @@
-// What a run saves, and goes on from. Internal.
+// The checkpoints of a run: saving them, and beginning a run with them. Internal.
 #pragma once
 #include <heed/data/detail/disk.hpp>
 #include <heed/optim/detail/run_state.hpp>
@@ -8,25 +8,24 @@
 
 namespace heed::detail {
 
-// Texts of the run's own in a checkpoint; of further optimizers kOptimizerName.NAME.
+// Names of texts that a run stores in its checkpoints. Further optimizers use kOptimizerName.NAME.
 inline constexpr const char *kOptimizerName = "optimizer_name", *kInstructionSet = "instruction_set";
-inline constexpr const char* kBestFrom = "best_from";  // a counter, RunState::best_from; left out where it is 0
+inline constexpr const char* kBestFrom = "best_from";  // counter with RunState::best_from; left out if 0
 
-// The checkpoints of a run. No other run may write them as long as this lives. How a run begins with them is in
-// optim/run_start.cpp.
+// The checkpoints of a run. During its lifetime, no other run may write these files. optim/run_start.cpp defines the
+// functions that begin a run.
 class RunCheckpoint {
  public:
   explicit RunCheckpoint(RunState& run);
 
-  // Begins as RunOptions::start says. Where it continues from a checkpoint, weights, optimizers, schedules, averages
-  // and `run` are as they were. Returns the step that it continues from; 0: a new run. Error where the checkpoint is
-  // not one of this run.
+  // Begins as RunOptions::start says. To continue from a checkpoint, restores weights, optimizers, schedules, averages
+  // and `run`. Returns the step to continue from; 0: a new run. Throws Error if the checkpoint is not of this run.
   Index begin();
-  const std::string& saved_on() const { return saved_on_; }  // its instruction set; empty: unknown
-  // What differs from the run that saved the checkpoint, for people.
+  const std::string& saved_on() const { return saved_on_; }  // instruction set of the loaded checkpoint; empty: unknown
+  // Differences from the run that saved the checkpoint, as messages.
   const std::vector<std::string>& changes() const { return changes_; }
 
-  // Returns why the file could not be written, on all ranks alike; empty: it was. No name is no file.
+  // Returns the reason if the file could not be written, on all ranks; else an empty text. Ignores an empty path.
   std::string save(const std::filesystem::path& file) const;
 
  private:
@@ -48,7 +47,7 @@ class RunCheckpoint {
   std::vector<std::pair<std::string, const Optimizer*>> divided_sections() const;
 };
 
-// Whether a run puts a text of this name into its checkpoints itself.
+// Whether a run stores a text with this name in its checkpoints.
 bool is_text_of_run(const std::string& name);
 
 }  // namespace heed::detail

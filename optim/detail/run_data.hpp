@@ -1,4 +1,4 @@
-// The data of a run: what they are, and how far the run has read them. Internal.
+// The data of a run: batches, fingerprints, and the number of batches read. Internal.
 #pragma once
 #include <heed/optim/run_loop.hpp>
 #include <memory>
@@ -7,30 +7,31 @@
 
 namespace heed::detail {
 
+// Reads the batches of a run and continues after those of a checkpoint.
 class RunData {
  public:
   RunData(Dataset data, const EvaluationSet& validation, const RunOptions& options);
 
-  // The batch of a step's shard: batch `i` of those that it accumulates.
+  // Batch i of a shard of a step, from 0 to RunOptions::accumulate - 1.
   Batch batch(Index step, std::uint64_t shard, std::uint64_t i);
 
-  // What the data are, for people and to tell them apart; "none" of an empty validation set. Read once.
+  // Fingerprints of the data, for messages and comparisons; "none" for an empty validation set. Computed once.
   const std::string& training() const;
   const std::string& validation() const;
 
   void store(Checkpoint& c, Index done) const;
 
-  // Continues after step `done` of a checkpoint, with the next sample. Adds to `changes` what differs. Returns whether
-  // evaluations are of another set than before. Error: other data, unless RunOptions::other_data; batches of another
-  // size, where the data set cannot continue.
+  // Continues after step `done` of a checkpoint, with the next sample. Adds differences to `changes`. Returns whether
+  // the validation data differ. Throws Error for other data, unless RunOptions::other_data, and for batches of another
+  // size if the data set cannot continue.
   bool resume(const Checkpoint& c, Index done, std::vector<std::string>& changes);
 
  private:
   const RunOptions& options_;
   Dataset data_;
   const EvaluationSet& evaluation_;
-  std::vector<BatchesRead> read_;  // by runs with batches of another size
-  std::uint64_t first_batch_ = 0;  // of step first_step_, from which on batches and shards are as they are now
+  std::vector<BatchesRead> read_;  // batches read with other limits
+  std::uint64_t first_batch_ = 0;  // of step first_step_; since then, batches and shards are the current ones
   Index first_step_ = 0;
   std::unique_ptr<Prefetch> prefetch_;
   mutable std::string training_, validation_;

@@ -5,13 +5,13 @@
 namespace heed::detail {
 
 void store_history(const RunHistory& history, Checkpoint& c);
-// The step of a checkpoint, held against what else in it grows with the steps, as in the sections of these optimizers.
-// An optimizer may have worked before the run, so its own count may be larger. Error where they are not of one step.
+// The step of a checkpoint. Throws Error if the sections of these optimizers are of another step. An optimizer may have
+// made steps before the run, so its own count may be larger.
 Index step_of(const Checkpoint& c, const std::vector<std::string>& optimizers);
-// Error where the checkpoint has none, or one that is not of so many steps.
+// Throws Error if the checkpoint has no history, or a history of another number of steps.
 RunHistory load_history(const Checkpoint& c, Index step);
-// The place of the best evaluation after step `from` by the number of this name, "loss" among them, whose lowest or
-// highest is the best; the first where several are as good; -1: there is none. NaN is never the best.
+// The index of the best evaluation after step `from`, by the lowest or highest value of this metric ("loss" or
+// another). The first of equal values is the best, NaN never. -1 if there is none.
 Index best_evaluation(const RunHistory& history, const std::string& name, bool highest, Index from);
 
 }  // namespace heed::detail

@@ -1,4 +1,4 @@
-// The log of a run: one JSON object per line and step. Internal.
+// The log of a run: one JSON object per line, one line per step. Internal.
 #pragma once
 #include <heed/data/detail/disk.hpp>
 #include <heed/optim/run_loop.hpp>
@@ -8,29 +8,29 @@
 
 namespace heed::detail {
 
-// The log of a run that goes on after steps with these losses: none begins it anew, otherwise its lines behind them go
-// with the first write. Error where a line is missing between the first and the last of these steps, or where it tells
-// another loss of the last. An empty path is no log.
+// The log of a run that continues after steps with these losses. Without losses, a new log begins. Otherwise the first
+// write removes the lines after these steps. Throws Error if a line is missing between the first line and the last of
+// these steps, or if the log has another loss for the last step. An empty path means no log.
 class RunLog : public LogFile {
  public:
   RunLog(const std::filesystem::path& path, const std::vector<double>& losses);
 
-  // Both return a warning; empty: none. A log that another program deleted, cut, or replaced by lines of this run gets
-  // the lines that it lacks, as `history` has them. Where the file is another one by now, the log ends. Lines that
-  // cannot be written are written later, whole; Error where the log is a stream.
-  std::string write(const RunStep& step, const RunHistory& history);  // which has the step
+  // Both functions return a warning or an empty text. If another program deleted the log, cut it, or replaced it by
+  // lines of this run, the missing lines are written again from `history`. If the file is another file now, the log
+  // ends. Lines that cannot be written are written later; if the log is a stream, the functions throw Error instead.
+  std::string write(const RunStep& step, const RunHistory& history);  // `history` includes the step
   std::string sync(const RunHistory& history);
-  // Why lines are missing; empty: none are.
+  // The reason if lines are missing; else empty.
   const std::string& error() const { return error_; }
 
  private:
   std::string error_;
   bool ended_ = false;
-  std::map<Index, std::string> unwritten_ = {};  // lines, by their steps
+  std::map<Index, std::string> unwritten_ = {};  // lines by step
 
   std::string repair(const RunHistory& history, Index steps);
   template <class F>
-  std::string guarded(const F& work);  // work(), or a warning where it throws Error
+  std::string guarded(const F& work);  // returns work(), or a warning if it throws Error
 };
 
 }  // namespace heed::detail

@@ -1,4 +1,4 @@
-// What a run makes of its optimizers. Internal.
+// The optimizers of a run, with the run's ranks and communication dtype. Internal.
 #pragma once
 #include <deque>
 #include <heed/optim/run_loop.hpp>
@@ -6,13 +6,13 @@
 
 namespace heed::detail {
 
-// The optimizers of a run, each once. Their steps are of the run's communication_dtype for as long as this lives, and
-// afterwards as before. Where the run has several ranks they are divided among these, and remain so: nobody gathers a
-// state that one rank may have no memory for.
+// The optimizers of a run, each listed once. During its lifetime, they have the run's communication_dtype; afterwards
+// their own one is restored. With several ranks, the optimizers are divided among the ranks and stay divided, because a
+// single rank may not have enough memory for a whole state.
 class RunOptimizers {
  public:
-  // Error where one is divided among other ranks than the run's, or has parameters that its communication_dtype is not
-  // for; all take steps as before then.
+  // Throws Error if an optimizer is divided among other ranks than the run's, or has parameters that
+  // communication_dtype does not permit. All optimizers then have their previous communication dtypes.
   RunOptimizers(const std::vector<Update>& updates, const RunOptions& options);
 
   const std::vector<Optimizer*>& all() const { return all_; }

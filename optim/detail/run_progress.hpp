@@ -1,4 +1,4 @@
-// What a person sees of a run. Internal.
+// The progress output of a run. Internal.
 #pragma once
 #include <heed/optim/detail/run_steps.hpp>
 #include <optional>
@@ -7,17 +7,17 @@
 
 namespace heed::detail {
 
-// Shows the progress of a run where it is to be shown, and on the first rank.
+// Shows the progress of a run on rank 0 if RunOptions::progress is set.
 class RunProgress {
  public:
-  explicit RunProgress(const RunState& run);  // which goes on from here
+  explicit RunProgress(const RunState& run);  // the run continues from its current state
 
-  // Of a run that continues from a checkpoint of this instruction set (empty: unknown), and what differs.
+  // Reports that the run continues from a checkpoint of this instruction set (empty: unknown), and the differences.
   void say_resumed(const std::string& saved_on, const std::vector<std::string>& changes);
-  void evaluated(bool whole);  // on all batches, or on RunOptions::eval_batches
-  // `seconds`: since the run began, for all that it does. `last`: no step comes after this one.
+  void evaluated(bool whole);  // call before an evaluation of all batches, or else of RunOptions::eval_batches
+  // `seconds`: time since the run began. `last`: no step follows.
   void show(const RunStep& step, const RunSteps& steps, double seconds, bool last);
-  bool pipe_is_broken() const { return progress_ && progress_->pipe_is_broken(); }  // who read it has gone
+  bool pipe_is_broken() const { return progress_ && progress_->pipe_is_broken(); }  // it has no reader
   void say(const std::string& text) {
     if (progress_) progress_->message(text);
   }
@@ -27,10 +27,10 @@ class RunProgress {
 
  private:
   const RunState& run_;
-  Index resumed_;  // steps that were done before
+  Index resumed_;  // steps done before this run
   std::optional<Progress> progress_;
-  std::optional<double> floor_;  // of the batches that the last evaluation of this process saw
-  double peak_ = 0;              // flops of the machine; 0: not measured yet
+  std::optional<double> floor_;  // for the batches of the last evaluation in this process
+  double peak_ = 0;              // flops per second of the machine; 0: not measured yet
   int peaks_measured_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// What must be the same on all ranks of a run. Internal.
+// Properties of a run that must be the same on all ranks. Internal.
 #pragma once
 #include <heed/optim/detail/run_state.hpp>
 #include <heed/optim/ranks.hpp>
@@ -8,11 +8,11 @@
 
 namespace heed::detail {
 
-// A property of a run that must be the same on all ranks, and what it is here.
+// The names of these properties, and their values on this rank.
 using RunProperties = std::vector<std::pair<std::string, std::string>>;
-// Of a run before its next step. Weights and data are told by hashes, data by those of their first batches.
+// The properties before the next step. Weights are represented by a hash, data by their fingerprints.
 RunProperties properties_of(const RunState& run);
-// Error on all ranks where two differ: it names rank, host and what differs.
+// Throws Error on all ranks if a property differs between ranks. It names the property, the rank and the host.
 void require_same(Ranks& ranks, const RunProperties& here);
 
 }  // namespace heed::detail

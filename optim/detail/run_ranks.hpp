@@ -1,4 +1,4 @@
-// What the ranks of a run tell each other beside gradients and parameters. Internal.
+// Communication between the ranks of a run, except gradients and parameters. Internal.
 #pragma once
 #include <heed/optim/detail/division.hpp>
 #include <heed/optim/detail/exchange_thread.hpp>
@@ -11,31 +11,32 @@
 
 namespace heed::detail {
 
+// The ranks of a run: their shards, sums over ranks, and the gathering of divided state for checkpoints.
 class RunRanks {
  public:
-  explicit RunRanks(Ranks* ranks, Index shards);  // null: this process is the run
+  explicit RunRanks(Ranks* ranks, Index shards);  // null: this process is the whole run
 
   Ranks* get() const { return ranks_; }
   bool is_first() const { return ranks_ == nullptr || ranks_->rank() == 0; }
   const ShardDivision& shards() const { return shards_; }
-  Index begin() const { return shards_.begins[me()]; }  // of this rank's shards
-  Index end() const { return shards_.begins[me() + 1]; }
+  Index begin() const { return shards_.begins[me()]; }    // first shard of this rank
+  Index end() const { return shards_.begins[me() + 1]; }  // last shard of this rank + 1
 
-  void sum(std::span<double> numbers) const;      // over ranks: exact where they are whole
-  bool any(bool here) const;                      // whether on one rank
-  ExchangeThread& exchanges() { return *exchanges_; }  // of several ranks
+  void sum(std::span<double> numbers) const;           // over ranks, in place; exact for whole numbers
+  bool any(bool here) const;                           // whether `here` is true on any rank
+  ExchangeThread& exchanges() { return *exchanges_; }  // only with several ranks
 
-  // In two parts, beside which other exchanges may be under way, one of each kind at a time: sum(); and the sum of a
-  // number of each shard, in their order (`here`: of this rank's), and of each flag whether it is set on one of the
-  // ranks.
+  // Sums in two parts. Between start and finish, other exchanges may be in progress, but only one sum of each kind. The
+  // first pair of functions does what sum() does. finish_sum_of_shards() returns the sum of one number per shard, in
+  // the order of the shards, and sets each flag that is set on any rank. `here`: the numbers of this rank's shards.
   void start_sum(const std::vector<double>& numbers);
   std::vector<double> finish_sum();
   void start_sum_of_shards(std::vector<double> here, std::span<const bool> flags);
   double finish_sum_of_shards(std::span<bool> flags);
 
-  // The state of divided optimizers in a checkpoint that rank 0 writes: a tensor is gathered when the writer asks for
-  // it. Rank 0 has write() called, all others serve until it is done. Returns the Error of write(), of which other
-  // ranks know only that there was one; empty: none.
+  // Saves a checkpoint with the states of divided optimizers. Rank 0 calls write(), and each divided tensor is gathered
+  // when it is written. The other ranks send their parts until write() is done. Returns the message of an Error of
+  // write(), on other ranks only that there was one; else an empty text.
   std::string save(Checkpoint& c, const std::vector<std::pair<std::string, const Optimizer*>>& sections,
                    const std::function<void(const Checkpoint&)>& write) const;
 
@@ -43,17 +44,17 @@ class RunRanks {
   Ranks* ranks_;
   ShardDivision shards_;
   std::optional<ExchangeThread> exchanges_;
-  // Numbers of all ranks, of which each tells the others its own.
+  // Numbers of all ranks, to which each rank contributes its own.
   struct Gathered {
     std::vector<double> numbers;
-    std::vector<Index> begins;  // [rank]: where its numbers begin, and behind the last one where they end
+    std::vector<Index> begins;  // [ranks + 1]: rank r has the numbers from begins[r] to begins[r + 1]
     ExchangeThread::Ticket ticket;
   };
   Gathered summed_, summed_of_shards_;
 
   Gathered among_all(std::span<const double> here, std::vector<Index> begins) const;
-  Gathered among_all(std::span<const double> here) const;  // each has as many
-  static std::vector<double> sums_of(const Gathered& g);   // where each has as many
+  Gathered among_all(std::span<const double> here) const;  // each rank has equally many
+  static std::vector<double> sums_of(const Gathered& g);   // over ranks that have equally many
   void start(Gathered& g);
   int size() const { return ranks_ == nullptr ? 1 : ranks_->size(); }
   std::size_t me() const { return ranks_ == nullptr ? 0 : static_cast<std::size_t>(ranks_->rank()); }

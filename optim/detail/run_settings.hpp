@@ -1,4 +1,4 @@
-// The options of a run as its checkpoint keeps them. Internal.
+// The options of a run as its checkpoint stores them. Internal.
 #pragma once
 #include <heed/optim/run_loop.hpp>
 #include <string>
@@ -6,13 +6,13 @@
 
 namespace heed::detail {
 
-// Adds the options that a resumed run may change to the texts of a checkpoint.
+// Stores the options that a resumed run may change, as a text of the checkpoint.
 void store_settings(const RunOptions& options, Checkpoint& c);
-// What differs from the options of the run that saved the checkpoint, for people: "steps 60, before: 40".
+// The differences from the options of the run that saved the checkpoint, as messages: "steps 60, before: 40".
 std::vector<std::string> changed_settings(const RunOptions& options, const Checkpoint& c);
-// 0.002, by as few digits as tell the number.
+// The shortest text that determines the number: 0.002.
 std::string shortest(double number);
 
-inline constexpr const char* kRunOptions = "run_options";  // the text's name
+inline constexpr const char* kRunOptions = "run_options";  // name of the text
 
 }  // namespace heed::detail

@@ -1,4 +1,4 @@
-// A run as it stands between two steps. Internal.
+// The state of a run between two steps. Internal.
 #pragma once
 #include <heed/optim/detail/run_data.hpp>
 #include <heed/optim/detail/run_ranks.hpp>
@@ -8,25 +8,26 @@
 
 namespace heed::detail {
 
-// What was given to a run, and what it did so far.
+// The arguments of a run, and its progress.
 struct RunState {
   RunParts parts;
   const RunOptions& options;
   RunRanks ranks;
   RunData data;
-  std::vector<std::string> names;  // of the updates; that of the first is not used
-  Index done = 0;                  // steps
+  std::vector<std::string> names;  // of the updates; the first one's is not used
+  Index done = 0;                  // steps done
   RunHistory history;
   Index best_from = 0;  // evaluations up to this step are not compared with later ones
 
-  RunState(RunParts given, const RunOptions& o);  // Error: no updates, or two of a name; fewer shards than ranks
+  // Throws Error if there are no updates, if two have the same name, or if there are fewer shards than ranks.
+  RunState(RunParts given, const RunOptions& o);
 
-  // "optimizer" or what else belongs to an update, as the checkpoint calls it: of the first as it is, of others with
-  // their name.
+  // The name of a section or text of an update in the checkpoint: "optimizer" for the first update, "optimizer.NAME"
+  // for others.
   std::string named(const std::string& what, std::size_t update) const {
     return update == 0 ? what : what + "." + names[update];
   }
-  // A file that rank 0 alone writes: empty on the others.
+  // The path on rank 0, which alone writes the file; empty on other ranks.
   std::filesystem::path of_first(const std::filesystem::path& file) const {
     return ranks.is_first() ? file : std::filesystem::path();
   }

@@ -1,4 +1,4 @@
-// The steps of a run. Internal.
+// The steps of a run: batches, gradients, optimizer steps and averages. Internal.
 #pragma once
 #include <functional>
 #include <heed/core/random.hpp>
@@ -13,26 +13,28 @@
 
 namespace heed::detail {
 
-// Why a run may end after a step.
+// Reasons to end a run after a step.
 struct RunEnd {
   bool asked = false, out_of_time = false;
 };
 
+// Makes the steps of a run.
 class RunSteps {
  public:
   RunSteps(RunState& run, const RunOptimizers& optimizers) : run_(run), optimizers_(optimizers) {}
 
-  // Makes the next step of `run`, which it adds to its history. Where there are several ranks, each asks `end` when its
-  // gradients are done, and all get to know of all.
+  // Makes the next step of `run` and adds it to the history. With several ranks, each rank calls `end` when its
+  // gradients are done, and all ranks get the combined flags.
   RunStep make(const std::function<RunEnd()>& end);
-  const RunEnd& end_of_any() const { return end_; }  // of all ranks, in the last step; one process tells nothing
+  const RunEnd& end_of_any() const { return end_; }  // over all ranks, from the last step; not set in one process
 
-  // For values of other ranks. What reads all of them waits here, and not in the chunks of a loop.
+  // Waits for values from other ranks. Code that reads all values waits here, so that it does not wait in chunks of a
+  // loop.
   void await_values() const {
     for (const auto& [first, step] : rank_steps_) step->wait();
   }
 
-  double seconds() const { return seconds_; }  // of all steps that it made
+  double seconds() const { return seconds_; }  // of all steps made
   double tokens_per_second() const { return of_tokens_ ? read_per_second() : 0; }
   double samples_per_second() const { return samples_ / seconds_; }
   double read_per_second() const { return read_ / seconds_; }  // Batch::read()
@@ -41,27 +43,27 @@ class RunSteps {
 
  private:
   using Loss = std::function<Tensor(const Batch&)>;
-  // Of a step: targets that count, what Batch::read() and Batch::samples() give, batches whose targets are of tokens,
+  // Sums over the batches of a step: counted targets, Batch::read(), Batch::samples(), batches with token targets,
   // batches with tensors.
   using Totals = std::function<const std::vector<double>&()>;
-  // A part of a step: its batches, and where dropout's numbers are.
+  // A part of a step: its batches, and the generator of its dropout.
   struct Shard {
     std::vector<Batch> batches;
     Rng rng;
   };
-  // Sums over the batches of a shard: of their weights, and of their losses times their weights / divisor of the step.
+  // Sums over the batches of a shard: their losses times weight / divisor of the step, and their weights.
   struct ShardSums {
     double loss = 0, weight = 0;
   };
   struct Applied {
-    double norm, scale;  // of the gradient; what it and the loss were multiplied by
+    double norm, scale;  // norm of the gradient; factor by which it and the loss were multiplied
   };
 
   RunState& run_;
   const RunOptimizers& optimizers_;
-  std::map<std::size_t, std::unique_ptr<RankStep>> rank_steps_;  // by the first update of their loss
+  std::map<std::size_t, std::unique_ptr<RankStep>> rank_steps_;  // by the first update of a loss
   RunEnd end_;
-  double lr_ = 0;  // of the loss that is followed
+  double lr_ = 0;  // learning rate of the first update of the current loss
   double seconds_ = 0, read_ = 0, samples_ = 0;
   bool of_tokens_ = false;
   std::string loss_unit_;
@@ -82,6 +84,6 @@ class RunSteps {
   double finish_loss();
 };
 
-void check_loss(const Tensor& loss);  // of a batch: Error where it is not one number
+void check_loss(const Tensor& loss);  // throws Error unless the loss of a batch is one number
 
 }  // namespace heed::detail

@@ -1,4 +1,4 @@
-// The kernels of a parameter's type. Internal: included by sources only.
+// The optimizer kernels for the dtype of a parameter. Internal: included by sources only.
 #pragma once
 #include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/kernels/optimizer.hpp>
@@ -6,7 +6,7 @@
 
 namespace heed::detail {
 
-// Calls f(T{}, kernels of T): float32 or float64, which are all that parameters may be.
+// Calls f(T{}, kernels of T) with T = float or double. The dtype must be float32 or float64.
 template <class F>
 void with_kernels(DType dtype, F&& f) {
   with_float(dtype, [&](auto t) { f(t, kernels::of<decltype(t)>(kernels::optimizer_kernels())); });
