@@ -1,4 +1,4 @@
-// Adafactor, composed of ops on whole parameters; formulas in its header.
+// Adafactor, composed of ops on whole parameters. The formulas are in optimizers.hpp.
 #include <cmath>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/reductions.hpp>
@@ -10,7 +10,7 @@ namespace heed {
 
 namespace {
 
-std::optional<Shape> without_axis(const Shape& shape, int axis) {  // size 1 there
+std::optional<Shape> without_axis(const Shape& shape, int axis) {  // size 1 on this axis; nullopt for vectors
   if (shape.rank() < 2) return {};
   Shape means = shape;
   means[axis] = 1;

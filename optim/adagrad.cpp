@@ -1,4 +1,4 @@
-// Adagrad: its options, and the scalars of a step.
+// Adagrad: checks of its options, and the scalars of a step.
 #include <heed/optim/detail/with_kernels.hpp>
 #include <heed/optim/optimizers.hpp>
 

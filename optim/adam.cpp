@@ -1,4 +1,4 @@
-// Adam and AdamW: their options, and the scalars of a step.
+// Adam and AdamW: checks of their options, and the scalars of a step.
 #include <cmath>
 #include <heed/core/kernels/scalar_math.hpp>
 #include <heed/optim/detail/adam_step.hpp>

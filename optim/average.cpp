@@ -1,4 +1,4 @@
-// Moving averages of the weights.
+// Exponential moving averages of weights.
 #include <heed/optim/average.hpp>
 #include <heed/optim/detail/with_kernels.hpp>
 

@@ -1,4 +1,4 @@
-// Norms of gradients and clipping by them.
+// Norms of gradients, and clipping.
 #include <cmath>
 #include <heed/core/detail/profiler.hpp>
 #include <heed/optim/detail/with_kernels.hpp>
@@ -12,7 +12,7 @@ using detail::Trained;
 
 namespace {
 
-// The gradients that there are.
+// The gradients of the parameters that have one and are not frozen.
 struct Gradients {
   std::vector<Trained> parameters;
   Chunks chunks;
@@ -22,7 +22,7 @@ struct Gradients {
       if (parameters[i].active()) chunks.add(static_cast<int>(i), parameters[i].value.numel());
   }
 
-  // f(kernels, first item, count) for each chunk.
+  // Calls f(kernels, first item, count) for each chunk.
   template <class F>
   void change(F f) {
     chunks.run([&](Index, const Chunk& c) {

@@ -1,4 +1,4 @@
-// The last weights of a run, and means of checkpoints.
+// The last weights of a run, and means over checkpoints.
 #include <algorithm>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/data/text.hpp>
@@ -14,7 +14,7 @@ LastWeights::LastWeights(const ParameterGroups& parameters, Exactly<Index> count
 void LastWeights::keep() {
   detail::check_owned("LastWeights", "keep", parameters_);
   std::vector<Tensor> now;
-  if (kept() == count_) {  // the memory of the oldest
+  if (kept() == count_) {  // reuses the memory of the oldest
     now = std::move(kept_.front());
     kept_.pop_front();
   }
@@ -28,7 +28,7 @@ void LastWeights::keep() {
   kept_.push_back(std::move(now));
 }
 
-// The mean of `count` tensors whose sum is this: rounded once, where the sum was not.
+// The mean of `count` tensors with this float64 sum, rounded once.
 static Tensor mean_of(const Tensor& sum, std::size_t count, DType dtype) {
   return (sum / static_cast<double>(count)).to(dtype);
 }
@@ -91,7 +91,7 @@ Checkpoint mean_of_last_weights(Checkpoint c) {
   for (auto& [path, tensor] : c.tensors) {
     if (!path.starts_with("model/") || kept == 0) continue;
     const std::string_view name = std::string_view(path).substr(6);
-    if (!c.tensors.contains("last_weights/0." + std::string(name))) continue;  // a buffer, or frozen
+    if (!c.tensors.contains("last_weights/0." + std::string(name))) continue;  // a buffer, or not kept
     Tensor sum = weights(0, name).to(DType::float64);
     for (Index n = 1; n < kept; ++n) sum = sum + weights(n, name).to(DType::float64);
     require(sum.shape() == tensor.shape(), c.source, ": the last weights of ", printable(std::string(name)), " are ",
@@ -106,7 +106,7 @@ Checkpoint mean_of_last_weights(Checkpoint c) {
 Checkpoint average_checkpoints(const std::vector<std::filesystem::path>& files) {
   require(!files.empty(), "average_checkpoints: there are no files; there must be one or more");
   const NoTape guard;
-  Checkpoint mean;     // of the last file read, until the sums are in their places
+  Checkpoint mean;     // the last file read; means replace its values at the end
   TensorsByName sums;  // float64
   for (std::size_t n = 0; n < files.size(); ++n) {
     Checkpoint next = load_checkpoint(files[n]);

@@ -1,4 +1,4 @@
-// Muon: which parameters are matrices to it, and the iteration that makes their singular values equal.
+// Muon: the choice of matrices, and the iteration that makes their singular values nearly equal.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -15,7 +15,7 @@ namespace heed {
 
 namespace {
 
-constexpr int kMeanSlot = 2;  // of the momentum; those of AdamW's step come first
+constexpr int kMeanSlot = 2;  // of the momentum, after the slots of AdamW's step
 
 bool orthogonalised(const Shape& shape, bool elementwise) { return shape.rank() == 2 && !elementwise; }
 
@@ -26,15 +26,15 @@ std::optional<Shape> of_others(const Shape& shape, bool elementwise) {
   return orthogonalised(shape, elementwise) ? std::nullopt : std::optional(shape);
 }
 
-// Multiply-adds of an iteration up to which a matrix is one thread's work, beside others. Larger ones come one after
-// another, shared among threads.
+// Max multiply-adds per iteration of a matrix that is computed by a single thread, while other threads compute other
+// matrices. Larger matrices are computed one after another, each by all threads.
 constexpr Index kAloneWork = Index{1} << 28;
 
-// x [rows, columns] becomes what the iteration gives of it. Op: what the products read of T, T itself or bfloat16.
+// Replaces x [rows, columns] by the result of the iteration. Op: the type of the operands of products, T or bfloat16.
 template <class T, class Op>
 class NewtonSchulz {
  public:
-  // `scratch` has bytes_of(rows, columns); products run here, or on all threads.
+  // `scratch` has bytes_of(rows, columns) bytes. `here`: products run on this thread alone.
   NewtonSchulz(T* x, Index rows, Index columns, const MuonOptions& options, bool here, char* scratch)
       : x_(x),
         rows_(rows),
@@ -93,8 +93,8 @@ class NewtonSchulz {
   static Index padded(Index n) { return (n + 31) / 32 * 32; }
   static MatrixIn in(const Op* x, Index row, Index column) { return {x, dtype_of<Op>, row, column}; }
   void multiply(const Gemm& g) const { here_ ? gemm_here(g) : gemm(g); }
-  // What products read of `from`, which becomes that itself: all terms of the polynomial are then of one matrix, and
-  // where it is flat, near 1, what rounding changed vanishes.
+  // Copies `from` to an operand of products, and rounds `from` itself, so that all terms of the polynomial use the same
+  // matrix. Effects of rounding then vanish where the polynomial is flat, near 1.
   static void read(Op* to, T* from, Index n) {
     if constexpr (std::is_same_v<Op, T>) {
       std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(T));
@@ -105,8 +105,8 @@ class NewtonSchulz {
     }
   }
 
-  // s (+)= alpha p q, which is symmetric: what lies on the diagonal and right of it is computed, in blocks of rows, and
-  // the rest is a copy of that.
+  // s (+)= alpha p q, which is symmetric. Computes the diagonal and the part right of the diagonal, in blocks of rows,
+  // and copies the rest.
   void symmetric(const MatrixIn& p, const MatrixIn& q, Index inner, double alpha, bool add) {
     constexpr Index kBlock = 128;
     for (Index i = 0; i < small_; i += kBlock) {
@@ -129,7 +129,7 @@ class NewtonSchulz {
   }
 };
 
-// A matrix: rows of a parameter that are one map.
+// A matrix: the rows of a parameter that form one map.
 struct Matrix {
   const WholeParameter* parameter;
   Index begin, rows, columns;
@@ -141,7 +141,7 @@ struct Matrix {
   }
 };
 
-// A step of one matrix; `scratch` has scratch_bytes().
+// Makes the step of one matrix. `scratch` has scratch_bytes() bytes.
 template <class T, class Op>
 void step_of(const Matrix& matrix, const MuonOptions& o, bool here, char* scratch) {
   const auto& k = kernels::of<T>(kernels::optimizer_kernels());
@@ -166,7 +166,7 @@ void step_of(const Matrix& matrix, const MuonOptions& o, bool here, char* scratc
          .lr = p.lr * ratio});
 }
 
-// Steps of the matrices of one kind. Small ones are dealt out among threads, the most costly first.
+// Makes the steps of all matrices of type T. Small matrices are distributed among the threads, by decreasing cost.
 template <class T, class Op>
 void steps_of(std::span<WholeParameter> all, const MuonOptions& o) {
   std::size_t most = 0;

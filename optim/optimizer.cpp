@@ -1,4 +1,4 @@
-// What all optimizers share: groups, steps over chunks of parameters, and the state of a checkpoint.
+// The base class of optimizers: groups, steps over chunks of parameters, and steps divided among ranks.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -60,7 +60,7 @@ void Optimizer::allocate_states(std::size_t parameter) {
   }
 }
 
-// Of a whole state of a parameter, what this rank keeps.
+// The part of a parameter's whole state that this rank keeps.
 Tensor Optimizer::part_here(std::size_t parameter, const Tensor& state) const {
   if (division_->owner(parameter) == ranks_->rank()) return state;
   const detail::Stretch here = division_->kept(parameter, ranks_->rank(), state.numel());
@@ -138,7 +138,7 @@ bool Optimizer::is_whole_here(std::size_t parameter) const {
   return needs_whole(p.value.shape(), p.elementwise);
 }
 
-// Counts the step of each parameter that gets one, and updates those that are updated as a whole on this rank.
+// Counts the step of each parameter that gets one, and updates the parameters that this rank updates as a whole.
 void Optimizer::update_wholes_here(double gradient_scale) {
   wholes_.clear();
   old_.assign(parameters_.size(), Tensor());
@@ -191,7 +191,7 @@ void Optimizer::apply(double gradient_scale) {
   end_step();
 }
 
-// The parts of other ranks, of the parameters that this step updates: their values, or what was added to them.
+// Gathers the parts of other ranks of all parameters in this step: their new values, or their changes in bfloat16.
 void Optimizer::gather_steps() {
   detail::all_gather(*ranks_, *division_, sent_);
   if (!rounds_) return;
@@ -205,13 +205,13 @@ void Optimizer::gather_steps() {
   });
 }
 
-// Of a parameter that this step updates.
+// Counts a step of the parameter. Allocates its state if it was frozen before.
 void Optimizer::count_step(std::size_t parameter) {
   if (states_[parameter].size() < slots_.size()) allocate_states(parameter);
   steps_[parameter]++;
 }
 
-// When all of them are.
+// Call when all parameters of the step are updated.
 void Optimizer::end_step() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!parameters_[i].active()) continue;
@@ -250,9 +250,9 @@ double Optimizer::grad_norm() {
   return detail::norm_of(sums_);
 }
 
-// The sums of squares of all chunks, each of which one rank has, and numbers beside them.
+// Gathers the sum of squares of each chunk from the rank that steps it, and the numbers in `beside`.
 void Optimizer::gather_sums(std::span<double> beside, std::span<const Index> parts) {
-  std::vector<std::vector<std::size_t>> chunks(static_cast<std::size_t>(ranks_->size()));  // by rank
+  std::vector<std::vector<std::size_t>> chunks(static_cast<std::size_t>(ranks_->size()));  // [rank]
   for (Index i = 0; i < chunks_.size(); ++i)
     chunks[static_cast<std::size_t>(division_->owner_of(chunks_[i]))].push_back(static_cast<std::size_t>(i));
   const auto beside_of = [&](std::size_t r) {

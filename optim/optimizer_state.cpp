@@ -1,4 +1,4 @@
-// The state of all optimizers, as a checkpoint has it.
+// The state of optimizers for checkpoints.
 #include <algorithm>
 #include <heed/optim/detail/division.hpp>
 #include <heed/optim/optimizer.hpp>
@@ -37,7 +37,7 @@ std::vector<Optimizer::StatePart> Optimizer::state_parts() const {
   return parts;
 }
 
-// The rest of the state: how many steps were made, and the learning rates.
+// The rest of the state: the numbers of steps, and the learning rates.
 std::vector<NamedTensor> Optimizer::small_state() const {
   std::vector<NamedTensor> parts;
   std::vector<double> lrs = {lr_};
@@ -50,9 +50,9 @@ std::vector<NamedTensor> Optimizer::small_state() const {
   return parts;
 }
 
-// Makes states_ those of the parameters that have tensors in `given`. One may have been frozen when this was made and
-// trained in the run that saved: it gets its tensors now. Or the reverse: without steps and tensors there, it has none
-// here until its first step.
+// Makes states_ fit the tensors in `given`. A parameter that was frozen when this optimizer was made, but trained in
+// the saved run, gets its state now. A parameter without steps and tensors in `given` loses its state until its next
+// step.
 void Optimizer::fit_states(const std::vector<NamedTensor>& given) {
   std::map<std::string, const Tensor*> parts;
   for (const NamedTensor& part : given) parts[part.name] = &part.tensor;
@@ -77,7 +77,7 @@ void Optimizer::load_state(const std::vector<NamedTensor>& given) {
   fit_states(given);
   std::vector<NamedTensor> mine;
   const std::vector<StatePart> parts = state_parts();
-  for (const StatePart& p : parts)  // of those that are divided: a tensor of their shape
+  for (const StatePart& p : parts)  // for divided tensors, one of the whole shape
     mine.push_back({p.name, p.here.shape() == p.shape ? p.here : Tensor::scalar(0, p.dtype).expand(p.shape)});
   try {
     detail::check_state(name_, mine, given);

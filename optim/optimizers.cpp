@@ -1,4 +1,4 @@
-// The optimizers by name.
+// The table of optimizers by name.
 #include <heed/optim/optimizers.hpp>
 
 namespace heed {
@@ -9,8 +9,8 @@ using Made = std::unique_ptr<Optimizer>;
 using Groups = ParameterGroups;
 using Options = OptimizerOptions;
 
-// An optimizer by its name: the numbers that it keeps for each of a large parameter's, whether momentum adds one, and
-// how it is made.
+// An optimizer by name: numbers of state per number of a large parameter, whether momentum adds one, and a function
+// that makes the optimizer.
 struct Row {
   const char* name;
   int states;

@@ -1,4 +1,4 @@
-// Parameters as optimizers hold them, and checks of a state.
+// Groups of parameters, and checks of the parameters and states of optimizers.
 #include <algorithm>
 #include <heed/optim/parameter_group.hpp>
 #include <map>

@@ -1,4 +1,4 @@
-// Learning rates by the step: formulas, and those that follow the losses.
+// Learning rates by step: the formulas of named schedules, how a run resumes them, and their state.
 #include <algorithm>
 #include <cmath>
 #include <heed/core/kernels/scalar_math.hpp>
@@ -11,7 +11,7 @@ namespace {
 
 enum class Kind { constant, linear, cosine, inverse_sqrt, step, one_cycle, plateau };
 
-// Those that have a name. resume() may replace the options by others and shift or stretch the steps.
+// The named schedules. resume() may replace the options, and shift or stretch the steps.
 class NamedSchedule {
  public:
   NamedSchedule(std::string_view name, const ScheduleOptions& options);
@@ -28,22 +28,22 @@ class NamedSchedule {
   bool resume(const std::vector<double>& course, Index step, double last);
 
  private:
-  // Where the steps of a run are in the formula: step `from` is at `phase`, and step `until` at the formula's end.
+  // Maps steps of a run to the formula: step `from` is at `phase`, and step `until` at the end of the formula.
   struct Course {
     double from = 0, phase = 0, until = 0;
   };
 
   Kind kind_;
-  ScheduleOptions given_, o_;  // as the caller gave them; as the formula has them
+  ScheduleOptions given_, o_;  // as the caller gave them; as the formula uses them
   Course course_;
-  double falls_ = 0, best_ = std::numeric_limits<double>::infinity(), bad_ = 0, cooling_ = 0;  // plateau's
+  double falls_ = 0, best_ = std::numeric_limits<double>::infinity(), bad_ = 0, cooling_ = 0;  // of plateau
 
   bool ends() const { return kind_ == Kind::linear || kind_ == Kind::cosine || kind_ == Kind::one_cycle; }
   double phase_of(double step) const;
   double at(double phase) const;
   double one_cycle(double t) const;
-  double highest() const;             // the phase of one-cycle's highest rate
-  double fallen(double falls) const;  // plateau's rate after so many falls
+  double highest() const;             // phase of the highest rate of one-cycle
+  double fallen(double falls) const;  // rate of plateau after this number of reductions
   void restart(double step, double lr);
 };
 
@@ -94,12 +94,12 @@ double NamedSchedule::at(double t) const {
   if (t < warmup) return o_.lr * t / warmup;
 
   const double p = o_.steps > o_.warmup ? std::min(1.0, (t - warmup) / static_cast<double>(o_.steps - o_.warmup)) : 1;
-  const double least = o_.lr > 0 ? o_.min_lr / o_.lr : 0;  // as a share of lr: lr * (0.1 + 0.9 * cosine)
+  const double least = o_.lr > 0 ? o_.min_lr / o_.lr : 0;  // as a share of lr, for lr * (0.1 + 0.9 * cosine)
   const double past = t - warmup, every = static_cast<double>(o_.every);
   switch (kind_) {
     case Kind::linear: return o_.lr * (least + (1 - least) * (1 - p));
     case Kind::cosine: {
-      // pi * past / length, in this order: the usual recipes in Python have it so, and give the same bits.
+      // The order pi * past / length is that of the usual recipes in Python, and gives the same bits.
       const double angle =
           o_.steps > o_.warmup ? std::numbers::pi * past / static_cast<double>(o_.steps - o_.warmup) : std::numbers::pi;
       return o_.lr * (least + (1 - least) * (0.5 * (1 + scalar::cos(std::min(angle, std::numbers::pi)))));
@@ -111,7 +111,7 @@ double NamedSchedule::at(double t) const {
   }
 }
 
-// Smith and Topin, «Super-Convergence», 2018, in PyTorch's two-phase form: highest at step W - 1, lowest at steps - 1.
+// Smith and Topin, "Super-Convergence", 2018, in PyTorch's two-phase form: highest at step W - 1, lowest at steps - 1.
 double NamedSchedule::one_cycle(double t) const {
   const double steps = static_cast<double>(o_.steps), last = steps - 1;
   const double top = highest();
@@ -192,7 +192,7 @@ void NamedSchedule::load_course(const std::vector<double>& course) {
   course_ = {last[0], last[1], last[2]};
 }
 
-// From `step` on, the part after the warm-up, with this rate at its beginning.
+// Restarts the part after the warm-up at `step`, with the rate `lr` at its beginning.
 void NamedSchedule::restart(double step, double lr) {
   o_ = given_;
   o_.lr = lr, o_.min_lr = std::min(o_.min_lr, lr);
@@ -207,7 +207,7 @@ void NamedSchedule::restart(double step, double lr) {
 bool NamedSchedule::resume(const std::vector<double>& course, Index done, double last) {
   const double step = static_cast<double>(done);
   const bool known = course.size() == kCourse && course[0] == static_cast<double>(kind_);
-  if (!known) {  // of an older file, or of another schedule: the rate says whether it is the same
+  if (!known) {  // of an older file, or of another schedule: compares the rate
     if (done == 0 || at(phase_of(step - 1)) == last) return !course.empty();
     restart(step, last);
     return true;
@@ -223,14 +223,14 @@ bool NamedSchedule::resume(const std::vector<double>& course, Index done, double
   old.load_course(course);
   if (!differs_beside(false) && (given_.steps == before.steps || !ends())) {
     *this = old;
-    if (!ends()) o_.steps = given_.steps, course_.until = static_cast<double>(given_.steps);  // which nothing reads
+    if (!ends()) o_.steps = given_.steps, course_.until = static_cast<double>(given_.steps);  // not used
     return false;
   }
   const double end = static_cast<double>(given_.steps), warmup = static_cast<double>(given_.warmup);
   const bool cycle = kind_ == Kind::one_cycle;
   if (differs_beside(!cycle)) {
     restart(step, given_.lr != before.lr ? given_.lr : last);
-    if (given_.lr != before.lr && step < warmup && !cycle) o_ = given_, course_ = {.until = end};  // warms up to it
+    if (given_.lr != before.lr && step < warmup && !cycle) o_ = given_, course_ = {.until = end};  // warms up to lr
     return true;
   }
   const double phase = std::min(old.phase_of(step), ends() ? static_cast<double>(old.o_.steps) : old.phase_of(step));
@@ -240,7 +240,7 @@ bool NamedSchedule::resume(const std::vector<double>& course, Index done, double
     restart(step, last);
   } else if (given_.warmup != before.warmup || old.course_.from > 0) {
     course_ = {step, warmup * old.at(phase) / o_.lr, end};
-  }  // else: the warm-up is the same, whatever comes after
+  }  // else: the warm-up is the same, and only the part after it differs
   return true;
 }
 
