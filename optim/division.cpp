@@ -1,4 +1,4 @@
-// Who computes, keeps and steps what, and how all get to know it.
+// The division of a run among its ranks, and the exchange of divided values.
 #include <algorithm>
 #include <bit>
 #include <heed/optim/detail/division.hpp>
@@ -7,14 +7,15 @@
 namespace heed::detail {
 namespace {
 
-// Shards of the left part of a tree over n, 2 or more: the largest power of two below n.
+// Shards of the left part of a tree over n >= 2 shards: the largest power of two below n.
 Index left_of(Index n) { return static_cast<Index>(std::bit_floor(static_cast<std::uint64_t>(n - 1))); }
 
-// The joins of the ranks whose shards are those of a node: left part, right part, both.
+// Adds the joins of the ranks whose shards form this node: first in the left part, then in the right part, then of both
+// parts.
 void add_joins(ShardDivision& d, Index begin, Index end) {
   const auto at = [&d](Index shard) { return std::lower_bound(d.begins.begin(), d.begins.end(), shard); };
   const auto first = at(begin);
-  if (*(first + 1) == end) return;  // one rank's
+  if (*(first + 1) == end) return;  // the node of one rank
   const Index middle = begin + left_of(end - begin);
   add_joins(d, begin, middle);
   add_joins(d, middle, end);
@@ -46,7 +47,7 @@ Division::Division(const std::vector<Trained>& parameters, const std::vector<boo
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const Index numel = parameters[i].value.numel(), longest = Chunks::kLongest;
     const Index chunks = whole[i] ? 1 : (numel + longest - 1) / longest;
-    // Each gets the same number of chunks, and those with the fewest items so far one more of the rest.
+    // All ranks get the same number of chunks. The ranks with the fewest items so far get one more each, from the rest.
     std::iota(order.begin(), order.end(), Index{0});
     std::stable_sort(order.begin(), order.end(), [&](Index a, Index b) {
       return loads[static_cast<std::size_t>(a)] < loads[static_cast<std::size_t>(b)];

@@ -1,4 +1,4 @@
-// A thread that moves exchanges between ranks on while another computes.
+// A thread that drives exchanges between ranks while other threads compute.
 #include <sched.h>
 
 #include <algorithm>
@@ -9,11 +9,12 @@
 namespace heed::detail {
 namespace {
 
-// Between two looks of the thread, which take the processor from who computes: half a percent of a small model's step.
-// What a link of 10 Gbit/s carries meanwhile, the sockets' buffers hold.
+// Pause of the thread between two polls. Polls take processor time from other threads: half a percent of a small
+// model's step. The buffers of sockets hold the bytes that a link of 10 Gbit/s carries during a pause.
 constexpr std::chrono::microseconds kPause{500};
 
-// Of a channel at once: a link has something to carry while one is looked at, and little stands before a small one.
+// Max exchanges in progress per channel: enough to keep the link busy while one exchange is polled, and few enough that
+// a small message of another channel does not wait for many.
 constexpr std::size_t kUnderWay = 3;
 
 }  // namespace

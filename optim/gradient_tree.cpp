@@ -1,4 +1,4 @@
-// The gradients of a step's shards, summed in an order that does not depend on who computed them.
+// Sums the gradients of a step's shards, in an order that does not depend on the rank or thread that computed them.
 #include <heed/optim/detail/gradient_tree.hpp>
 #include <heed/optim/detail/rounded.hpp>
 #include <heed/optim/detail/with_kernels.hpp>
@@ -53,7 +53,7 @@ void GradientTree::join_last_two() {
   left.shards += right.shards;
 }
 
-// Whether a join of the two does anything to their items.
+// Whether a join changes any items.
 bool GradientTree::has_work(const Tensor& left, const Tensor& right) const {
   return rounds_ ? left.defined() || right.defined() : left.defined() && right.defined();
 }

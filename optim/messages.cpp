@@ -1,4 +1,4 @@
-// What ranks send each other at once, and memory for it.
+// Messages of an exchange between ranks, memory for them, and gathering of small data.
 #include <heed/optim/detail/messages.hpp>
 #include <numeric>
 

@@ -1,4 +1,4 @@
-// A step of several ranks, whose exchanges overlap with the computation of gradients.
+// A step of several ranks, whose exchanges overlap with computation.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -10,10 +10,11 @@
 namespace heed::detail {
 namespace {
 
-// Items of a rank's stretches in a bucket: large enough that a message's bytes take longer than the message, and so
-// many buckets that the first and the last, with which nothing overlaps, are a small part of all.
+// Items of a rank's stretches per bucket. At least kLeast, so that the bytes of a message take longer than its
+// overhead. About kBuckets buckets, so that the first and the last one, with which nothing overlaps, are a small part
+// of all.
 constexpr Index kLeast = Index{1} << 16, kMost = Index{1} << 20, kBuckets = 16;
-// Buckets under way at once: a link has something to carry while one is joined.
+// Max buckets in progress: the link stays busy while one bucket is joined.
 constexpr std::size_t kUnderWay = 4;
 
 bool steps_in_parts(const Optimizer& optimizer) {
@@ -115,9 +116,9 @@ void RankStep::begin() {
   add_buckets(plan_);
 }
 
-// Of parameters whose gradients may not be complete.
+// Appends buckets for parameters whose gradients may not be complete.
 void RankStep::add_buckets(const std::vector<std::size_t>& parameters) {
-  Index items = bucket_;  // of the last one
+  Index items = bucket_;  // in the last bucket
   for (const std::size_t i : parameters) {
     const Index longest = longest_stretch(i);
     Index k = 0;
@@ -149,7 +150,7 @@ void RankStep::take(std::size_t parameter) {
       if (piece.parameter == parameter) --buckets_[b].awaited;
 }
 
-// Starts buckets that are complete, and joins those that have arrived.
+// Starts the buckets that are complete, and joins those that have arrived. `to_the_end`: waits until all are joined.
 void RankStep::advance(bool to_the_end) {
   exchanges_.poll();
   while (joined_ < buckets_.size()) {
@@ -184,7 +185,8 @@ void RankStep::finish() {
   tell_profile();
 }
 
-// What was exchanged since the last step's gradients had arrived: its values, and this one's gradients.
+// Reports the exchanges since the gradients of the last step arrived: the values of that step, and the gradients of
+// this step.
 void RankStep::tell_profile() {
   const std::vector<ExchangeThread::Busy> busy = exchanges_.take_busy();
   Profiler* const profiler = mode().profiler;
@@ -195,7 +197,7 @@ void RankStep::tell_profile() {
                        static_cast<double>(bytes));
 }
 
-// Those that are not planned, where a rank has a gradient.
+// Exchanges the parameters that are not planned, if any rank has a gradient.
 void RankStep::exchange_rest() {
   std::vector<std::size_t> rest;
   std::string mine;
@@ -210,7 +212,7 @@ void RankStep::exchange_rest() {
   for (std::size_t k = 0; k < rest.size(); ++k)
     if (is_anywhere(has, k)) wanted.push_back(rest[k]);
   if (plan_.empty() && !wanted.empty()) {
-    // In the order of rank 0's gradients, which is that of all but where batches differ.
+    // The plan is the order of gradients on rank 0. Other ranks have another order only if their batches differ.
     std::string order(reinterpret_cast<const char*>(completed_.data()), completed_.size() * sizeof(std::size_t));
     order = all_gather(ranks_, order)[0];
     std::vector<std::size_t> first(order.size() / sizeof(std::size_t));
@@ -262,12 +264,12 @@ void RankStep::step_bucket(const Bucket& b, Optimizer& o, double gradient_scale)
     stepped.push_back(p);
   }
   if (stepped.empty()) return;
-  // In bfloat16: what each rank's step adds. Else values go from parameter to parameter.
+  // In bfloat16, the changes of each rank's step need memory. Otherwise values are sent and received in place.
   const auto memory = std::make_shared<MessageMemory>();
   std::vector<std::vector<MessageMemory::Place>> added;  // [rank][piece]
   for (int r = 0; r < ranks_.size() && tree_.rounds(); ++r) added.push_back(places(*memory, stepped, r));
   if (tree_.rounds()) memory->allocate();
-  const auto added_by = [&](int r, std::size_t i) {  // null: nothing is sent but values
+  const auto added_by = [&](int r, std::size_t i) {  // null if values are sent in place
     return tree_.rounds() ? memory->at<bfloat16>(added[static_cast<std::size_t>(r)][i]) : nullptr;
   };
   Messages all;

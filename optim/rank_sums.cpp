@@ -1,4 +1,5 @@
-// The gradients of a bucket in a step of several ranks: each rank gets its part of the others', and joins them.
+// The sums of a bucket in a step of several ranks: each rank receives the sums of the others over its stretch, and
+// joins them.
 #include <algorithm>
 #include <cstring>
 #include <heed/optim/detail/rank_step.hpp>
@@ -9,12 +10,12 @@
 
 namespace heed::detail {
 
-// Whether a rank has the gradient, of what each tells of a list of them.
+// Whether any rank has gradient i. `has`: a list from each rank.
 bool RankStep::is_anywhere(const std::vector<std::string>& has, std::size_t i) {
   return std::any_of(has.begin(), has.end(), [i](const std::string& of_rank) { return of_rank[i] == '1'; });
 }
 
-// Each other rank hears which gradients of the bucket this one has, and gets its part of them.
+// Sends each other rank a list of the gradients that this rank has, and its sums over the other's stretch.
 void RankStep::start(Bucket& b) {
   note_gradients(b);
   const std::size_t count = b.pieces.size(), me = static_cast<std::size_t>(ranks_.rank());
@@ -34,7 +35,8 @@ void RankStep::start(Bucket& b) {
   b.exchange = exchanges_.add(std::move(all), ExchangeThread::gradients);
 }
 
-// A rank without a gradient sends whatever there is, and that it has none.
+// Lists the gradients that this rank has. For a missing gradient, a rank sends undefined values, which the others
+// ignore.
 void RankStep::note_gradients(Bucket& b) {
   const std::size_t size = static_cast<std::size_t>(ranks_.size());
   b.has.assign(size, std::string(b.pieces.size(), '0'));
@@ -44,12 +46,12 @@ void RankStep::note_gradients(Bucket& b) {
     const Tensor& value = trained(b.pieces[i].parameter).value;
     if (sum.defined())
       b.has[static_cast<std::size_t>(ranks_.rank())][i] = '1';
-    else  // of pieces before this one, another is there
+    else  // later pieces of the parameter find this tensor
       sum = Tensor::empty(value.shape(), value.dtype());
   }
 }
 
-// To and from those that do not read them here.
+// Adds the messages with sums, for ranks that do not read them in place.
 void RankStep::send_sums(Bucket& b, Messages& all) {
   const int me = ranks_.rank();
   std::vector<std::vector<MessageMemory::Place>> rounded(b.has.size());  // [rank][piece]
@@ -79,7 +81,7 @@ void RankStep::send_sums(Bucket& b, Messages& all) {
   rounding.run();
 }
 
-// A chunk of a piece, as that rank has it: where it arrived, or brought into this space.
+// The sums of a rank over a chunk of a piece: where they arrived, or copied to `space`.
 template <class T>
 T* RankStep::sums_of(std::size_t rank, const Bucket& b, std::size_t piece, const Chunk& c, T* space) {
   if (shares_memory_[rank]) {
@@ -96,7 +98,7 @@ T* RankStep::sums_of(std::size_t rank, const Bucket& b, std::size_t piece, const
   return b.memory.at<T>(place) + c.begin;
 }
 
-// This rank's pieces: the sums of all ranks that have one, in the order of the tree.
+// Joins this rank's pieces: the sums of all ranks that have a gradient, in the order of the tree.
 void RankStep::join(Bucket& b) {
   const auto me = static_cast<std::size_t>(ranks_.rank());
   Chunks chunks;
@@ -109,7 +111,7 @@ void RankStep::join(Bucket& b) {
     trained(parameter).info().gradient = p.sum;
   }
   constexpr std::size_t kChunkBytes = Chunks::kLongest * sizeof(double);
-  std::vector<std::size_t> spaces(b.has.size());  // [rank]: of a chunk that is brought there
+  std::vector<std::size_t> spaces(b.has.size());  // [rank]: offset of its copied chunk in the scratch memory
   std::size_t size = 0;
   for (std::size_t r = 0; r < spaces.size(); ++r)
     if (tree_.rounds() || shares_memory_[r]) spaces[r] = std::exchange(size, size + kChunkBytes);
@@ -124,7 +126,7 @@ void RankStep::join(Bucket& b) {
       const auto arrived = [&](std::size_t r) {
         return sums_of(r, b, i, c, reinterpret_cast<T*>(scratch.mine() + spaces[r]));
       };
-      std::vector<T*> sums(b.has.size());  // null: none
+      std::vector<T*> sums(b.has.size());  // null: no gradient
       for (std::size_t r = 0; r < sums.size(); ++r)
         if (b.has[r][i] == '1') sums[r] = r == me ? own : arrived(r);
       for (const auto& [x, y] : shards_.joins) {
@@ -138,7 +140,7 @@ void RankStep::join(Bucket& b) {
   b.memory = {};
 }
 
-// Until those that read this rank's sums where they lie have joined them.
+// Returns when all ranks that read this rank's sums in place have joined them.
 void RankStep::await_readers() {
   Messages all;
   char joined = 1;

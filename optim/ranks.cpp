@@ -1,4 +1,4 @@
-// What all transports of ranks share.
+// Functions that all transports of ranks share.
 #include <heed/core/check.hpp>
 #include <heed/optim/detail/exchange_thread.hpp>
 #include <heed/optim/ranks.hpp>

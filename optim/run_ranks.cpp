@@ -1,10 +1,10 @@
-// What the ranks of a run tell each other beside gradients and parameters.
+// Communication between the ranks of a run, except gradients and parameters.
 #include <algorithm>
 #include <cstring>
 #include <heed/optim/detail/run_ranks.hpp>
 
 namespace heed::detail {
-// ---- Small numbers ----
+// ---- Sums of numbers ----
 
 RunRanks::RunRanks(Ranks* ranks, Index shards)
     : ranks_(ranks), shards_(divide_shards(shards, ranks == nullptr ? 1 : ranks->size())) {
@@ -84,13 +84,13 @@ double RunRanks::finish_sum_of_shards(std::span<bool> flags) {
 
 namespace {
 
-// A tensor of a divided state, and where it stands in the list of all of them, which is the same on all ranks.
+// A tensor of a divided state. All ranks have the same list of parts.
 struct Part {
   const Optimizer* optimizer;
   Optimizer::StatePart state;
 };
 
-// Its items, of which each rank has some: rank 0 gets all, others send theirs.
+// Gathers the items of a part: rank 0 receives all, the others send theirs.
 Tensor gather_part(Ranks& ranks, const Part& part) {
   const Optimizer::StatePart& s = part.state;
   const auto parameter = static_cast<std::size_t>(s.parameter);
@@ -112,9 +112,10 @@ Tensor gather_part(Ranks& ranks, const Part& part) {
   return whole;
 }
 
-// What rank 0 asks all others for: the number of a part, or an end of the checkpoint.
+// Numbers that rank 0 sends to the others instead of the index of a part: the end of the checkpoint.
 constexpr double kDone = -1, kFailed = -2;
 
+// Returns the number that rank 0 gives.
 double told_by_first(Ranks& ranks, double number) {
   Messages all;
   if (ranks.rank() > 0)
