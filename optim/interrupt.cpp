@@ -1,4 +1,4 @@
-// Signals that ask a program to end.
+// Records signals that request the end of the program.
 #include <heed/optim/detail/interrupt.hpp>
 
 namespace heed::detail {

@@ -1,4 +1,4 @@
-// What an evaluation tells: losses, and whatever else by name.
+// Evaluations: the loss and other metrics, per batch and over sets.
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/detail/loss_weight.hpp>
@@ -11,7 +11,7 @@
 
 namespace heed {
 
-// ---- Of a batch ----
+// ---- Metrics of a batch ----
 
 double classification_accuracy(const Tensor& logits, const Tensor& targets) {
   const NoTape no_tape;
@@ -34,7 +34,7 @@ Metrics classification_metrics(const Tensor& logits, const Tensor& targets) {
           {"accuracy", classification_accuracy(logits, targets)}};
 }
 
-// ---- Of a set ----
+// ---- Metrics of a set ----
 
 double evaluate(const std::function<Tensor(const Batch&)>& loss, const EvaluationSet& set, Index batches) {
   const Metrics m = evaluate_metrics([&](const Batch& b) { return Metrics{{"loss", loss(b).item()}}; }, set, batches);
@@ -48,13 +48,14 @@ Metrics evaluate_metrics(const std::function<Metrics(const Batch&)>& metrics, co
 namespace detail {
 namespace {
 
-// Means over the targets of evaluation batches that come in order.
+// Means over the targets of evaluation batches, which are added in order.
 class MetricsMean {
  public:
-  // `weight`: what the loss is a mean over; other numbers are means over `counted` targets. Error where they are not
-  // those of the first batch, or the loss is not among them.
+  // `weight`: the divisor of the loss. Other metrics are means over `counted` targets. Throws Error if the metrics
+  // differ from those of the first batch, or if there is no "loss".
   void add(Index batch, double counted, double weight, const Metrics& metrics);
-  // Error where no target of so many batches counted; `empty`: none of them has a tensor.
+  // Throws Error if no target counted in this number of batches, or if the weights add up to 0. `empty`: no batch had a
+  // tensor, for the message.
   Metrics value(Index batches, bool empty) const;
 
  private:
@@ -62,7 +63,7 @@ class MetricsMean {
     double sum = 0, weight = 0;
   };
   std::map<std::string, Sum> sums_;
-  Metrics first_;  // batch's
+  Metrics first_;  // of the first batch
   Index first_batch_ = 0;
 };
 
@@ -96,7 +97,7 @@ Metrics MetricsMean::value(Index batches, bool empty) const {
   return means;
 }
 
-// What a batch of an evaluation gives; `counted` 0: nothing.
+// The results of an evaluation batch. If `counted` is 0, there are none.
 struct OfBatch {
   bool has_tensors;
   double counted, weight = 0;  // of the loss
@@ -110,7 +111,7 @@ OfBatch measure(const std::function<Metrics(const Batch&)>& metrics, const Evalu
   const LossWeights weights;
   m.metrics = metrics(b);
   const auto loss = m.metrics.find("loss");
-  if (loss == m.metrics.end()) return m;  // MetricsMean::add() says it, on all ranks
+  if (loss == m.metrics.end()) return m;  // MetricsMean::add() throws Error, on all ranks
   m.weight = weights.of("evaluate", loss->second, m.counted);
   if (m.weight != 0 && std::isnan(loss->second))
     if (const std::string empty = empty_tensor(b); !empty.empty())

@@ -1,4 +1,4 @@
-// Measuring a step: events of ops and scopes, the module of each, and their sums.
+// Measures steps: the events of ops and scopes, their modules, and their sums.
 #include <algorithm>
 #include <atomic>
 #include <heed/core/check.hpp>
@@ -27,7 +27,7 @@ void ProfileSums::add(std::span<const ProfileEvent> events) {
   for (const ProfileEvent& e : events) {
     const double whole = e.end - e.begin;
     if (e.kind == ProfileEvent::beside) beside[e.name].add(e, whole);
-    if (e.inside != 0) continue;  // the part has its time
+    if (e.inside != 0) continue;  // its time counts for the part
     switch (e.kind) {
       case ProfileEvent::forward: ops[{e.name, e.module}].forward.add(e, e.self); break;
       case ProfileEvent::backward: ops[{e.name, e.module}].backward.add(e, e.self); break;
@@ -44,7 +44,7 @@ void ProfileSums::add(std::span<const ProfileEvent> events) {
 
 namespace {
 
-// Numbers of frames and of steps, of all profiles.
+// Numbers of frames and steps, unique over all profiles.
 std::uint64_t next_number() {
   static std::atomic<std::uint64_t> last{0};
   return ++last;
@@ -71,7 +71,7 @@ void Profile::State::begin_step() {
   for (Frame& f : frames_) f.event.begin = begin_, f.inner = 0;
 }
 
-// The events of the step that goes on, as if it ended now: what has begun and not ended counts up to now.
+// The events of the current step, as if the step and all open frames ended now.
 std::vector<Profile::State::Event> Profile::State::events_up_to(double now) {
   std::vector<Event> events = events_;
   for (const std::size_t i : unknown_) events[i].module = common_module(last_module_, kNone);
@@ -133,7 +133,7 @@ void Profile::State::keep_flops() {
   }
 }
 
-// An op or a part is over: its time is not that of the derivative around it.
+// Call when an op or a part has ended. Its time does not count for the derivative around it.
 void Profile::State::count_inside(const Event& e, double of_seconds) {
   if (e.inside != 0) return;
   for (auto f = frames_.rbegin(); f != frames_.rend(); ++f) {
@@ -144,7 +144,7 @@ void Profile::State::count_inside(const Event& e, double of_seconds) {
 }
 
 std::uint64_t Profile::State::op(const char* name, std::string_view module, double bytes) {
-  // A derivative computes with ops, too, but records none, unless it has a tape of its own as recompute has.
+  // Ops inside a derivative are not recorded, unless the derivative has its own tape, as in recompute().
   if (!active_ || (derivatives_ > 0 && detail::mode().suspended)) return 0;
   Event e{.kind = Event::forward, .name = names(name), .inside = inside_, .begin = last_, .bytes = bytes};
   e.flops = take_flops();
@@ -198,7 +198,7 @@ Profile::State::Event Profile::State::closed(const Frame& frame, double now) {
   return e;
 }
 
-// What began after it and has not ended, as where an exception went by, ends with it.
+// Also ends the frames that began later and have not ended, as after an exception.
 void Profile::State::end(std::uint64_t begun) noexcept {
   const auto of = std::find_if(frames_.begin(), frames_.end(), [&](const Frame& f) { return f.number == begun; });
   if (of == frames_.end()) return;
@@ -245,7 +245,7 @@ void Profile::State::beside(const char* name, double begin, double end, double b
 
 // ---- Modules ----
 
-// blocks.0.attention of blocks.0.attention.qkv and blocks.0.attention.proj; empty where they share nothing.
+// blocks.0.attention for blocks.0.attention.qkv and blocks.0.attention.proj; empty if they have no common module.
 std::uint32_t Profile::State::common_module(std::uint32_t a, std::uint32_t b) {
   if (a == kNone || b == kNone) return 0;
   const std::string_view x = names[a], y = names[b];
@@ -257,7 +257,7 @@ std::uint32_t Profile::State::common_module(std::uint32_t a, std::uint32_t b) {
   }
 }
 
-// A parameter of module `next` is read, or none more.
+// Call when a parameter of module `next` is read, or with kNone if no other parameter follows.
 void Profile::State::tell_modules(std::uint32_t next) {
   if (!unknown_.empty()) {
     const std::uint32_t module = common_module(last_module_, next);
@@ -267,7 +267,7 @@ void Profile::State::tell_modules(std::uint32_t next) {
   last_module_ = next;
 }
 
-// ---- The public face ----
+// ---- Public functions ----
 
 Profile::Profile(ProfileOptions options)
     : state_([&] {

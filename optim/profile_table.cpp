@@ -97,7 +97,7 @@ std::string without_numbers(const std::string& module) {
   return result;
 }
 
-// The rows whose name and module become the same, as one.
+// Joins rows with the same name and module. If not by_module, rows of all modules are joined.
 std::vector<ProfileRow> joined(const std::vector<ProfileRow>& rows, bool by_module) {
   std::vector<ProfileRow> result;
   for (const ProfileRow& row : rows) {
@@ -116,8 +116,8 @@ std::vector<ProfileRow> joined(const std::vector<ProfileRow>& rows, bool by_modu
   return result;
 }
 
-// Which limit of the machine the work comes nearer to, and how near. No cache is so fast that a share of memory means
-// something beyond five times: such a derivative passes its gradient on as it is.
+// The limit of the machine that the work is closer to, and its share. Shares of memory above 5 are not shown, because
+// no cache is that fast: such a derivative passes its gradient on without reading it.
 std::string reached(const ProfileWork& w) {
   const bool peak = w.share_of_peak >= w.share_of_memory;
   const double share = peak ? w.share_of_peak : w.share_of_memory;
@@ -154,7 +154,7 @@ class Table {
                    scaled(both.flops, 1e9).c_str(), scaled(both.bytes, 1e6).c_str(), milliseconds(r.seconds()).c_str(),
                    step_ > 0 ? 100 * r.seconds() / step_ : 0);
   }
-  // A row for something that is no op.
+  // Prints a row for a part, which is not an op.
   void part(const std::string& name, const std::string& calls, double seconds, double bytes = 0) const {
     out_ << padded(name, name_ + module_)
          << formatted("%6s %9s %9s %9s %9s %7s %6s %9s %6.1f%%\n", calls.c_str(), "", "", "", "", "",

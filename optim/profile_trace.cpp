@@ -1,5 +1,5 @@
-// A profile as a trace of chrome://tracing and Perfetto: "complete" events of the Trace Event Format, each with its
-// begin and length in microseconds; those inside another are drawn below it.
+// Writes a profile as a trace for chrome://tracing and Perfetto: "complete" events of the Trace Event Format, with
+// begin and duration in microseconds. Viewers draw an event below the event that contains it.
 #include <algorithm>
 #include <cmath>
 #include <heed/core/parallel.hpp>
@@ -23,7 +23,7 @@ class Trace {
             std::string(arch()) + ", " + std::to_string(threads()) + R"( threads"}})";
   }
 
-  // What went on beside, each name on a line of its own.
+  // Adds the work of other threads, each name on its own line.
   void add_beside(std::span<const ProfileEvent> events) {
     std::vector<std::uint32_t> lines;  // names
     for (const ProfileEvent& e : events) {
@@ -38,7 +38,7 @@ class Trace {
     }
   }
 
-  // Events in order, each before those that it holds.
+  // Adds events in order. An event precedes the events inside it.
   void add(std::span<const ProfileEvent> events) {
     for (std::size_t i = 0; i < events.size();) {
       if (!is_op(events[i])) {
@@ -48,7 +48,7 @@ class Trace {
         i = inside;
         continue;
       }
-      // Ops that follow each other in one direction, with what their derivatives hold.
+      // Consecutive ops of one direction, with the events inside their derivatives.
       std::size_t end = i;
       while (end < events.size() && events[end].kind == events[i].kind) end = inside_of(events, end);
       const auto run = events.subspan(i, end - i);
@@ -85,7 +85,7 @@ class Trace {
     return e.kind == ProfileEvent::step ? name + " " + std::to_string(++step_) : name;
   }
 
-  // The first `depth` names of an op's module: "blocks.0" of blocks.0.mlp.up for 2; all where it has fewer.
+  // The first `depth` names of an op's module: "blocks.0" of blocks.0.mlp.up for 2. The whole module if it has fewer.
   std::string_view prefix(const ProfileEvent& e, int depth) const {
     const std::string_view module = names_[e.module];
     std::size_t at = 0;
@@ -93,7 +93,7 @@ class Trace {
     return module.substr(0, at);
   }
 
-  // Ops that share a module of so many names, as spans of the modules below it.
+  // Adds ops whose modules have the first `depth` names in common, as spans of the modules below.
   void add_modules(std::span<const ProfileEvent> run, int depth) {
     for (std::size_t i = 0; i < run.size();) {
       const std::string_view module = prefix(run[i], depth + 1);
@@ -127,7 +127,7 @@ class Trace {
              ", \"dur\": " + microseconds(nanoseconds(end) - nanoseconds(begin)) + ", \"args\": {" + args + "}}";
   }
 
-  // Whole ones, so that what ends with its parent does so to the digit.
+  // Whole nanoseconds, so that an event that ends with its parent has exactly the same end.
   long long nanoseconds(double time) const { return std::llround(1e9 * (time - begin_)); }
   static std::string microseconds(long long ns) {
     return detail::formatted("%lld.%03lld", ns / 1000, ns % 1000);
@@ -145,7 +145,7 @@ void Profile::export_chrome_trace(const std::filesystem::path& file) const {
   State::Measured m = state_->so_far();
   std::sort(m.trace.begin(), m.trace.end(), [](const ProfileEvent& a, const ProfileEvent& b) {
     if (a.begin != b.begin) return a.begin < b.begin;
-    return a.end != b.end ? a.end > b.end : a.kind > b.kind;  // what holds others comes first
+    return a.end != b.end ? a.end > b.end : a.kind > b.kind;  // outer events first
   });
   Trace trace(state_->names, m.trace.empty() ? 0 : m.trace.front().begin);
   const auto beside = std::stable_partition(m.trace.begin(), m.trace.end(),

@@ -1,4 +1,4 @@
-// The progress line: its text, and how a terminal, a file or a pipe gets it.
+// The progress line: its text, and its output to a terminal, a file or a pipe.
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -47,7 +47,7 @@ Progress::Progress(std::FILE* file, double quiet_seconds)
     : file_(file), terminal_(isatty(fileno(file)) == 1), quiet_seconds_(quiet_seconds) {}
 Progress::~Progress() { close(); }
 
-// stderr has no buffer, so that the error may be of the print before.
+// stderr has no buffer, so the error may be of an earlier print.
 void Progress::flush() {
   broken_ = broken_ || ((std::fflush(file_) != 0 || std::ferror(file_) != 0) && errno == EPIPE);
 }

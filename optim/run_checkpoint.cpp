@@ -1,4 +1,4 @@
-// What a run saves.
+// The content of a run's checkpoint, and saving it.
 #include <algorithm>
 #include <array>
 #include <heed/core/kernels/dispatch.hpp>
@@ -16,7 +16,7 @@ bool is_text_of_run(const std::string& name) {
 RunCheckpoint::RunCheckpoint(RunState& run)
     : run_(run), place_("run", run.of_first(run.options.checkpoint)), best_("run", run.of_first(run.options.best)) {}
 
-// All that a checkpoint of this step holds.
+// The checkpoint of the current step.
 Checkpoint RunCheckpoint::state() const {
   Checkpoint c;
   run_.parts.store(c);

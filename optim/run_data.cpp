@@ -1,4 +1,4 @@
-// The data of a run: what they are, and how far the run has read them.
+// The data of a run: batches, fingerprints, and the number of batches read.
 #include <algorithm>
 #include <cmath>
 #include <heed/data/detail/content_hash.hpp>
@@ -8,7 +8,8 @@
 namespace heed::detail {
 namespace {
 
-// Texts of a checkpoint, and the batches that were read: float64 [batchings, 3], of each its rows, tokens and number.
+// Names in a checkpoint: two texts, and the tensor of batches that were read, float64 [batchings, 3] with rows, tokens
+// and number of batches.
 constexpr const char *kTraining = "training_data", *kValidation = "validation_data", *kRead = "history/batches";
 
 void add(ContentHash& hash, const Batch& batch) {
@@ -75,7 +76,7 @@ void RunData::store(Checkpoint& c, Index done) const {
 }
 
 bool RunData::resume(const Checkpoint& c, Index done, std::vector<std::string>& changes) {
-  // Whether the data of the checkpoint differ from those here.
+  // Whether the data of the checkpoint differ from the data of this run.
   const auto others = [&](const char* name, const char* what, const std::string& here) {
     const auto saved = c.texts.find(name);
     if (saved == c.texts.end() || saved->second == here) return false;
@@ -90,7 +91,7 @@ bool RunData::resume(const Checkpoint& c, Index done, std::vector<std::string>& 
   const bool other_training = others(kTraining, "training", training());
   const bool other_validation = others(kValidation, "validation", validation());
   first_step_ = done;
-  if (other_training) return other_validation;  // from the beginning of these data
+  if (other_training) return other_validation;  // reads these data from the beginning
   const Batching here = data_.batching();
   if (c.tensors.count(kRead) == 0) {  // an older file
     first_batch_ = static_cast<std::uint64_t>(done) * counter_or(c, "shards", options_.shards) *

@@ -7,9 +7,9 @@
 namespace heed::detail {
 namespace {
 
-// Metrics stand in history/metric.NAME, one number an evaluation; NaN where the evaluation had none of the name.
+// A metric is stored in history/metric.NAME, one number per evaluation; NaN if an evaluation does not have the metric.
 const std::string kMetrics = "history/metric.";
-const std::string kLosses = "history/loss.";  // of updates with a loss of their own, one number per step
+const std::string kLosses = "history/loss.";  // of updates with their own loss, one number per step
 
 Tensor to_tensor(const std::vector<double>& values) {
   return Tensor::from(values, {static_cast<Index>(values.size())});
@@ -23,7 +23,7 @@ void store_metrics(const RunHistory& history, Checkpoint& c) {
   for (const auto& [name, values] : columns) c.tensors[kMetrics + name] = to_tensor(values);
 }
 
-// A row of the history; `count` numbers, where that is known already.
+// A row of the history. `count`: the required number of values, if known.
 std::vector<double> row(const Checkpoint& c, const std::string& path, std::optional<std::size_t> count = {}) {
   const Tensor& x = c.tensor(path);
   require(x.rank() == 1 && x.dtype() == DType::float64, "resume: ", printable(path), " of ", c.source, " is ",
@@ -103,7 +103,7 @@ Index best_evaluation(const RunHistory& history, const std::string& name, bool h
   for (std::size_t i = 0; i < history.validation_losses.size(); ++i) {
     const Metrics& metrics = history.validation_metrics[i];
     if (history.validation_losses[i].first <= from) continue;
-    if (name != "loss" && metrics.count(name) == 0) continue;  // of an older run
+    if (name != "loss" && metrics.count(name) == 0) continue;  // evaluations of an older run may not have it
     const double x = name == "loss" ? history.validation_losses[i].second : metrics.at(name);
     if (std::isnan(x) || (best >= 0 && (highest ? x <= value : x >= value))) continue;
     best = static_cast<Index>(i), value = x;

@@ -1,4 +1,4 @@
-// The log of a run: writing it, and finding where a resumed run goes on in it.
+// Writes the log of a run, and finds where a resumed run continues in it.
 #include <heed/optim/detail/run_log.hpp>
 
 #include <algorithm>
@@ -13,9 +13,9 @@
 namespace heed::detail {
 namespace {
 
-using Json = nlohmann::ordered_json;  // writes what is not finite as null
+using Json = nlohmann::ordered_json;  // writes numbers that are not finite as null
 
-// What a line is the entry of; step 0 where it is none.
+// The step and loss of a log line; step 0 if the line is not an entry.
 struct Entry {
   Index step = 0;
   double loss = NAN;
@@ -30,8 +30,8 @@ Entry entry_of(const std::string& line) {
   return entry;
 }
 
-// Whether this is the first line of a log that begins with the entry of `step`, and that was never synced: broken off
-// somewhere, where the program was killed, or with zeros for what was not on the disk yet when the power went.
+// Whether this is the first line of a log that begins with the entry of `step`, and was never synced. It is cut where
+// the program was killed, or has zeros for bytes that were not on the disk when the power failed.
 bool is_left_of_entry(const std::string& line, bool whole, Index step) {
   const std::string begin = "{\"step\":" + std::to_string(step) + ",", text = line.substr(0, line.find('\0'));
   if (whole && text == line) return false;
@@ -39,15 +39,15 @@ bool is_left_of_entry(const std::string& line, bool whole, Index step) {
   return is_text && (text.starts_with(begin) || begin.starts_with(text));
 }
 
-// Where the line of `step` ends in the log; 0 where the log begins behind it. Each line is of the step after the line
-// before. The first is of any step up to `step` + 1, as a run that was resumed without its log began a new one. The
-// line tells the loss of that step, or it is of a run that was begun afresh and killed before it saved.
+// The position in bytes after the line of `step`; 0 if the log begins with a later step. Lines have consecutive steps.
+// The first line is of any step up to `step` + 1, because a run that was resumed without its log began a new one.
+// Throws Error if the line has another loss: the log is then of a new run that was killed before it saved.
 std::uintmax_t end_of_step(const std::filesystem::path& path, Index step, double loss) {
   std::ifstream file(path, std::ios::binary);
   require(file.good(), "log: ", path.string(), " cannot be read: ", std::strerror(errno));
   std::string line;
   std::uintmax_t end = 0;
-  Entry entry;  // of the line before
+  Entry entry;  // of the previous line
   for (Index number = 1; entry.step < step; ++number) {
     const bool whole = static_cast<bool>(std::getline(file, line)) && !file.eof();
     if (number == 1 && is_left_of_entry(line, whole, step + 1)) return 0;
@@ -67,11 +67,11 @@ std::uintmax_t end_of_step(const std::filesystem::path& path, Index step, double
   return end;
 }
 
-// How far a log is of a run with these losses.
+// The part of a log that belongs to a run with these losses.
 struct Part {
   std::uintmax_t bytes = 0;  // of its whole lines
-  Index next = 1;            // the step whose line is missing
-  bool is_other = false;     // a file with something else in it
+  Index next = 1;            // the first step without a line
+  bool is_other = false;     // the file has other content
 };
 
 Part part_of_run(const std::filesystem::path& path, const std::vector<double>& losses) {
@@ -83,7 +83,7 @@ Part part_of_run(const std::filesystem::path& path, const std::vector<double>& l
   const auto steps = static_cast<Index>(losses.size());
   for (std::string line; std::getline(file, line);) {
     const bool first = part.bytes == 0;
-    if (file.eof()) {  // broken off
+    if (file.eof()) {  // an incomplete line
       const std::string begin = "{\"step\":";
       part.is_other = first && !line.starts_with(begin) && !begin.starts_with(line);
       return part;
@@ -114,7 +114,7 @@ std::string line_of(const RunStep& s) {
   return entry.dump();
 }
 
-// The line of an older step, of which the rate, the norm and the speed are not known any more.
+// The line of an earlier step, whose rate, norm and speed are not known any more.
 std::string line_of(const RunHistory& history, Index step) {
   const auto i = static_cast<std::size_t>(step - 1);
   Json entry;
@@ -165,7 +165,7 @@ std::string RunLog::guarded(const F& work) {
   }
 }
 
-// Writes the lines that are missing; those of the first `steps` steps also where they were written before.
+// Writes the missing lines. If the file was damaged, these include lines up to `steps` that were written before.
 std::string RunLog::repair(const RunHistory& history, Index steps) {
   const std::string what = damage(), name = path().string();
   if (!what.empty()) {

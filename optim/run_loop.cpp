@@ -1,4 +1,4 @@
-// The training loop: what a run is told to do, and what it does from step to step.
+// The training loop: checks the options, and orders steps, evaluations, callbacks and saves.
 #include <algorithm>
 #include <heed/autograd/matmul.hpp>
 #include <heed/core/detail/profiler.hpp>
@@ -19,7 +19,7 @@
 namespace heed {
 namespace {
 
-// The first rank's, which alone writes.
+// For rank 0, which alone writes files.
 void check_files_of_run(const RunOptions& o) {
   std::vector<FileUse> files = {{"checkpoint", o.checkpoint, FileRole::checkpoint},
                                 {"best", o.best, FileRole::checkpoint},
@@ -59,7 +59,7 @@ void check_options(const RunOptions& o, Index batches) {
           "evaluate on a smaller set");
 }
 
-// One run.
+// A run, from its options to its result.
 class Run {
  public:
   Run(RunParts parts, const RunOptions& options)
@@ -81,19 +81,19 @@ class Run {
   detail::RunState run_;
   detail::RunCheckpoint checkpoint_;
   detail::RunOptimizers optimizers_;
-  Index resumed_;  // steps that were done before
+  Index resumed_;  // steps done before this run
   detail::RunLog log_;
   detail::RunSteps steps_;
   detail::RunProgress progress_;
   double begin_ = detail::seconds_now();
-  bool out_of_time_ = false, asked_to_stop_ = false;  // on all ranks
-  std::optional<detail::InterruptScope> interrupt_;   // from go() on
-  std::string checkpoint_error_, best_error_;         // of the last save; empty: it was written
+  bool out_of_time_ = false, asked_to_stop_ = false;  // on any rank
+  std::optional<detail::InterruptScope> interrupt_;   // set by go()
+  std::string checkpoint_error_, best_error_;         // of the last save; empty if it was written
   std::vector<std::string> warnings_;
 
   bool is_one_process() const { return o_.ranks == nullptr; }
   double seconds() const { return detail::seconds_now() - begin_; }
-  // Whether this rank finds that the run is to end; the first one has the clock.
+  // Whether this rank finds that the run must end. Rank 0 measures the time.
   bool is_out_of_time() const { return run_.ranks.is_first() && o_.seconds > 0 && seconds() >= o_.seconds; }
   bool is_asked_to_stop() const {
     return o_.handle_interrupt && (interrupt_->asked() || progress_.pipe_is_broken());
@@ -107,10 +107,10 @@ class Run {
   RunStep step();
   void evaluate_into(RunStep& s);
   void write_log(const RunStep& s);
-  // Whether the file was written; otherwise `error` says why not, on all ranks.
+  // Returns whether the file was written. If not, `error` is the reason, on all ranks.
   bool save(const std::filesystem::path& file, std::string& error);
   void sync_log();
-  void warn(const std::string& text);  // empty: nothing
+  void warn(const std::string& text);  // does nothing for an empty text
   void check_saved() const;
   RunResult result(bool stopped);
 };
@@ -133,14 +133,14 @@ void Run::sync_log() { warn(log_.sync(run_.history)); }
 bool Run::save(const std::filesystem::path& file, std::string& error) {
   if (file.empty()) return true;
   const detail::ProfileScope scope("checkpoint");
-  sync_log();  // a resumed run finds the log as long as the checkpoint says
+  sync_log();  // a resumed run needs all lines up to the checkpoint
   error = checkpoint_.save(file);
   if (!error.empty() && run_.done < o_.steps)
     warn("step " + std::to_string(run_.done) + " could not be saved: " + error + "; the run goes on");
   return error.empty();
 }
 
-// What could not be written in the end, which a run that goes on has warned of.
+// Throws Error if the last save failed or lines of the log are missing. While the run continues, these are warnings.
 void Run::check_saved() const {
   std::string what = log_.error();
   if (!best_error_.empty()) what = "the best evaluation could not be saved: " + best_error_;
@@ -149,13 +149,13 @@ void Run::check_saved() const {
   if (failed) fail("run: ", what.empty() ? "rank 0 could not write its files" : what);
 }
 
-// A pipe's reader may go while the run goes on. What was learned is saved before the Error ends the run.
+// Writes the line of a step. If a pipe has lost its reader, saves a checkpoint before the Error ends the run.
 void Run::write_log(const RunStep& s) {
   const detail::ProfileScope scope("log");
   try {
     warn(log_.write(s, run_.history));
   } catch (const Error&) {
-    if (log_.is_stream() && is_one_process()) save(o_.checkpoint, checkpoint_error_);  // which needs all ranks
+    if (log_.is_stream() && is_one_process()) save(o_.checkpoint, checkpoint_error_);  // saving needs all ranks
     throw;
   }
 }
@@ -184,12 +184,13 @@ void Run::evaluate_into(RunStep& s) {
   run_.history.validation_losses.emplace_back(run_.done, *s.validation_loss);
   run_.history.validation_metrics.push_back(s.validation_metrics);
   if (o_.checkpoint.empty()) return;
-  Checkpoint c;  // with the names of the metrics: an error now, not when the next checkpoint is due
+  Checkpoint c;  // checks the names of the metrics now, not at the next save
   detail::store_history(run_.history, c);
   check_names("run", c);
 }
 
-// Whether patience is at its end: a function of the history, so that a run that ended so does not go on when resumed.
+// Whether patience is exhausted. A function of the history, so a run that has ended for this reason does not continue
+// when resumed.
 bool Run::is_stuck() const {
   const auto& losses = run_.history.validation_losses;
   const Index before = std::ranges::count_if(losses, [&](const auto& e) { return e.first <= run_.best_from; });
@@ -203,8 +204,8 @@ RunResult Run::go() {
   Index saved = resumed_ > 0 ? resumed_ : -1;
   bool stopped = is_stuck();
   if (o_.profile != nullptr) o_.profile->start();
-  const AwakeThreads awake;  // a step of a small model is hundreds of short loops
-  // Ranks agree on it where they sum their losses; before the first step here.
+  const AwakeThreads awake;  // a step of a small model has hundreds of short loops
+  // During steps, ranks agree on this when they sum their losses. Before the first step, they agree here.
   asked_to_stop_ = o_.handle_interrupt && run_.ranks.any(is_asked_to_stop());
   while (run_.done < o_.steps && !stopped && !asked_to_stop_) {
     RunStep s = step();
@@ -215,7 +216,8 @@ RunResult Run::go() {
     if (o_.after_evaluation && s.validation_loss) o_.after_evaluation(s);
     const bool asked = (o_.after_step || o_.after_evaluation) && run_.ranks.any(s.stop);
     stopped = asked || out_of_time_ || is_stuck();
-    // The best before the last: a run that is resumed after its evaluation would not make it again.
+    // The best checkpoint is saved before the last one, because a run that is resumed from the last one does not repeat
+    // the evaluation.
     if (s.validation_loss && best_evaluation() == static_cast<Index>(run_.history.validation_losses.size()) - 1)
       save(o_.best, best_error_);
     if (o_.checkpoint_every > 0 && run_.done % o_.checkpoint_every == 0) {
@@ -228,7 +230,7 @@ RunResult Run::go() {
   if (saved != run_.done)
     save(o_.checkpoint, checkpoint_error_);
   else if (resumed_ == run_.done)
-    sync_log();  // nothing was left to do: lines behind the last step go all the same
+    sync_log();  // no step was made; removes lines after the last step
   if (!log_.error().empty()) sync_log();
   progress_.close();
   check_saved();

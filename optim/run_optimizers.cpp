@@ -1,4 +1,4 @@
-// What a run makes of its optimizers.
+// Prepares the optimizers of a run.
 #include <algorithm>
 #include <heed/core/memory.hpp>
 #include <heed/optim/detail/run_optimizers.hpp>
@@ -25,7 +25,7 @@ RunOptimizers::RunOptimizers(const std::vector<Update>& updates, const RunOption
   }
   std::vector<Index> loads(static_cast<std::size_t>(options.ranks->size()));
   for (Optimizer* o : all_) o->divide(*options.ranks, loads);
-  release_cached_memory();  // of the states that other ranks have
+  release_cached_memory();  // memory of states that other ranks keep
 }
 
 }  // namespace heed::detail

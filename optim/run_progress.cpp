@@ -1,4 +1,4 @@
-// What a person sees of a run.
+// The progress output of a run.
 #include <algorithm>
 #include <heed/core/detail/profiler.hpp>
 #include <heed/core/kernels/dispatch.hpp>
@@ -30,7 +30,8 @@ void RunProgress::show(const RunStep& s, const RunSteps& steps, double seconds, 
   p.samples_per_second = steps.samples_per_second();
   if (o.flops_per_token > 0 && steps.seconds() > 1) {
     const double flops = o.flops_per_token * steps.read_per_second();
-    // What measured less was disturbed; after the fourth time, the flops are not the model's.
+    // A peak below `flops` was measured while other work disturbed it, and is measured again. This is done four times
+    // at most, because flops_per_token may be wrong.
     if (flops > peak_ && peaks_measured_++ < 4) peak_ = std::max(peak_, peak_flops(o.precision));
     p.share_of_peak = flops / peak_;
   }

@@ -1,4 +1,4 @@
-// What must be the same on all ranks of a run.
+// Properties of a run that must be the same on all ranks.
 #include <fstream>
 #include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/parallel.hpp>

@@ -1,4 +1,4 @@
-// The options of a run as its checkpoint keeps them.
+// The options of a run as its checkpoint stores them.
 #include <heed/data/text.hpp>
 #include <heed/optim/detail/run_settings.hpp>
 #include <nlohmann/json.hpp>
@@ -20,7 +20,7 @@ Json to_json(const RunOptions& o) {
           {"monitor", o.monitor}};
 }
 
-// Older files have some of these options as counters and texts of their own, and no others.
+// The options in a checkpoint. Older files have some of them as separate counters and texts.
 Json settings_of(const Checkpoint& c) {
   if (const auto text = c.texts.find(kRunOptions); text != c.texts.end()) {
     const Json json = Json::parse(text->second, nullptr, false);

@@ -1,4 +1,4 @@
-// How a run begins: anew, or from a checkpoint that exists.
+// The beginning of a run: a new run, or a run that continues from a checkpoint.
 #include <algorithm>
 #include <heed/data/text.hpp>
 #include <heed/optim/detail/run_checkpoint.hpp>
@@ -9,7 +9,7 @@ namespace heed::detail {
 namespace {
 
 bool is_file(const std::filesystem::path& path) {
-  std::error_code ignored;  // a loop of links, for one: who opens the file finds out
+  std::error_code ignored;  // such as a loop of links; opening the file throws the Error
   return std::filesystem::exists(path, ignored);
 }
 
@@ -24,8 +24,8 @@ std::vector<NamedTensor> section_of(const Checkpoint& c, const std::string& sect
 
 }  // namespace
 
-// Whether the run continues from its checkpoint. Error where RunOptions::start does not allow the files to be there, or
-// not to be there.
+// Whether the run continues from its checkpoint. Throws Error if the files exist or do not exist, against
+// RunOptions::start.
 bool RunCheckpoint::resumes() const {
   const RunOptions& o = run_.options;
   const std::string file = o.checkpoint.string();
@@ -43,8 +43,8 @@ bool RunCheckpoint::resumes() const {
   return false;
 }
 
-// Whether a best checkpoint is one of this run, which was killed before its first other checkpoint: a new start writes
-// it again.
+// Whether a best checkpoint is of this run. The run was then killed before its first other checkpoint, and a new start
+// writes the best one again.
 bool RunCheckpoint::is_of_same_run(const std::filesystem::path& best) const {
   const RunOptions& o = run_.options;
   if (!is_file(best)) return false;
@@ -58,7 +58,7 @@ bool RunCheckpoint::is_of_same_run(const std::filesystem::path& best) const {
          same_text(std::pair("validation_data", run_.data.validation()));
 }
 
-// The checkpoint of a file, which the caller may have read already.
+// The content of a checkpoint, which the caller may have read already.
 Checkpoint RunCheckpoint::loaded(const std::filesystem::path& path) const {
   const RunOptions& o = run_.options;
   if (o.loaded == nullptr) return load_checkpoint(path);
@@ -69,7 +69,7 @@ Checkpoint RunCheckpoint::loaded(const std::filesystem::path& path) const {
   return std::exchange(*o.loaded, {});
 }
 
-// Gives their sections. Error where they are not this run's.
+// Returns the sections of the optimizers. Throws Error unless they fit this run.
 std::vector<std::string> RunCheckpoint::check_optimizers(const Checkpoint& c) const {
   const std::string file = run_.options.checkpoint.string();
   const std::vector<std::string>& names = run_.names;
@@ -99,7 +99,7 @@ void RunCheckpoint::check_averages(const Checkpoint& c) const {
           " last weights but this run keeps ", keeps ? "none" : "some", "; both must, or neither");
 }
 
-// Weights and states, when all else of the checkpoint is checked.
+// Loads weights and states. Everything else of the checkpoint is checked already.
 void RunCheckpoint::load(const Checkpoint& c) {
   run_.parts.load(c);
   for (std::size_t i = 0; i < run_.parts.updates.size(); ++i)
@@ -129,7 +129,7 @@ Index RunCheckpoint::begin() {
   require(o.init.empty() || o.start != RunStart::resume, "run: init is ", o.init.string(),
           ", but start is resume, which takes the weights of ", o.checkpoint.string(), "; leave one of them out");
   const bool resumes = this->resumes();
-  if (!o.checkpoint.empty() || !o.best.empty()) check_names("run", state());  // not only when the first one is due
+  if (!o.checkpoint.empty() || !o.best.empty()) check_names("run", state());  // now, not only at the first save
   if (resumes) {
     resume();
   } else if (!o.init.empty()) {
@@ -165,15 +165,16 @@ void RunCheckpoint::resume() {
     run_.best_from = std::min(step, static_cast<Index>(from->second));
   if (other_validation) run_.best_from = step;
   double from[] = {run_.ranks.is_first() ? static_cast<double>(check_best()) : 0.0};
-  run_.ranks.sum(from);  // the first rank alone sees the file
+  run_.ranks.sum(from);  // only rank 0 reads the file
   if (static_cast<Index>(from[0]) != run_.best_from)
     changes_.push_back("the best checkpoint is that of evaluations from here on, as " + o.best.string() +
                        " does not exist");
   run_.best_from = static_cast<Index>(from[0]);
 }
 
-// RunState::best_from. Error where the best checkpoint exists and is not the best of this history, nor of its
-// continuation: that of a run which was killed before its next checkpoint, and which takes the same steps again.
+// Returns RunState::best_from. Throws Error if the best checkpoint exists and is neither the best of this history nor
+// of its continuation. A run that was killed before its next checkpoint has such a continuation, and makes the same
+// steps again.
 Index RunCheckpoint::check_best() {
   const RunOptions& o = run_.options;
   const Index best = best_evaluation(run_.history, o.monitor, o.monitor_highest, run_.best_from);
@@ -182,7 +183,7 @@ Index RunCheckpoint::check_best() {
   if (!is_file(o.best)) {
     if (step < run_.done) return best < 0 ? run_.best_from : run_.done;
     if (best < 0) return run_.best_from;
-    // The checkpoint itself is the best. Several ranks would have to write it together.
+    // The checkpoint to resume is the best. Several ranks would have to save it together.
     return run_.ranks.get() == nullptr && save(o.best).empty() ? run_.best_from : run_.done;
   }
   const Checkpoint c = load_checkpoint(o.best);

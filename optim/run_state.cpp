@@ -1,4 +1,4 @@
-// A run as it stands between two steps.
+// The construction of a run's state.
 #include <algorithm>
 #include <heed/optim/detail/run_state.hpp>
 

@@ -1,4 +1,4 @@
-// The steps of a run: batches, gradients, what optimizers make of them, averages.
+// The steps of a run: batches, gradients, optimizer steps and averages.
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/detail/loss_weight.hpp>
@@ -16,10 +16,11 @@
 namespace heed::detail {
 namespace {
 
-// Of default_rng in training steps, whose key is the run's seed: the stream of the first shard, and of the next ones.
+// Streams of default_rng() in training steps, with the run's seed: the stream of the first shard, and the distance to
+// that of the next shard.
 constexpr std::uint64_t kDropoutStream = 1, kNextShard = 1 << 20;
 
-// RunSteps::Totals, of some shards.
+// RunSteps::Totals of these shards.
 template <class Shard>
 std::vector<double> totals_of(const std::vector<Shard>& shards) {
   std::vector<double> sums(5);
@@ -41,7 +42,7 @@ void check_loss(const Tensor& loss) {
           "; it must be one number, as mean() makes of the losses of rows");
 }
 
-// Of the loss of the update `first`; null: one process.
+// Begins the step of the loss of update `first`. Returns null in one process.
 RankStep* RunSteps::begin_rank_step(std::size_t first) {
   if (run_.ranks.get() == nullptr) return nullptr;
   std::unique_ptr<RankStep>& step = rank_steps_[first];
@@ -52,7 +53,7 @@ RankStep* RunSteps::begin_rank_step(std::size_t first) {
   return step.get();
 }
 
-// Of an Error about numbers that are not finite.
+// Advice for an Error about numbers that are not finite.
 std::string RunSteps::advice() const {
   std::ostringstream text;
   text << ": the learning rate is " << lr_ << "; lower it";
@@ -60,8 +61,8 @@ std::string RunSteps::advice() const {
   return text.str();
 }
 
-// The gradients of this rank's shards, each of its batches times its weight and divided by the targets that count in
-// the step, then summed over all shards. apply() makes up for weights that are no counts.
+// Computes the gradients of this rank's shards, and sums them over all shards. Each batch is weighted by its weight
+// divided by the counted targets of the step. apply() corrects the result if weights are not counts.
 std::vector<RunSteps::ShardSums> RunSteps::gradients_of(const Loss& loss, std::vector<Shard>& shards,
                                                         const Totals& totals, RankStep* step) {
   std::vector<ShardSums> sums;
@@ -76,13 +77,13 @@ std::vector<RunSteps::ShardSums> RunSteps::gradients_of(const Loss& loss, std::v
     if (tree) tree->add_shard();
     if (step != nullptr && !last) step->add_shard();
   }
-  totals();  // where no target counts on this rank
+  totals();  // also if no target counts on this rank
   if (tree) tree->finish();
   if (step != nullptr) step->finish();
   return sums;
 }
 
-// Adds the gradients of the batches. `step` is told of those that the last batch completes.
+// Adds the gradients of the batches. `step` gets the parameters whose gradients the last batch completes.
 RunSteps::ShardSums RunSteps::gradients_of(const Loss& loss, const std::vector<Batch>& batches, const Totals& totals,
                                            RankStep* step) {
   ShardSums sums;
@@ -100,7 +101,7 @@ RunSteps::ShardSums RunSteps::gradients_of(const Loss& loss, const std::vector<B
     const double value = l.item(), weight = weights->of("run", value, static_cast<double>(batch.counted));
     if (loss_unit_.empty() && weights->is_cross_entropy(value))
       loss_unit_ = batch.has_token_targets() ? "nats per token" : "nats";
-    weights.reset();  // what backward runs again is no other loss
+    weights.reset();  // losses that backward computes again do not count
     if (weight == 0) continue;
     sums.weight += weight;
     if (!std::isfinite(value)) {
@@ -115,7 +116,7 @@ RunSteps::ShardSums RunSteps::gradients_of(const Loss& loss, const std::vector<B
   return sums;
 }
 
-// The loss of all ranks, on its way while optimizers step; and whether the run is to end, beside it.
+// Starts the sum of the loss and of the reasons to end over all ranks, which is exchanged while optimizers step.
 void RunSteps::start_loss(const std::vector<ShardSums>& sums, const std::function<RunEnd()>& end) {
   const RunEnd here = run_.ranks.get() != nullptr ? end() : RunEnd();
   const bool flags[] = {here.asked, here.out_of_time};
@@ -131,7 +132,7 @@ double RunSteps::finish_loss() {
   return loss;
 }
 
-// The norm of an optimizer's gradients, which is finite. `of_shards`: RankStep::norm().
+// The norm of an optimizer's gradients. Throws Error if it is not finite. `of_shards`: as for RankStep::norm().
 double RunSteps::checked_norm(Optimizer& optimizer, RankStep* step, std::span<double> of_shards) {
   const double norm = step != nullptr ? step->norm(optimizer, of_shards) : optimizer.grad_norm();
   if (std::isfinite(norm)) return norm;
@@ -144,8 +145,9 @@ double RunSteps::checked_norm(Optimizer& optimizer, RankStep* step, std::span<do
   return norm;
 }
 
-// The steps of the optimizers `first` to `end`, whose gradients are of one loss and are clipped together. Gradients and
-// losses were divided by `counted`, and are to be divided by the weights of all shards: here, where these are known.
+// Makes the steps of the optimizers `first` to `end` - 1, whose gradients are of one loss and are clipped together.
+// Gradients and losses were divided by `counted`. Their proper divisor is the sum of the weights of all shards, which
+// is known here.
 RunSteps::Applied RunSteps::apply(std::size_t first, std::size_t end, RankStep* step,
                                   const std::vector<ShardSums>& sums, double counted) {
   const double most = run_.options.grad_clip > 0 ? run_.options.grad_clip : INFINITY;
@@ -171,8 +173,7 @@ RunSteps::Applied RunSteps::apply(std::size_t first, std::size_t end, RankStep* 
   return {norm, scale};
 }
 
-// This rank's, of the next step. Dropout's numbers are those of the seed, the step and the shard, whatever was drawn
-// before.
+// This rank's shards of the next step. The numbers for dropout depend on the seed, the step and the shard only.
 std::vector<RunSteps::Shard> RunSteps::shards() const {
   const RunOptions& o = run_.options;
   const auto step = static_cast<std::uint64_t>(run_.done), end = static_cast<std::uint64_t>(run_.ranks.end());
@@ -188,11 +189,11 @@ std::vector<RunSteps::Shard> RunSteps::shards() const {
   return shards;
 }
 
-// The updates `first` to `end`, which follow one loss: their part of the step.
+// Makes the part of a step that belongs to one loss: the updates `first` to `end` - 1.
 void RunSteps::follow_loss(std::size_t first, std::size_t end, std::vector<Shard>& shards, const Totals& totals,
                            const std::function<RunEnd()>& end_here, RunStep& made) {
   const std::vector<Update>& updates = run_.parts.updates;
-  for (const Update& u : updates) u.optimizer.zero_grad();  // a GAN's losses reach the weights of both players
+  for (const Update& u : updates) u.optimizer.zero_grad();  // losses of a GAN reach the weights of both players
   for (std::size_t i = first; i < end; ++i) updates[i].optimizer.set_lr(updates[i].schedule(run_.done));
   lr_ = updates[first].optimizer.lr();
   RankStep* const ranked = begin_rank_step(first);
@@ -215,7 +216,7 @@ RunStep RunSteps::make(const std::function<RunEnd()>& end_here) {
   std::vector<Shard> mine = shards();
   run_.ranks.start_sum(totals_of(mine));
   std::vector<double> sums;  // over all ranks
-  const Totals totals = [&]() -> const std::vector<double>& {  // backward is the first that needs them
+  const Totals totals = [&]() -> const std::vector<double>& {  // first needed by backward
     if (!sums.empty()) return sums;
     sums = run_.ranks.finish_sum();
     require(sums[0] > 0 || sums[4] > 0, "run: the batches of step ", run_.done + 1,
@@ -228,7 +229,7 @@ RunStep RunSteps::make(const std::function<RunEnd()>& end_here) {
   RunStep made;
   const std::vector<Update>& updates = run_.parts.updates;
   for (std::size_t first = 0, end = 1; first < updates.size(); first = end++) {
-    while (end < updates.size() && !updates[end].loss) ++end;  // those that follow one loss
+    while (end < updates.size() && !updates[end].loss) ++end;  // updates that share the loss
     follow_loss(first, end, mine, totals, end_here, made);
   }
   if (o.average != nullptr) {
