@@ -68,6 +68,9 @@ std::vector<Trained> trained(const std::string& who, const ParameterGroups& grou
     for (const NamedParameter& p : group.parameters) {
       require(p.parameter != nullptr && p.parameter->defined(), who, ": parameter '", p.name,
               "' is undefined; it must have values");
+      const DType dtype = p.parameter->dtype();
+      require(dtype == DType::float32 || dtype == DType::float64, who, ": parameter '", p.name, "' is ", dtype,
+              "; to be trained it must be float32 or float64");
       const auto [first, is_new] = storages.insert({p.parameter->storage(), p.name});
       require(is_new, who, ": parameter '", p.name, "' is given twice (before as '", first->second,
               "'); each must be in one group, once");

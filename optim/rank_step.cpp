@@ -145,6 +145,7 @@ void RankStep::take(std::size_t parameter) {
   Progress& p = progress_[parameter];
   if (std::exchange(p.complete, true)) return;
   p.sum = tree_.take_sum(parameter);
+  p.here = p.sum.defined();
   for (std::size_t b = started_; b < buckets_.size(); ++b)
     for (const Piece& piece : buckets_[b].pieces)
       if (piece.parameter == parameter) --buckets_[b].awaited;
@@ -204,7 +205,7 @@ void RankStep::exchange_rest() {
   for (std::size_t i = 0; i < planned_.size(); ++i) {
     if (planned_[i]) continue;
     rest.push_back(i);
-    mine += progress_[i].sum.defined() ? '1' : '0';
+    mine += progress_[i].here ? '1' : '0';
   }
   if (rest.empty()) return;
   const std::vector<std::string> has = all_gather(ranks_, mine);

@@ -42,12 +42,12 @@ void RankStep::note_gradients(Bucket& b) {
   b.has.assign(size, std::string(b.pieces.size(), '0'));
   b.arrived.resize(size), b.here.resize(size), b.there.resize(size);
   for (std::size_t i = 0; i < b.pieces.size(); ++i) {
-    Tensor& sum = progress_[b.pieces[i].parameter].sum;
+    Progress& p = progress_[b.pieces[i].parameter];
     const Tensor& value = trained(b.pieces[i].parameter).value;
-    if (sum.defined())
+    if (p.here)
       b.has[static_cast<std::size_t>(ranks_.rank())][i] = '1';
-    else  // later pieces of the parameter find this tensor
-      sum = Tensor::empty(value.shape(), value.dtype());
+    else if (!p.sum.defined())  // for all pieces of the parameter
+      p.sum = Tensor::empty(value.shape(), value.dtype());
   }
 }
 

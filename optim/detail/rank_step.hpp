@@ -88,6 +88,7 @@ class RankStep {
   struct Progress {
     bool complete = false;
     Tensor sum;                   // over this rank's shards, then over all shards in its stretch; undefined: none
+    bool here = false;            // whether this rank has a gradient
     bool anywhere = false;        // whether a rank has a gradient
     bool counted = false;         // whether the optimizer has counted this step
     std::vector<double> squares;  // sum of squares of each chunk in this rank's stretch

@@ -79,6 +79,12 @@ TEST_CASE("optimizers: wrong options and parameters are named") {
   refuses([&] { Lion(p, {.betas = {2, 0.9}}); }, "Lion: betas[0] is 2");
   refuses([&] { SGD(std::vector<NamedParameter>{}); }, "SGD: there are no parameters; there must be at least one");
   refuses([&] { SGD({{"a", &m.bias}, {"b", &m.bias}}, {}); }, "parameter 'b' is given twice (before as 'a')");
+  Parameter half(Tensor::ones({3}, DType::bfloat16));
+  const std::string narrow = "parameter 'a' is bfloat16; to be trained it must be float32 or float64";
+  const std::vector<NamedParameter> named = {{"a", &half}};
+  refuses([&] { SGD optimizer(named); }, "SGD: " + narrow);
+  refuses([&] { grad_norm(named); }, "grad_norm: " + narrow);
+  refuses([&] { WeightAverage average(named, 0.9); }, "WeightAverage: " + narrow);
   refuses([&] { SGD({{"a", &m.bias}, {"a", &m.weight}}, {}); }, "two parameters are named 'a'; names must differ");
   Parameter nothing;
   refuses([&] { SGD({{"a", &nothing}}, {}); }, "parameter 'a' is undefined");

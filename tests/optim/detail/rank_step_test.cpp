@@ -101,6 +101,31 @@ TEST_CASE("rank step: a gradient that comes after the last op that has its param
         "last op that has; ranks may have summed it before: give it to that op");
 }
 
+TEST_CASE("rank step: a large parameter without a gradient on some ranks has the values of one process") {
+  // A rank's stretch of down.weight has several pieces. Of two shards, both use it in steps 0 and 3, the first one
+  // alone in step 1, and none in step 2.
+  const auto train_large = [](Ranks* ranks) {
+    Rng rng(3);
+    TwoLayers model(rng, 400000);
+    int calls = 0;
+    const auto loss = [&](const Batch& b) {
+      const int step = ranks != nullptr ? calls : calls / 2, shard = ranks != nullptr ? ranks->rank() : calls % 2;
+      ++calls;
+      const bool without = step == 2 || (step == 1 && shard == 1);
+      const Tensor hidden = model.up(b.inputs);
+      return without ? mean(hidden * hidden) : mse_loss(model.down(hidden), b.targets);
+    };
+    AdamW optimizer(named_parameters(model));
+    Schedule schedule("constant", {.lr = 1e-3});
+    run(model, optimizer, schedule, Plane{}, {}, {.steps = 4, .shards = 2, .ranks = ranks}, loss);
+    return model.down.weight.to_vector<float>();
+  };
+  const std::vector<float> one = train_large(nullptr);
+  CHECK(on_ranks(2, [&](Ranks& ranks) {
+          require(train_large(&ranks) == one, "rank ", ranks.rank(), " has other values");
+        }).empty());
+}
+
 TEST_CASE("rank step: a profile shows what ranks send each other, beside the ops") {
   test::TemporaryFolder folder;
   std::map<std::string, double> sent[2];
