@@ -1,5 +1,5 @@
-// Tutorial 2: the tape. Reverse-mode autodiff without a framework around it: while a Tape lives, every op writes down
-// how to take its derivative; backward() goes through these steps from the last to the first, by the chain rule.
+// Tutorial 2: the tape, heed's reverse-mode autodiff. While a Tape exists, every op records how to compute its
+// derivative. backward() runs the recorded steps from the last to the first, by the chain rule.
 #include <cmath>
 #include <cstdio>
 #include <heed/heed.hpp>
@@ -17,21 +17,22 @@ Tensor f(In x, In w) { return sum(x * sin(square(w))); }
 double derivative_by_hand(double x, double w) { return x * std::cos(w * w) * 2 * w; }
 
 int lesson() {
-  // A Parameter is a tensor that is trained: the gradient of a loss gathers in it. float64, to compare many digits.
+  // A Parameter is a tensor that is trained; gradients of losses are added up in it. float64, to compare many digits.
   Parameter w(Tensor::from<double>({0.5, 1.0, 1.5}));
-  w.set_path("w");  // named_parameters(model) does this for a whole model; error messages and print() show it
+  w.set_path("w");  // named_parameters(model) does this for a whole model; error messages and print() show the path
   const Tensor x = Tensor::from<double>({1, -2, 3});  // a constant
 
   {
-    Tape tape;  // from here on this thread records
+    Tape tape;  // this thread records until the tape is destroyed
     const Tensor y = f(x, w);
     std::printf("y = %.10f\n\n", y.item());
 
-    // One line an op. «-» is a constant: nothing flows back to x. Each step keeps what its derivative needs: square
-    // its input w (a parameter, there anyway), sin its input w^2, mul the factor x, sum nothing.
+    // Prints one line per op. «-» marks a constant: x gets no gradient. Each step keeps what its derivative needs:
+    // square its input w (a parameter, which exists anyway), sin its input w^2, mul the factor x, sum nothing.
     tape.print(std::cout);
 
-    // Runs sum, mul, sin, square: each turns the gradient of its output into those of its inputs, and is gone.
+    // Runs sum, mul, sin, square. Each step turns the gradient of its output into the gradients of its inputs, then is
+    // freed.
     tape.backward(y);
   }  // recording ends
 
@@ -45,7 +46,7 @@ int lesson() {
   }
   std::printf("they agree to 1e-14: %s\n\n", worst < 1e-14 ? "yes" : "no");
 
-  // A second backward adds to what is there: so gradients of several batches can be summed before a step.
+  // A second backward adds to the gradient: gradients of several batches can be summed before a step.
   {
     Tape tape;
     tape.backward(f(x, w));
@@ -54,7 +55,7 @@ int lesson() {
   w.zero_grad();
   std::printf("after zero_grad() there is a gradient: %s\n\n", w.grad().defined() ? "yes" : "no");
 
-  // watch() asks for the gradient of a tensor that is no parameter, here of an intermediate result.
+  // watch() requests the gradient of a tensor that is not a parameter, here of an intermediate result.
   {
     Tape tape;
     const Tensor squares = tape.watch(square(w));
@@ -62,8 +63,8 @@ int lesson() {
     std::cout << "dy/d(w^2) = x cos(w^2) = " << tape.grad(squares) << "\n\n";
   }
 
-  // gradcheck compares the tape with difference quotients (f(w + h) - f(w - h)) / 2h, and throws where they differ. It
-  // needs no formula by hand: test every function that you differentiate with it.
+  // gradcheck compares the gradients of the tape with difference quotients (f(w + h) - f(w - h)) / 2h, and throws Error
+  // where they differ. It needs no formula by hand: test every function that you differentiate with it.
   gradcheck([&](const std::vector<Tensor>& in) { return f(in[0], in[1]); }, {x, w.detach()});
   std::printf("gradcheck agrees, for x and for w\n");
   return 0;

@@ -1,5 +1,5 @@
-// Tutorial 3: training. Fits a plane to noisy points by stochastic gradient descent, and finds the plane that the
-// points came from. Every training in heed has the five lines marked below.
+// Tutorial 3: training. Fits a plane to noisy points by stochastic gradient descent and recovers the plane that the
+// points were made from. Every training loop in heed has the five lines marked below.
 #include <cstdio>
 #include <heed/heed.hpp>
 
@@ -10,11 +10,11 @@ using namespace heed;
 namespace {
 
 constexpr double kTruth[] = {3, -2, 0.5};  // y = 3 a - 2 b + 0.5
-constexpr double kNoise = 0.1;             // standard deviation of what is added to y
+constexpr double kNoise = 0.1;             // standard deviation of the noise in y
 constexpr Index kPoints = 1024, kBatch = 32;
 
-// A layer is a struct with parameters, a call, and members() that names them; that is all the optimizer needs. heed's
-// own Linear is this with more columns.
+// A layer is a struct with parameters, a call operator, and members(), which names the parameters. The optimizer needs
+// no more. The library's Linear is the same for any sizes.
 struct Plane {
   Parameter weight{Tensor::zeros({1, 2})};  // [1, 2]
   Parameter bias{Tensor::zeros({1})};       // [1]
@@ -38,21 +38,21 @@ int lesson() {
 
   std::printf("epoch   loss       weight              bias\n");
   for (int epoch = 0; epoch <= 10; ++epoch) {
-    // No tape here, so nothing is recorded. The loss over all points: it cannot fall much below the noise's variance.
+    // Without a tape, nothing is recorded. The loss over all points cannot fall far below the variance of the noise.
     const double loss = mse_loss(model(x), y).item();
     if (epoch <= 2 || epoch % 5 == 0)
       std::printf("%5d   %.6f   %7.4f  %7.4f   %7.4f\n", epoch, loss, model.weight.at({0, 0}), model.weight.at({0, 1}),
                   model.bias.at({0}));
 
-    // An epoch sees each point once, in batches; the points are in random order already. A step on a batch costs a
-    // 32nd of one on all points and points nearly the same way: that is why gradient descent is stochastic.
+    // An epoch uses each point once, in batches. The points are in random order already. A step on a random batch costs
+    // 1/32 of a step on all points, and its direction is nearly the same: hence stochastic gradient descent.
     for (Index first = 0; first < kPoints; first += kBatch) {
       const Tensor xs = x.slice(0, first, first + kBatch), ys = y.slice(0, first, first + kBatch);
-      Tape tape;                                          // 1. record
-      const Tensor batch_loss = mse_loss(model(xs), ys);  // 2. what is to become small
-      tape.backward(batch_loss);                          // 3. its gradient, into the parameters
+      Tape tape;                                          // 1. start recording
+      const Tensor batch_loss = mse_loss(model(xs), ys);  // 2. compute the value to minimize
+      tape.backward(batch_loss);                          // 3. add its gradient to the parameters
       optimizer.step();                                   // 4. parameter -= lr * gradient
-      optimizer.zero_grad();                              // 5. forget it, or the next would be added to it
+      optimizer.zero_grad();                              // 5. reset the gradient; the next would be added to it
     }
   }
 

@@ -1,5 +1,5 @@
-// Tutorial 4: a network. Two half moons of points cannot be told apart by a line; a network with two hidden layers
-// draws a curve between them. --plot FILE shows it.
+// Tutorial 4: a network. No line separates two half moons of points. A network with two hidden layers separates them by
+// a curve. --plot FILE draws it.
 #include <cmath>
 #include <cstdio>
 #include <heed/heed.hpp>
@@ -19,7 +19,7 @@ struct Moons {
   Tensor target;  // [n, 1]: 0 for the upper moon, 1 for the lower
 };
 
-// Half circles of radius 1, the lower one moved by (1, 0.5) and turned over, both blurred.
+// Half circles of radius 1 with normal noise. The lower one is turned by 180 degrees and shifted by (1, 0.5).
 Moons two_moons(Index n, Rng& rng) {
   std::vector<float> x, target;
   for (Index i = 0; i < n; ++i) {
@@ -32,7 +32,7 @@ Moons two_moons(Index n, Rng& rng) {
   return {Tensor::from(x, {n, 2}), Tensor::from(target, {n, 1})};
 }
 
-// The share of points on the right side: a logit above 0 says «lower moon».
+// The share of points that are classified correctly. A logit above 0 means «lower moon».
 double accuracy(const Tensor& logits, const Tensor& target) {
   return mean(eq(logits > 0, target > 0.5).to(DType::float32)).item();
 }
@@ -44,7 +44,7 @@ Series points_of(const Moons& moons, double which, const std::string& name) {
   return series;
 }
 
-// The probability of the lower moon at every point of a grid: one forward pass of all of them as a batch.
+// Draws the probability of the lower moon at every point of a grid. The points are one batch, in one forward pass.
 void draw(const std::string& file, auto& model, const Moons& moons) {
   constexpr Index kRows = 121, kColumns = 161;
   Field field{-1.7, 2.7, -1.25, 1.75, {}};
@@ -63,19 +63,19 @@ void draw(const std::string& file, auto& model, const Moons& moons) {
 int lesson(const std::string& plot) {
   Rng rng(1);
   const Moons training = two_moons(400, rng),
-              held_out = two_moons(1000, rng);  // one to learn from, one to be judged by
+              held_out = two_moons(1000, rng);  // training data, and data to evaluate on
 
-  // Layers one after the other; a function of a tensor is a layer without parameters.
+  // Sequential calls layers in order. A function of a tensor is a layer without parameters.
   const auto gelu_layer = [](In x) { return gelu(x); };
   Sequential model(Linear(2, 32, rng), gelu_layer, Linear(32, 32, rng), gelu_layer, Linear(32, 1, rng));
-  // decay_groups pulls the matrices towards zero (by 0.01 here), and leaves biases alone.
+  // decay_groups() applies weight decay (here 0.01) to matrices, but not to biases.
   AdamW optimizer(decay_groups(model, 0.01), {.lr = 1e-2});
   std::printf("%lld parameters\nstep    loss   training   held out\n", static_cast<long long>(parameter_count(model)));
 
   constexpr int kSteps = 300;
   for (int step = 0; step <= kSteps; ++step) {
     Tape tape;
-    const Tensor logits = model(training.x);  // [n, 1], any real numbers; sigmoid makes them probabilities
+    const Tensor logits = model(training.x);  // [n, 1], any real numbers; sigmoid turns them into probabilities
     const Tensor loss = binary_cross_entropy_with_logits(logits, training.target);
     if (step % 60 == 0)
       std::printf("%4d   %.4f     %5.1f %%    %5.1f %%\n", step, loss.item(), 100 * accuracy(logits, training.target),

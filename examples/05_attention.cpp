@@ -1,6 +1,7 @@
-// Tutorial 5: attention, by hand. Each word of a sentence asks a question (its query), every word offers an answer (its
-// key), and where they match the word takes over what the other has to say (its value). Here the three are chosen by
-// hand, so that one can see why «it» finds «animal»; a model learns them.
+// Tutorial 5: attention by hand. Each word of a sentence has a query, a key and a value. The query describes the words
+// to look for, the key describes the word itself, the value is the content to pass on. Where a query matches a key, the
+// word of the query receives the value. Here all three are chosen by hand, to show why «it» finds «animal». A model
+// learns them.
 #include <cmath>
 #include <cstdio>
 #include <heed/heed.hpp>
@@ -13,7 +14,7 @@ using namespace heed;
 namespace {
 
 const std::vector<std::string> kWords = {"the", "animal", "slept", "because", "it", "was", "tired"};
-constexpr Index T = 7, D = 4;  // words; the width of a vector
+constexpr Index T = 7, D = 4;  // number of words; size of a vector
 
 void print(const char* title, const Tensor& weights) {
   std::printf("%s\n%10s", title, "");
@@ -33,7 +34,7 @@ double largest_difference(const Tensor& a, const Tensor& b) {
 }
 
 int lesson(const std::string& plot) {
-  // What a word is, [T, D]:           thing  deed  refers  joins
+  // The kind of each word, [T, D]:    thing  deed  refers  joins
   const Tensor x = Tensor::from({0, 0, 0, 1,   // the
                                  1, 0, 0, 0,   // animal
                                  0, 1, 0, 0,   // slept
@@ -42,32 +43,32 @@ int lesson(const std::string& plot) {
                                  0, 1, 0, 0,   // was
                                  0, 1, 0, 0},  // tired
                                 {T, D});
-  // What each kind looks for, [D, D]: a row is the kind that asks, a column what it would like to find.
+  // The kinds that each kind looks for, [D, D]. Row: the kind of the query. Column: the kind to find.
   const Tensor ask = Tensor::from({3, 0, 0, 0,   // a thing: things
-                                   6, 0, 4, 0,   // a deed: who does it, or a word that refers to who does it
+                                   6, 0, 4, 0,   // a deed: its doer, or a word that refers to the doer
                                    8, 0, 0, 0,   // a word that refers: things
                                    2, 2, 2, 2},  // a word that joins: anything
                                   {D, D});
-  const Tensor q = matmul(x, ask), k = x, v = x;  // [T, D] each; a model has a matrix for each of the three
+  const Tensor q = matmul(x, ask), k = x, v = x;  // [T, D] each; a model has one matrix for each of the three
 
-  // softmax(q k^T / sqrt(D)) v. The scores are divided so that they do not grow with D, where softmax would saturate.
-  const Tensor scores = matmul(q, k.t()) / std::sqrt(static_cast<double>(D));  // [T, T]: what word i thinks of word j
-  const Tensor weights = softmax(scores, -1);                                  // rows that add up to 1
-  const Tensor y = matmul(weights, v);                                         // [T, D]: the mixture for each word
+  // softmax(q k^T / sqrt(D)) v. Without the division the scores would grow with D, and softmax would saturate.
+  const Tensor scores = matmul(q, k.t()) / std::sqrt(static_cast<double>(D));  // [T, T]: how well word j fits word i
+  const Tensor weights = softmax(scores, -1);                                  // each row sums to 1
+  const Tensor y = matmul(weights, v);                                         // [T, D]: one mean per word
   print("weights: a row is the word that looks, a column the word looked at", weights);
 
-  // A language model may not look ahead, as it would see what it is to predict. Where j > i the score becomes minus
-  // infinity, and the weight zero.
+  // A language model must not see later words, because it predicts them. Where j > i, the score is set to minus
+  // infinity, so the weight is 0.
   const Tensor row = Tensor::arange(T).unsqueeze(1), column = Tensor::arange(T).unsqueeze(0);  // [T, 1], [1, T]
   const Tensor causal_weights = softmax(masked_fill(scores, column > row, -INFINITY), -1);
   const Tensor causal_y = matmul(causal_weights, v);
   print("causal weights: no word sees the ones after it", causal_weights);
 
-  // attention() is the same in blocks that never hold the [T, T] matrix. It takes [batch, heads, T, D].
+  // attention() computes the same in blocks, without storing the [T, T] matrix. It takes [batch, heads, T, D].
   const auto heads = [](const Tensor& m) { return m.view({1, 1, T, D}); };
   const Tensor fused = attention(heads(q), heads(k), heads(v)),
                fused_causal = attention(heads(q), heads(k), heads(v), {.causal = true});
-  // A layer takes it as a mechanism, which also shows its weights.
+  // Layers use attention() as a mechanism, which can also return its weights.
   const Tensor shown = AttentionMechanism(SoftmaxAttention{}).weights(heads(q), heads(k), {.causal = true});
   std::printf("attention() differs from the lines above by at most 1e-6: %s\n",
               largest_difference(fused, y) <= 1e-6 ? "yes" : "no");

@@ -1,10 +1,10 @@
 // Tutorial 7: pure attention loses rank with depth. Dong, Cordonnier, Loukas, "Attention is not all you need: pure
 // attention loses rank doubly exponentially with depth", 2021.
 //
-// A row of softmax weights is an average, and averages of averages become alike. Layers of attention alone soon give
-// all tokens the same vector: the matrix X [tokens, width] comes to rank 1, and nothing that a later layer does can
-// tell the tokens apart again. This page stacks layers with random weights and measures how far X is from rank 1, with
-// residual sums, with feed-forward parts, with both, and with neither.
+// A row of softmax weights computes an average, and averages of averages become equal. After a few layers of attention
+// alone, all tokens have the same vector: the matrix X [tokens, width] has rank 1, and no later layer can distinguish
+// the tokens. This tutorial stacks layers with random weights and measures how far X is from rank 1: with residual
+// sums, with feed-forward parts, with both, and with neither.
 #include <cmath>
 #include <cstdio>
 #include <heed/heed.hpp>
@@ -17,17 +17,18 @@ using namespace heed;
 namespace {
 
 constexpr Index kTokens = 64, kWidth = 64, kHeads = 4, kSize = kWidth / kHeads, kLayers = 24;
-// What a layer adds to a residual sum counts so much, as in GPT-2. (At full weight, the part that all tokens have in
-// common would grow by a factor in each layer: the distance below then falls too, exponentially but not doubly so.)
+// Factor of a layer's output in a residual sum, as in GPT-2. (With factor 1, the part that all tokens share would grow
+// by a constant factor per layer. The distance below would fall too, exponentially but not doubly exponentially.)
 const double kPart = 1 / std::sqrt(2.0 * kLayers);
 
-// Normal weights with deviation 1/sqrt(rows): a product with them keeps the length of vectors, on the average. All is
-// in float64, whose 16 digits allow to see the fall for a few layers more.
+// Normal weights with deviation 1/sqrt(rows): on average, a product with them preserves the length of vectors. All
+// values are float64: 16 digits show the fall over a few more layers.
 Tensor weights(Rng& rng, Index rows, Index columns) {
   return rng.normal({rows, columns}, 0, 1 / std::sqrt(static_cast<double>(rows)), DType::float64);
 }
 
-// x [T, W] -> [T, W]: heads softmax(q k^T / sqrt(D)) v with weights of their own, side by side, and a last product.
+// x [T, W] -> [T, W]: heads softmax(q k^T / sqrt(D)) v, each with its own weights, concatenated, then an output
+// projection.
 Tensor self_attention(const Tensor& x, Rng& rng) {
   const auto heads = [&](const Tensor& y) { return y.view({1, kTokens, kHeads, kSize}).transpose(1, 2); };
   const Tensor q = matmul(x, weights(rng, kWidth, kWidth)), k = matmul(x, weights(rng, kWidth, kWidth)),
@@ -36,23 +37,24 @@ Tensor self_attention(const Tensor& x, Rng& rng) {
   return matmul(y.transpose(1, 2).reshape({kTokens, kWidth}), weights(rng, kWidth, kWidth));
 }
 
-// gelu(x up) down, token by token: it mixes no tokens, and what is alike before it is alike behind it.
+// gelu(x up) down, per token. It mixes no tokens, so equal tokens stay equal.
 Tensor feed_forward(const Tensor& x, Rng& rng) {
   return matmul(gelu(matmul(x, weights(rng, kWidth, 4 * kWidth))), weights(rng, 4 * kWidth, kWidth));
 }
 
-// The paper's norm of a matrix, sqrt(|X|_1 |X|_inf): the largest sums of magnitudes in a column and in a row.
+// The norm of the paper, sqrt(|X|_1 |X|_inf): the largest sum of magnitudes in a column, and in a row.
 double composite_norm(const Tensor& x) {
   const Tensor magnitudes = abs(x);
   return std::sqrt(max(sum(magnitudes, {0})).item() * max(sum(magnitudes, {1})).item());
 }
 
-// How far from rank 1: |X - 1 m^T| / |X|, m the mean token, which is the nearest matrix of equal rows by the sum of
-// squares. 0: all tokens are the same.
+// Distance from rank 1: |X - 1 m^T| / |X|, where m is the mean token. Among matrices of equal rows, 1 m^T is nearest to
+// X by the sum of squares. 0 if all tokens are equal.
 double relative_residual(const Tensor& x) { return composite_norm(x - mean(x, {0}, true)) / composite_norm(x); }
 
-// The stable rank, sum of the squared singular values over the largest of them: at most the rank, and unlike it no
-// matter of a threshold. The largest comes from power iteration on X^T X, begun at X^T X times the first row.
+// The stable rank: the sum of the squared singular values, divided by the largest of them. It is at most the rank and,
+// unlike the rank, needs no threshold. The largest is computed by power iteration on X^T X, starting from X^T X times
+// the first row.
 double stable_rank(const Tensor& x) {
   const Tensor gram = matmul(x.t(), x);  // [W, W]
   Tensor v = matmul(gram, x[0].unsqueeze(1));
@@ -69,7 +71,7 @@ double stable_rank(const Tensor& x) {
 struct Stack {
   const char* name;
   bool residual, feed_forward;
-  std::vector<double> residuals = {}, ranks = {};  // before the first layer, behind it, ...
+  std::vector<double> residuals = {}, ranks = {};  // before the first layer, after the first, ...
 };
 
 void measure(Stack& stack) {
@@ -85,8 +87,9 @@ void measure(Stack& stack) {
       const Tensor f = feed_forward(x, own);
       x = stack.residual ? x + kPart * f : f;
     }
-    // Relative measures do not feel a common factor; numbers of the same size keep the softmax as it was at the start.
-    // (A norm of each token, as Transformers have it, would do the same; the paper shows that it does not help either.)
+    // Both measures ignore a common factor. Values of constant size keep the softmax as it was at the start. (A norm
+    // per token, as in Transformers, would do the same. The paper shows that it does not prevent the loss of rank
+    // either.)
     x = x / std::sqrt(mean(square(x)).item());
   }
 }
@@ -112,15 +115,15 @@ int lesson(const std::string& plot) {
   print_table("distance from rank 1, |X - 1 m^T| / |X|", stacks, "%16.1e", &Stack::residuals);
   print_table("stable rank", stacks, "%16.2f", &Stack::ranks);
 
-  // The exponent itself grows from layer to layer. At distance r, the weights of two tokens differ by about r^2 (a
-  // query that is r off meets keys that are r apart), and what they average differs by r: r^3 is left. That is "doubly
-  // exponentially", until float64 has no more digits.
-  // A feed-forward part cannot bring back what is gone. A residual sum adds each token to its average, so that it
-  // stays itself: this, not the attention, is what lets Transformers be deep.
+  // The exponent itself grows per layer. If tokens differ by r, their weights differ by about r^2, because queries and
+  // keys both differ by r. The values that are averaged differ by r, so the new tokens differ by about r^3. The
+  // distance falls "doubly exponentially", until float64 has no more digits.
+  // A feed-forward part cannot restore differences that are lost. A residual sum adds each token to its average, so
+  // tokens stay different: residual sums, not attention, allow deep Transformers.
   if (!plot.empty()) {
     std::vector<Series> lines;
     for (const Stack& stack : stacks) {
-      const bool hides = stack.residual && stack.feed_forward;  // the line of residual sums alone, but for dashes
+      const bool hides = stack.residual && stack.feed_forward;  // would cover the line of residual sums: dashed
       lines.push_back({stack.name, {}, hides ? Series::dashed : Series::line});
       for (std::size_t layer = 0; layer <= kLayers; ++layer)
         lines.back().points.emplace_back(static_cast<double>(layer), std::max(stack.residuals[layer], 1e-17));

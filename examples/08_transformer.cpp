@@ -1,6 +1,6 @@
-// Tutorial 8: the Transformer of "Attention is all you need" (Vaswani et al. 2017), piece by piece: each part is a few
-// lines of matmul, softmax and layer_norm, and all of them together are held against the library's TransformerSeq2Seq,
-// of which they take the weights. At the end it learns to write words in reverse.
+// Tutorial 8: the Transformer of "Attention is all you need" (Vaswani et al. 2017), piece by piece. Each part is a few
+// lines of matmul, softmax and layer_norm. The whole is compared with the library's TransformerSeq2Seq, whose weights
+// it uses. At the end the model learns to write words in reverse.
 #include <cmath>
 #include <cstdio>
 #include <heed/heed.hpp>
@@ -12,11 +12,11 @@ using namespace heed;
 namespace {
 
 constexpr Index kWords = 12, kWidth = 32, kHeads = 4, kSize = kWidth / kHeads, kHidden = 64, kLayers = 2;
-constexpr std::int32_t kBegin = 10, kEnd = 11;  // words 0 to 9, and what begins and ends a text
+constexpr std::int32_t kBegin = 10, kEnd = 11;  // words are 0 to 9; these begin and end a text
 
-// ---- 1. Positions. Attention sees a set; where a word stands must be told. Each position p has waves of its own:
-//      PE(p, 2i) = sin(p / 10000^(2i / width)), PE(p, 2i + 1) = cos of the same. A shift by k turns each pair by an
-//      angle that depends on k alone, so that a layer can learn to look k words back, wherever it is.
+// ---- 1. Positions. Attention ignores the order of its input, so positions are added. Position p has its own waves:
+//      PE(p, 2i) = sin(p / 10000^(2i / width)), PE(p, 2i + 1) = cos of the same. A shift by k rotates each pair by an
+//      angle that depends on k only, so a layer can learn to attend k words back from any position.
 Tensor waves(Index length) {
   Tensor pe = Tensor::empty({length, kWidth}, DType::float32);
   for (Index p = 0; p < length; ++p)
@@ -28,13 +28,14 @@ Tensor waves(Index length) {
   return pe;
 }
 
-// [B, T] words -> [B, T, width]. Embeddings are scaled so that the waves, of size 1, do not drown them.
+// [B, T] words -> [B, T, width]. Embeddings are scaled so that the waves, of size 1, do not dominate.
 Tensor embed(const Tensor& words, const Tensor& table) {
   return embedding(words, table) * std::sqrt(static_cast<double>(kWidth)) + waves(words.dim(1));
 }
 
-// ---- 2. Attention. Queries ask, keys answer, values are what is handed over: softmax(q k^T / sqrt(size)) v, in
-//      several heads side by side, each with projections of its own. `hidden` is true where a query must not look.
+// ---- 2. Attention: softmax(q k^T / sqrt(size)) v. Each query is compared with all keys; the result is a weighted mean
+//      of the values. Several heads work in parallel, each with its own projections. `hidden` is true for pairs of a
+//      query and a key that it must not attend to.
 Tensor heads_of(const Tensor& x) {  // [B, T, width] -> [B, heads, T, size]
   return x.view({x.dim(0), x.dim(1), kHeads, kSize}).transpose(1, 2);
 }
@@ -45,20 +46,20 @@ Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& h
   return mixed.transpose(1, 2).reshape(q.shape());
 }
 
-// Positions among themselves. One product makes queries, keys and values; a last one joins the heads.
+// Self-attention. One product computes queries, keys and values. The output projection joins the heads.
 Tensor self_attention(const Tensor& x, const MultiHeadAttention& m, const Tensor& hidden = {}) {
   const Tensor all = linear(x, m.qkv->weight, m.qkv->bias);  // [B, T, 3 width]
   const auto third = [&](Index i) { return all.slice(2, i * kWidth, (i + 1) * kWidth).contiguous(); };
   return linear(attend(third(0), third(1), third(2), hidden), m.proj.weight, m.proj.bias);
 }
-// Of the decoder to what the encoder made of the source: queries from the one, keys and values from the other.
+// Cross-attention: queries from the decoder, keys and values from the output of the encoder.
 Tensor cross_attention(const Tensor& x, const Tensor& memory, const MultiHeadAttention& m) {
   const Tensor q = linear(x, m.q->weight, m.q->bias), both = linear(memory, m.kv->weight, m.kv->bias);
   const auto half = [&](Index i) { return both.slice(2, i * kWidth, (i + 1) * kWidth).contiguous(); };
   return linear(attend(q, half(0), half(1), {}), m.proj.weight, m.proj.bias);
 }
 
-// ---- 3. A block: attention mixes positions, a network thinks about each by itself, and around each part stand a
+// ---- 3. A block: attention mixes positions, a feed-forward network processes each position alone. Each part has a
 //      residual sum and a norm: norm(x + part(x)).
 Tensor feed_forward(const Tensor& x, const FeedForward& f) {
   return linear(relu(linear(x, f.up.weight, f.up.bias)), f.down.weight, f.down.bias);
@@ -67,7 +68,7 @@ Tensor encoder_block(const Tensor& x, const TransformerBlock& b) {
   const Tensor h = b.norm1(x + self_attention(x, b.attention));
   return b.norm2(h + feed_forward(h, b.mlp));
 }
-// A position of the decoder must not see later ones, which it is to predict.
+// The causal mask of the decoder: true for later positions, which the model must predict.
 Tensor later(Index length) {
   Tensor hidden = Tensor::zeros({length, length}, DType::bool8);
   for (Index i = 0; i < length; ++i)
@@ -80,8 +81,8 @@ Tensor decoder_block(const Tensor& x, const Tensor& memory, const TransformerBlo
   return b.norm2(h + feed_forward(h, b.mlp));
 }
 
-// ---- 4. The whole. All words of source and target at once: no step waits for the one before, as a recurrent network's
-//      would. The output's weights are the target's embedding.
+// ---- 4. The whole model. All words of source and target are computed at once. A recurrent network would compute them
+//      one after another. The target embedding is also the output weight.
 Tensor logits(const Batch& batch, const TransformerSeq2Seq& model) {
   Tensor memory = embed(batch.at("source"), model.source.weight);
   for (const TransformerBlock& b : model.encoder.blocks) memory = encoder_block(memory, b);
@@ -90,7 +91,7 @@ Tensor logits(const Batch& batch, const TransformerSeq2Seq& model) {
   return matmul(h, model.target->weight.t());
 }
 
-// ---- 5. Something to learn: eight words, in reverse. inputs are the target one to the right.
+// ---- 5. A task: eight words in reverse. The inputs are the targets, shifted right by one.
 struct WordsInReverse {
   Batch batch(std::uint64_t seed, std::uint64_t step) const;
 };
@@ -132,14 +133,14 @@ int lesson() {
   std::printf("by hand and TransformerSeq2Seq agree to 1e-4: %s\n",
               max(abs(by_hand - by_library)).item() < 1e-4 ? "yes" : "no");
 
-  // The rate rises for so many steps and then falls as 1 / sqrt(step): section 5.3. Labels are smoothed: section 5.4.
+  // The rate rises during warm-up, then falls as 1 / sqrt(step): section 5.3. Labels are smoothed: section 5.4.
   Adam adam(named_parameters(model), {.betas = {0.9, 0.98}, .eps = 1e-9});
   Schedule schedule("inverse-sqrt", {.lr = 5e-3, .warmup = 60});
   run(model, adam, schedule, WordsInReverse(), {}, {.steps = 200});
   std::printf("and when it has learned, too: %s\n\n",
               max(abs(logits(held_out, model) - model(held_out))).item() < 1e-3 ? "yes" : "no");
 
-  // Greedy decoding: the source is read once; then a word at a time, each step reading only the newest.
+  // Greedy decoding: the source is encoded once. Then each step reads the newest word only and adds one word.
   const Tensor source = held_out.at("source").slice(0, 0, 1);
   DecodeState state = model.make_state(source);
   const std::vector<Tokens> begin = {{kBegin}};

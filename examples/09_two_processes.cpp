@@ -1,9 +1,9 @@
-// Tutorial 9: one model, trained by several processes. Run it alone, and then by mpirun:
+// Tutorial 9: one model, trained by several processes. Run the program alone, then by mpirun:
 //
 //   build/release/examples/09_two_processes
 //   mpirun -n 2 build/release/examples/09_two_processes
 //
-// The last line, which is a function of all bits of all weights, stays the same.
+// The last line, a hash of all bits of all weights, is the same.
 #include <cstdio>
 #include <cstring>
 #include <heed/heed.hpp>
@@ -15,7 +15,7 @@ using namespace heed;
 
 namespace {
 
-// FNV-1a of the bits of all parameters: other bits give another number.
+// FNV-1a hash of the bits of all parameters.
 std::uint64_t fingerprint(const std::vector<NamedParameter>& parameters) {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const NamedParameter& p : parameters)
@@ -27,24 +27,25 @@ std::uint64_t fingerprint(const std::vector<NamedParameter>& parameters) {
   return hash;
 }
 
-// The ranks are null where mpirun has not started the program: all that follows is the same for one process.
+// `ranks` is null if mpirun did not start the program. The code below is the same for one process.
 int lesson(Ranks* ranks) {
   const int size = ranks == nullptr ? 1 : ranks->size();
   if (examples::is_first(ranks)) std::printf("%d process%s\n", size, size == 1 ? "" : "es");
 
-  // Every process makes the same model and the same data: both are functions of a seed.
+  // Every process makes the same model and the same data: both depend on a seed only.
   const CopyTask task({.batch = 4, .length = 6});
   Rng rng(1);
   GPT model({.vocabulary = task.vocabulary(), .context = 6, .layers = 1, .heads = 2, .width = 16, .dropout = 0.1}, rng);
   AdamW optimizer(decay_groups(model, 0.1), {.lr = 1e-2});
   Schedule schedule("cosine", {.lr = 1e-2, .warmup = 5, .steps = 40});
 
-  // A step is eight shards of four texts. Alone, this process computes all of them, one after another; of two, each
-  // computes four; of three, 2, 2 and 4. Batches and dropout of a shard do not depend on who computes it, and gradients
-  // are summed in a tree over shards, ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)), whoever holds which part of it.
+  // A step has eight shards of four texts. One process computes all of them, one after another. Each of two processes
+  // computes four; three processes compute 2, 2 and 4. Batches and dropout of a shard do not depend on the process that
+  // computes it. Gradients are summed in the same tree over shards for any number of processes: ((0 + 1) + (2 + 3)) +
+  // ((4 + 5) + (6 + 7)).
   const RunResult result = run(model, optimizer, schedule, task, {}, {.steps = 40, .shards = 8, .ranks = ranks});
 
-  // All processes have the same weights now, and the same history; the first one tells.
+  // All processes now have the same weights and the same history. The first one prints.
   if (!examples::is_first(ranks)) return 0;
   std::printf("loss %.4f at first, %.4f in the end\n", result.history.losses.front(), result.history.losses.back());
   std::printf("the weights' bits: %016llx\n", static_cast<unsigned long long>(fingerprint(named_parameters(model))));

@@ -1,5 +1,4 @@
-// Draws which token looks at which, in the heads of a language model that train_lm trained, masked or not, while it
-// reads a prompt.
+// Draws the attention weights of a language model that train_lm trained, masked or not, over a prompt.
 #include <cmath>
 #include <heed/core/parallel.hpp>
 #include <heed/data/text.hpp>
@@ -21,7 +20,7 @@ struct Flags {
   int threads = 0;
 };
 
-// The layers or heads to draw: all, or the one that a flag names.
+// The layers or heads to draw: all, or the one that a flag names. Throws UsageError if the model does not have it.
 std::vector<Index> chosen(const char* flag, Index given, Index count) {
   if (given >= count)
     throw UsageError("--" + std::string(flag) + " is " + std::to_string(given) + "; the model's are 0 to " +
@@ -31,14 +30,14 @@ std::vector<Index> chosen(const char* flag, Index given, Index count) {
   return all;
 }
 
-// The prompt's tokens; a masked model has one more, the mask, for which [MASK] stands.
+// The tokens of the prompt. For a masked model, [MASK] is one token, whose number is the size of the vocabulary.
 Tokens tokens_of(const LanguageModel& lm, const std::string& prompt) {
   if (lm.model.options().causal || prompt.find("[MASK]") == std::string::npos) return lm.tokenizer.encode(prompt);
   const auto mask = static_cast<std::int32_t>(lm.tokenizer.vocabulary_size());
   return masked_tokens(lm.tokenizer, prompt, mask, lm.model.options().context);
 }
 
-// The weights [T, T] of one head; what a causal mask forbids is no number.
+// The weights [T, T] of one head; NaN where the causal mask forbids attention.
 std::vector<std::vector<double>> rows_of(const Tensor& weights, bool causal) {
   std::vector<std::vector<double>> rows;
   for (Index t = 0; t < weights.dim(0); ++t) {
@@ -48,7 +47,7 @@ std::vector<std::vector<double>> rows_of(const Tensor& weights, bool causal) {
   return rows;
 }
 
-// Where the last token looks, which all others stand before: at which of them most, and how much at itself.
+// Prints where the last token attends: the earlier token with the largest weight, and the weight of the token itself.
 void print_last(Index layer, Index head, const std::vector<double>& row, const std::vector<std::string>& labels) {
   const std::size_t last = row.size() - 1;
   std::size_t most = 0;

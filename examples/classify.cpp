@@ -1,12 +1,12 @@
-// An encoder that tells the value of nested lists, ListOps (Nangia and Bowman 2018; Tay et al. 2020):
+// Trains an encoder to compute the value of nested lists, ListOps (Nangia and Bowman 2018; Tay et al. 2020):
 //
 //   [MAX 2 9 [MIN 4 7 ] 0 ]  =  9
 //
-// Any mechanism that attends to all positions will do, also those that cannot be causal:
+// Any mechanism that attends to all positions can be used, also one that cannot be causal:
 //
 //   classify                                          softmax
 //   classify --attention linformer --plot lists.svg
-//   classify --length 200 --depth 6 --steps 20000     harder ones
+//   classify --length 200 --depth 6 --steps 20000     harder lists
 #include <algorithm>
 #include <heed/heed.hpp>
 #include <heed/plot/plot.hpp>
@@ -43,7 +43,7 @@ struct Flags {
   ProfileFlags profile;
 };
 
-// The encoder, the mean of its results over the tokens that are no padding, and ten classes.
+// An encoder, the mean of its output over tokens that are not padding, and a linear layer to ten classes.
 class Classifier {
  public:
   BERT encoder;
@@ -65,8 +65,8 @@ class Classifier {
 
  private:
   struct Padding {
-    Tensor lengths;  // int32 [B]
-    Tensor shares;   // [B, T, 1]: of the mean
+    Tensor lengths;  // int32 [B]: tokens before the padding
+    Tensor shares;   // [B, T, 1]: 1 / length for tokens, 0 for padding
   };
   static Padding padding(In x) {
     const Index rows = x.dim(0), length = x.dim(1);
@@ -83,7 +83,8 @@ class Classifier {
   }
 };
 
-// Gives the mechanism's options what the other settings say of them.
+// Completes and checks the options of the mechanism, which depend on other settings. Throws UsageError for settings
+// that do not fit together.
 void settle(const SettingOrigins& origins, Settings& s) {
   if (s.width % s.heads != 0)
     throw UsageError(origins.says("--width", std::to_string(s.width)) + " and " +
@@ -105,7 +106,7 @@ MechanismFactory mechanism_of(const SettingOrigins& origins, const Settings& s) 
   return make;
 }
 
-// f(name, member) of every setting, by its flag's name.
+// Calls f(name, member) for every setting, with the name of its flag.
 template <class S, class F>
 void for_each_setting(S& s, const F& f) {
   f("attention", s.attention), f("layers", s.layers), f("heads", s.heads), f("width", s.width), f("length", s.length);
@@ -127,8 +128,9 @@ std::string to_json(const Settings& s) {
   return json.dump();
 }
 
-// The settings of a checkpoint, with the flags that may change; of one that a new training starts from, those of its
-// model alone.
+// The settings of a checkpoint, with the flags that may change. `resumes` is false for a new training that starts from
+// a checkpoint: only the settings of its model are taken. Throws UsageError if another flag differs from the
+// checkpoint.
 Settings settings_of(const Checkpoint& old, bool resumes, const CommandLine& line, const Settings& given) {
   const auto json = nlohmann::ordered_json::parse(old.text("settings"), nullptr, false);
   require(json.is_object() && json.contains("held-out"), old.source,
@@ -150,7 +152,7 @@ Settings settings_of(const Checkpoint& old, bool resumes, const CommandLine& lin
     changed.push_back(change);
   };
   take("attention", s.attention);
-  // A file may be older than the options of its mechanism.
+  // The checkpoint may be older than an option of its mechanism. older_options() has the values that were used then.
   const MechanismOptions flags = s.mechanism;
   s.mechanism = older_options(s.attention, json.value("length", s.length));
   for_each_option(s.mechanism, [&](const MechanismOption& o, auto& value) {

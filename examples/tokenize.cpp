@@ -1,6 +1,6 @@
-// Writes a token file: a corpus of any size, tokenized once, that train_lm --data reads from the disk as it trains.
+// Writes a token file: a corpus of any size, tokenized once, which train_lm --data reads from the disk during training.
 //
-//   tokenize --data texts/ --out texts.tokens                                     a character a token
+//   tokenize --data texts/ --out texts.tokens                                     one token per character
 //   tokenize --data texts/ --train bpe --vocabulary 8000 --out texts.tokens       learns pieces of words first
 //   train_lm --data texts.tokens
 #include <unistd.h>
@@ -29,7 +29,7 @@ struct Flags {
   bool learns() const { return !train.empty() || tokenizer == "char"; }  // from the text
 };
 
-// Standard input in a file without a name, for what is read twice.
+// Stores standard input in a file without a name, for text that is read twice.
 class KeptInput {
  public:
   fs::path keep() {
@@ -45,15 +45,16 @@ class KeptInput {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_{std::tmpfile(), std::fclose};
 };
 
-struct Stopped {};  // by Ctrl-C
+struct Stopped {};  // thrown after Ctrl-C
 
-// Files are listed once.
+// Lists the files of --data. Throws Error for a token file, and for a file that cannot be read twice if the tokenizer
+// is learned.
 std::vector<fs::path> input_files(const Flags& f, KeptInput& input) {
   std::vector<fs::path> files = text_files({f.data.begin(), f.data.end()});
   for (fs::path& file : files) {
     if (file == "-" && f.learns()) file = input.keep();
     if (is_token_file(file)) fail("text: ", file.native(), " is a token file; --data must be texts");
-    // A pipe can be read only once; to learn from it, the text would have to be kept.
+    // A pipe can be read only once. To learn from it, the text would have to be stored.
     require(!f.learns() || fs::is_regular_file(file), "text: ", file.native(),
             " is not a regular file, and to learn from the text it must be read twice; give a file, - for standard "
             "input, or --tokenizer byte");
@@ -75,7 +76,7 @@ SentencePieceTokenizer learn(const Flags& f, const std::vector<fs::path>& files)
                                        reading_options(f.text, nullptr));
 }
 
-// A line in a terminal that says how far the work is.
+// Shows the progress in one line of a terminal.
 void show(std::uintmax_t done, std::uintmax_t all) {
   static std::uintmax_t shown = 0;
   if (isatty(STDERR_FILENO) == 0 || done - shown < (std::uintmax_t{32} << 20)) return;
@@ -105,7 +106,7 @@ int tokenize(const Flags& f) {
       show(bytes = done, all);
     };
     const Index tokens = write_tokens(f.out, files, tokenizer, watch, reading_options(f.text, &report), &counts);
-    // Only now, so that who stops it or fills the disk before has no file of it.
+    // Written last: if the run is stopped or the disk is full before, there is no model file.
     if (learned && !f.model.empty()) learned->save(f.model);
     std::fprintf(stderr, "%s%s: %lld tokens of %ju bytes of text, vocabulary %lld (%s)\n", clear,
                  printable(f.out).c_str(), static_cast<long long>(tokens), bytes,

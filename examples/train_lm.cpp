@@ -1,10 +1,10 @@
-// Trains a small language model: text in, a checkpoint, a log, a plot and a sample out.
+// Trains a small language model on a text. Writes a checkpoint, a log, a plot and a sample.
 //
 //   train_lm                                          the built-in stories
-//   train_lm --data shakespeare.txt --preset nano     a text of your own
+//   train_lm --data shakespeare.txt --preset nano     your own text
 //   train_lm --model mlm --attention linformer        a masked language model: fills in hidden tokens
-//   mpirun -n 4 train_lm --shards 8                   four processes, each with two of the eight parts of a step
-//   train_lm --checkpoint lm.h5 --resume              goes on where a run was stopped, to the same bits
+//   mpirun -n 4 train_lm --shards 8                   four processes, each with two of the eight shards of a step
+//   train_lm --checkpoint lm.h5 --resume              continues a stopped run, to the same bits
 #include <cmath>
 #include <heed/heed.hpp>
 #include <heed/plot/plot.hpp>
@@ -27,7 +27,7 @@ double activation_mebibytes(const M& model, const LmSettings& s) {
   return static_cast<double>(model.predict_activations(s.batch, s.context).total) / (1 << 20);
 }
 
-// Not of lists of keys, which values make.
+// Predicts the memory of training. Returns zeros if lists of keys depend on values, which a dry run does not compute.
 template <class M>
 TrainingMemory training_memory(M& model, const Optimizer& optimizer, const LmSettings& s, const RunOptions& options) {
   Rng rng;
@@ -86,7 +86,8 @@ OptimizerOptions optimizer_options(const LmSettings& s) {
   return {.lr = s.lr, .betas = {s.beta1, s.beta2}, .momentum = s.beta1};
 }
 
-// Trains a GPT or a BERT; `metrics` of evaluation batches, `show` the sample. Gives the exit code.
+// Trains a GPT or a BERT. `metrics` computes the metrics of an evaluation batch, `show` prints the sample. Returns the
+// exit code.
 template <class M>
 int train_model(M& model, const LmFlags& all_flags, const LmRunFlags& flags, const LmSettings& s, const LmData& data,
                 RunOptions options, const std::function<Metrics(const Batch&)>& metrics,
@@ -105,7 +106,7 @@ int train_model(M& model, const LmFlags& all_flags, const LmRunFlags& flags, con
   RunProfile profile(flags.profile);
   options.profile = profile.get();
   RunResult result = run(model, *optimizer, schedule, data.training, data.validation, options, {}, metrics);
-  result.loss_unit = "nats per token";  // also where no step was left
+  result.loss_unit = "nats per token";  // also if no step was left
   profile.report();
 
   const bool draws = !flags.plot.empty() && result.steps > 0;
@@ -121,14 +122,15 @@ int train_model(M& model, const LmFlags& all_flags, const LmRunFlags& flags, con
   return 0;
 }
 
-// The tokenizer of a checkpoint is used; a flag may name it, by whatever file.
+// The run uses the tokenizer of the checkpoint `file`. Throws Error if --tokenizer names another tokenizer; the same
+// one in another file is accepted.
 void check_tokenizer(const LmFlags& flags, const LmSettings& s, const LmData& data, const std::string& file) {
   if (!flags.given("--tokenizer") || s.tokenizer == "char" || s.tokenizer == "byte") return;
   require(make_tokenizer(s.tokenizer, std::string_view(), unicode_form_of(s.text)).hash() == data.tokenizer.hash(),
           s.tokenizer, " is not the tokenizer of ", file, "; it must be the same");
 }
 
-// A GPT or a BERT, with the values of the checkpoint where there is one.
+// A GPT or a BERT, with the values of the checkpoint `old` unless it is null.
 template <class M>
 M make_model(const GPTConfig& config, Rng& rng, const Checkpoint* old) {
   if (old == nullptr) return M(config.options, rng, config.factory());
@@ -137,7 +139,8 @@ M make_model(const GPTConfig& config, Rng& rng, const Checkpoint* old) {
   return model;
 }
 
-// The model's config: of a checkpoint with its own dropout, or else of the settings.
+// The config of the model: from the checkpoint but with the dropout of the settings, or from the settings if `old` is
+// null.
 GPTConfig config_of(const LmSettings& s, const LmData& data, const Checkpoint* old, const std::string& file) {
   if (old == nullptr) return model_config(s, data.tokenizer.vocabulary_size());
   GPTConfig config = from_json<GPTConfig>(old->text("config"), file);
@@ -145,18 +148,18 @@ GPTConfig config_of(const LmSettings& s, const LmData& data, const Checkpoint* o
   return config;
 }
 
-// What --tokenizer would be for the tokenizer of a checkpoint. The file of pieces may not exist any more: the
-// checkpoint holds them.
+// The value of --tokenizer for the tokenizer of a checkpoint. The SentencePiece file may no longer exist; the
+// checkpoint contains its content.
 std::string tokenizer_setting(const Checkpoint& old) {
   const std::string kind = Tokenizer::from_json(old.text("tokenizer")).kind();
   return kind == "char" || kind == "byte" ? kind : old.source + ".model";
 }
 
-// The settings of the run, checked against those of the checkpoint that it continues or takes its model from.
+// The settings of the run, checked against the checkpoint that the run continues or takes its model from.
 LmSettings settings_of(const LmFlags& flags, const Start& start, const std::string& file) {
   const Checkpoint* old = start.resumed ? start.resumed.get() : start.init.get();
   if (old == nullptr) return flags.resolve(nullptr);
-  const GPTConfig config = from_json<GPTConfig>(old->text("config"), file);  // another program's checkpoint ends here
+  const GPTConfig config = from_json<GPTConfig>(old->text("config"), file);  // fails for other programs
   const Index vocabulary = Tokenizer::from_json(old->text("tokenizer")).vocabulary_size();
   check_language_model(config, *old, vocabulary);
   if (!start.resumed) return flags.resolve(config, file);
@@ -168,7 +171,7 @@ LmSettings settings_of(const LmFlags& flags, const Start& start, const std::stri
   return s;
 }
 
-// What rank 0 alone does is not the other ranks'.
+// The flags of this rank: only rank 0 logs, plots, samples and profiles.
 LmRunFlags flags_of(const Ranks* ranks, LmRunFlags flags) {
   if (is_first(ranks)) return flags;
   flags.log = flags.plot = "", flags.sample = 0, flags.profile = {};
@@ -200,7 +203,7 @@ int train(const LmFlags& flags, Ranks* ranks) {
   start.apply(run_flags.start, options);
   options.ranks = ranks;
   if (!config.options.causal) {
-    // An error of the prompt comes now, not after the training.
+    // An error in the prompt is thrown now, not after the training.
     if (!run_flags.prompt.empty()) masked_tokens(data.tokenizer, run_flags.prompt, data.masks.mask, s.context);
     BERT model = make_model<BERT>(config, rng, old);
     const auto metrics = [&](const Batch& b) { return classification_metrics(model(b.inputs), b.targets); };

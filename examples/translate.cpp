@@ -1,11 +1,11 @@
-// Trains a translator and translates: pairs of sentences in, a checkpoint, a log, a plot, translations and pictures of
-// the attention out.
+// Trains a translator on pairs of sentences and translates. Writes a checkpoint, a log, a plot, translations and
+// pictures of the attention.
 //
 //   translate                                                       the built-in language: dates into ISO 8601
 //   translate --source train.de --target train.en --val-source val.de --val-target val.en
 //   mpirun -n 4 translate --shards 4                                four processes, each with a part of every step
-//   translate --checkpoint translate.h5 --resume                    goes on where a run was stopped, to the same bits
-//   translate --checkpoint translate.h5 --translate FILE --beam 5   a line of FILE is a text
+//   translate --checkpoint translate.h5 --resume                    continues a stopped run, to the same bits
+//   translate --checkpoint translate.h5 --translate FILE --beam 5   translates each line of FILE
 //   translate --checkpoint translate.h5 --text "ein Hund schläft ."
 //   translate --checkpoint translate.h5 --alignments attention.svg --text "see you on the third of May, 2021"
 #include <cmath>
@@ -41,8 +41,8 @@ TranslateOptions search_of(const RunFlags& f) {
   return {.beam = f.beam, .alpha = f.length_penalty, .unknown = f.unknown};
 }
 
-// Whether to translate with a model that is there, in place of training one. Throws UsageError for flags that would do
-// nothing beside.
+// Whether to translate with an existing model instead of training one. Throws UsageError for flags that would have no
+// effect.
 bool translates(const CommandLine& line) {
   const std::vector<std::string> used = {"--checkpoint",     "--threads", "--longest",   "--beam",
                                          "--length-penalty", "--unknown", "--line-ends", "--invalid-utf8"};
@@ -51,7 +51,7 @@ bool translates(const CommandLine& line) {
     if (first.empty() && line.given(what)) first = what;
   if (first.empty()) return false;
   for (const std::string& flag : line.given()) {
-    const bool another = flag == "--text" || flag == "--alignments";  // these two go together
+    const bool another = flag == "--text" || flag == "--alignments";  // these two may be combined
     if (first == "--translate" && another)
       throw UsageError("--translate and " + flag + " are two things to do; give one of them");
     if (flag != first && !another && std::ranges::find(used, flag) == used.end())
@@ -110,14 +110,14 @@ Data load_data(const Settings& s, const Checkpoint* old) {
   return d;
 }
 
-// Of the attention of each field of a held-out date, the share that lies on what it stands for, where the model has
-// weights: year, month and day.
+// Prints the share of the attention that each field of a held-out date (year, month, day) has on its own words in the
+// source. Needs a model with attention weights.
 void say_where_it_looked(const Translator& t, std::uint64_t seed) {
   constexpr Index kDatesToSee = 200;
   double shares[3] = {};
   for (Index i = 0; i < kDatesToSee; ++i) {
     const DateSentence date = held_out_dates().sentence(seed, static_cast<std::uint64_t>(i));
-    const Tensor weights = align(t, date.source, date.target).weights;  // a token is a character
+    const Tensor weights = align(t, date.source, date.target).weights;  // one token per character
     const auto share = [&](const DateSentence::Field& field, Index begin, Index end) {
       return sum(weights.slice(0, begin, end).slice(1, field.begin, field.end)).item() /
              static_cast<double>((end - begin) * kDatesToSee);
@@ -130,7 +130,7 @@ void say_where_it_looked(const Translator& t, std::uint64_t seed) {
                100 * shares[0], 100 * shares[1], 100 * shares[2]);
 }
 
-// What the search makes of the validation pairs: BLEU and chrF, or of dates the share that is right.
+// Prints the quality of translations of the validation pairs: BLEU and chrF, or for dates the share of exact ones.
 void say_quality(const Translator& t, const Data& d, const Settings& s, const RunFlags& f) {
   std::vector<std::string> sources, wanted;
   for (const TextPair& p : d.validation)
@@ -152,9 +152,9 @@ void say_quality(const Translator& t, const Data& d, const Settings& s, const Ru
     std::printf("%s\n  %s\n", printable(sources[i]).c_str(), printable(made[i]).c_str());
 }
 
-// The last step of a run. Where it resumes with other batches, its epochs end after other steps.
+// The last step of a run. If a run resumes with other batches, its epochs end after other steps.
 Index last_step(const Settings& s, const SampleBatches& batches, const Checkpoint* old) {
-  const Index epoch = (batches.size() + s.shards - 1) / s.shards;  // steps
+  const Index epoch = (batches.size() + s.shards - 1) / s.shards;  // in steps
   if (old == nullptr || s.epochs == 0 || old->tensors.count("history/batches") == 0) return s.last_step(epoch);
   const std::vector<BatchesRead> read = batches_read(*old);
   const Index done = static_cast<Index>(old->counter("step")), shards = s.shards;
@@ -187,7 +187,7 @@ int train_model(M& model, Translator& t, const Settings& s, const RunFlags& f, c
   say_unknown("training", training), say_unknown("validation", held_out);
   const SampleBatches batches(training, {.tokens = s.batch_tokens, .padding = TextPairs::padding()});
   const SampleEvaluation validation(held_out, {.tokens = s.batch_tokens, .padding = TextPairs::padding()});
-  const Index epoch = (batches.size() + s.shards - 1) / s.shards;  // steps
+  const Index epoch = (batches.size() + s.shards - 1) / s.shards;  // in steps
   std::fprintf(stderr,
                "%s (%lld left out)\n%s: %.2fM parameters, vocabularies of %lld and %lld, %lld steps an epoch; %s, %d "
                "threads, seed %llu; %s\n",
@@ -210,7 +210,7 @@ int train_model(M& model, Translator& t, const Settings& s, const RunFlags& f, c
   RunProfile profile(f.profile);
   options.profile = profile.get();
   RunResult result = run(model, adam, schedule, batches, validation, options);
-  result.loss_unit = "nats per token";  // also where no step was left
+  result.loss_unit = "nats per token";  // also if no step was left
   profile.report();
   if (!f.plot.empty() && result.steps > 0) plot_losses(f.plot, result);
   if (result.interrupted) {
@@ -238,10 +238,10 @@ int train_model(M& model, Translator& t, const Settings& s, const RunFlags& f, c
 }
 
 int train(const Settings& given, RunFlags f, const CommandLine& line, Ranks* ranks) {
-  if (!is_first(ranks)) f.log = f.plot = "", f.profile = {};  // these are rank 0's
+  if (!is_first(ranks)) f.log = f.plot = "", f.profile = {};  // only rank 0 writes these
   const Start start = open_start(f.start, f.checkpoint, f.best, is_first(ranks));
   const Checkpoint* old = start.resumed ? start.resumed.get() : start.init.get();
-  if (old) translation_config(*old);  // another program's checkpoint ends here
+  if (old) translation_config(*old);  // throws Error for a checkpoint of another program
   Settings s = given;
   std::vector<ChangedSetting> changed;
   if (start.resumed) s = resumed_settings(given, line, *old, f.start.other_data, changed);
@@ -281,7 +281,7 @@ int train(const Settings& given, RunFlags f, const CommandLine& line, Ranks* ran
   return std::visit([&](auto& model) { return train_model(model, t, s, f, d, o, resume); }, t.model);
 }
 
-// The options of a search for texts that nobody has looked at: one without line feeds must not take all day.
+// Options of a search for a text of unknown length. The default limit of 1000 tokens stops a text without line feeds.
 TranslateOptions search_of(const Settings& s, const RunFlags& f, const CommandLine& line) {
   TranslateOptions o = search_of(f);
   o.longest = line.given("--longest") ? s.longest : 1000;
@@ -297,20 +297,20 @@ void translate_lines(const Translator& t, const std::string& text, const Transla
   if (!counts.text().empty()) std::fprintf(stderr, "%s\n", counts.text().c_str());
 }
 
-// `name` becomes what a line of it is called in messages.
+// Reads the text of a file or a folder. Sets `name` to the name of its lines in messages: "FILE, line" or "FILE, text".
 std::string text_to_translate(const Settings& s, const std::string& file, std::string& name) {
   TextReport report;
   ReadTextOptions reading = reading_options(s.text, &report);
   reading.may_be_empty = true;
   const std::string text = read_text(file, reading);
   if (!report.text().empty()) std::fprintf(stderr, "%s\n", printable(report.text()).c_str());
-  // Lines that were left out, and those of several files, are not counted as an editor counts them.
+  // If lines were left out or there are several files, the numbers are not those that an editor shows.
   const bool has_its_lines = report.skipped == 0 && !std::filesystem::is_directory(file);
   name = shown_file(file) + (has_its_lines ? ", line" : ", text");
   return text;
 }
 
-// The picture of figure 8.1 of the textbook: words of the source across, those of its translation down.
+// Draws the attention as in figure 8.1 of the textbook: source words across, words of the translation down.
 void draw_alignment(const Translator& t, const std::string& sentence, const TranslateOptions& search,
                     const RunFlags& f) {
   const std::vector<std::string> source = {sentence};
@@ -318,7 +318,7 @@ void draw_alignment(const Translator& t, const std::string& sentence, const Tran
   const Alignment a = align(t, source[0], target);
   std::vector<std::vector<double>> values;
   for (Index i = 0; i < a.weights.dim(0); ++i) values.push_back(a.weights[i].to_vector<double>());
-  // A word that is not in the vocabulary is shown as it stands in the text.
+  // A word outside the vocabulary is shown as it is in the text.
   const auto labels = [](const Tokenizer& tokenizer, Tokens ids, const std::string& text) {
     ids.pop_back();
     std::vector<std::string> list = token_labels(tokenizer, ids);
@@ -332,7 +332,7 @@ void draw_alignment(const Translator& t, const std::string& sentence, const Tran
   std::printf("%s\n  %s\ndrawn: %s\n", printable(source[0]).c_str(), target.c_str(), printable(f.alignments).c_str());
 }
 
-// What --translate, --text and --alignments ask for.
+// Runs --translate, --text or --alignments. Returns the exit code.
 int use(const Settings& s, const RunFlags& f, const CommandLine& line) {
   check_plot(f.alignments);
   const Translator t = load_translator(mean_of_last_weights(load_checkpoint(f.checkpoint)));
