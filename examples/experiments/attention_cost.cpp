@@ -1,4 +1,4 @@
-// What attention costs beside the rest of a Transformer layer, counted and measured, and what generating costs.
+// Compares the cost of attention with the rest of a Transformer layer, counted and measured, and measures generation.
 #include <algorithm>
 #include <cstdio>
 #include <heed/core/memory.hpp>
@@ -31,7 +31,7 @@ struct Flags {
   int token_repeats = 20, threads = 0;
 };
 
-// One JSON object a line, each with what the machine was.
+// A log of JSON objects, one per line, each with the number of threads and the instruction set.
 class Log {
  public:
   explicit Log(const std::string& file) : lines_(file) {}
@@ -45,9 +45,9 @@ class Log {
   heed::detail::LogFile lines_;
 };
 
-using Values = std::map<Part, std::vector<double>>;  // one a length
+using Values = std::map<Part, std::vector<double>>;  // one value per length
 
-// What was measured of a layer.
+// The measurements of a layer.
 struct Layer {
   Values times;   // medians in ms
   Values memory;  // peaks in MiB
@@ -61,7 +61,7 @@ void print_length(Index n, const Flags& flags, double peak, Layer& layer, Log& l
     const double count = multiplications(part, n, flags.layer), ms = median(m.milliseconds);
     layer.times[part].push_back(ms);
     layer.memory[part].push_back(m.peak_mebibytes);
-    // A product's derivative is two products more; a multiplication comes with an addition.
+    // Backward takes two products per product. A multiplication includes an addition, so it counts as two operations.
     const double share = count * 2 * (flags.forward ? 1 : 3) / (ms / 1000) / peak;
     std::printf("%-14s %14.2f %12.4g %8.0f%% %10.2f\n", name_of(part).c_str(), count / 1e6, ms, 100 * share,
                 m.peak_mebibytes);
@@ -101,7 +101,7 @@ void print_crossovers(const Flags& flags, const Values& times, Log& log) {
   std::printf("By time: between the medians above, on straight lines in log n and log ms.\n");
 }
 
-// Of the layer: what is counted, the times and the memory.
+// The frames of a layer: counts, times and memory.
 std::vector<Frame> frames_of(const Flags& flags, const Layer& layer) {
   const std::string passes = flags.forward ? "forward" : "forward and backward";
   Frame counted{{"Counted, forward", "n", "million multiplications"}, {}};
@@ -170,7 +170,7 @@ void measure_sequences(const Flags& flags, Log& log) {
   }
 }
 
-// The frames: time and memory against the position.
+// Measures one more token by position. Returns the frames for time and memory.
 std::vector<Frame> measure_tokens(const Flags& flags, Log& log) {
   Frame time{{"One token more", "position", "ms"}, {{"softmax, cache", {}}, {"linear, sums", {}}}};
   Frame memory{{"What the state takes", "position", "MiB"}, time.series};
@@ -212,7 +212,7 @@ int run(Flags& flags, const SettingOrigins& origins) {
     throw UsageError(origins.says("--generation-width", std::to_string(flags.generation.width)) + " and " +
                      origins.says("--generation-heads", std::to_string(flags.generation.heads)) +
                      "; heads must divide the width");
-  // One layer; the generated sequence keeps keys and values of each of its layers.
+  // The memory needed by one layer, and by the keys and values of all layers of the generated sequence.
   const double width = static_cast<double>(flags.layer.width()), n = static_cast<double>(flags.lengths.back()),
                ffn = static_cast<double>(flags.layer.hidden);
   if (flags.measure != "generation")
@@ -234,7 +234,7 @@ int run(Flags& flags, const SettingOrigins& origins) {
   };
   if (flags.measure != "generation") {
     frames = measure_layer(flags, log);
-    draw();  // generation takes minutes: who stops it has a picture of the layer
+    draw();  // generation takes minutes: a run stopped there has this picture
   }
   if (flags.measure != "layer") {
     measure_sequences(flags, log);

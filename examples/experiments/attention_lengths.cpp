@@ -1,11 +1,10 @@
-// What a vector of fixed length loses as sentences grow (Cho et al. 2014; Bahdanau et al. 2015, figure 2): the same
-// encoder-decoder with and without attention, its encoder reading in one direction or in both, translates lists of
-// numbers in words into numerals,
+// Measures how much a vector of fixed length loses as sentences grow (Cho et al. 2014; Bahdanau et al. 2015, figure 2).
+// The same encoder-decoder, with and without attention, with one or two directions of the encoder, translates lists of
+// numbers from words into numerals:
 //
 //   four hundred and seven , twelve , ninety-one        407 12 91
 //
-// and the share of numbers that are right is told by the length of the list. Lists of the last lengths are longer than
-// any that was learned from.
+// The share of right numbers is printed by the length of the list. The longest lists are longer than any in training.
 #include <cstdio>
 #include <heed/heed.hpp>
 #include <heed/plot/plot.hpp>
@@ -31,7 +30,7 @@ std::string in_words(Index n) {  // 0 to 999
   return at(kOnes, n / 100) + " hundred" + (n % 100 > 0 ? " and " + in_words(n % 100) : "");
 }
 
-// List i of a seed, of so many numbers.
+// List i of a seed, with `count` numbers.
 TextPair number_list(std::uint64_t seed, std::uint64_t i, Index count) {
   const Tensor numbers = Rng(seed, i).integers({count}, 0, 1000);
   TextPair pair;
@@ -54,11 +53,11 @@ struct Variant {
   const char* name;
   DecoderAttention attention;
   bool bidirectional;
-  std::vector<double> right = {};  // of lists of 1, 2, ... numbers
+  std::vector<double> right = {};  // by the length of the list, from 1
   double seconds = 0;
 };
 
-// The share of the wanted numbers that stand in their places.
+// The share of wanted numbers that are at their places in the translations.
 double share_right(const std::vector<std::string>& made, const std::vector<std::string>& wanted) {
   double right = 0, all = 0;
   for (std::size_t i = 0; i < made.size(); ++i) {

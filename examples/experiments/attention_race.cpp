@@ -1,8 +1,8 @@
-// Trains the same small model from the same seed and data with each attention mechanism, and compares what they learn,
-// how fast, and in how much memory.
+// Trains the same small model with each attention mechanism, from the same seed and data, and compares losses, right
+// answers, speed and memory.
 //
-//   attention_race --plot race.svg --log race.jsonl               everything: it says how long it takes
-//   attention_race --mechanisms softmax,linear --tasks copy       two of them on one task
+//   attention_race --plot race.svg --log race.jsonl               everything; prints how long it will take
+//   attention_race --mechanisms softmax,linear --tasks copy       two mechanisms on one task
 #include <algorithm>
 #include <heed/layers/model_config.hpp>
 
@@ -15,8 +15,8 @@ namespace {
 using namespace heed;
 using namespace heed::examples;
 
-// The models of all tasks. Options are of the mechanisms that --mechanisms names, which the tasks copy and stories
-// alone read.
+// The entries of all tasks. Throws UsageError for an option that has no effect: one of a mechanism that --mechanisms
+// does not name, or without the tasks copy and stories, which alone read --mechanisms.
 std::vector<RaceEntry> checked_entries(const CommandLine& line, const RaceSettings& s) {
   const auto reads = [](const std::string& task) { return task == "copy" || task == "stories"; };
   if (std::none_of(s.tasks.begin(), s.tasks.end(), reads))

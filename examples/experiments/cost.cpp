@@ -1,3 +1,4 @@
+// Counts the multiplications of the parts of a layer, and finds crossovers of counts and of times.
 #include "examples/experiments/cost.hpp"
 
 #include <algorithm>
@@ -7,10 +8,10 @@
 namespace heed::examples {
 namespace {
 
-// The pairs of the strided pattern: |i - j| < l or (i - j) mod l = 0, and j <= i where causal.
+// The number of pairs of the strided pattern: |i - j| < l or (i - j) mod l = 0, and j <= i if causal.
 double strided_pairs(Index n, bool causal) {
   const Index l = stride_for(n), near = std::min(l, n) - 1;
-  // Distances 1 ... near before each position, at the beginning fewer; then the multiples of l, q of them up to n - 1.
+  // Pairs at distances 1 ... near, fewer at the beginning; then pairs at multiples of l, of which q are at most n - 1.
   const Index before = n * near - near * (near + 1) / 2, q = (n - 1) / l, multiples = q * n - l * (q * (q + 1) / 2);
   return static_cast<double>((causal ? 1 : 2) * (before + multiples) + n);
 }
@@ -20,7 +21,7 @@ double softmax_pairs(Index n, bool causal) {
   return causal ? all * (all + 1) / 2 : all * all;
 }
 
-// Keys that hashing finds at most; at least one a query.
+// The largest number of keys that hashing can find, at least one per query.
 double lsh_pairs(Index n, const LayerShape& s) {
   const Index most = s.lsh_rounds * s.lsh_window;
   if (!s.causal) return static_cast<double>(n) * static_cast<double>(std::min(most, std::max<Index>(1, n - 1)));

@@ -1,3 +1,4 @@
+// Runs the parts of a layer and measures time and memory.
 #include "examples/experiments/cost_measure.hpp"
 
 #include <algorithm>
@@ -24,7 +25,7 @@ Measured measure(const Forward& forward, const Tensor& x, const MeasureOptions& 
     const Tensor y = forward(tape.watch(x));
     tape.backward(y, dy);
   };
-  run();  // warms the pool, and makes the gradients of weights
+  run();  // fills the memory pool and makes the gradients of weights
   Measured result;
   double sum = 0;
   while (static_cast<int>(result.milliseconds.size()) < options.repeats ||
@@ -69,7 +70,7 @@ Measured measure(Part part, Index n, const LayerShape& s, const MeasureOptions& 
     const Tensor x = rng.normal({1, n, width});
     const Linear qkv(width, 3 * width, rng), proj(width, width, rng);
     const FeedForward ffn(width, rng, {.hidden = s.hidden});
-    // Without attention, the values stand for its result.
+    // Without attention, the values are used as its result.
     const auto projections = [&](const Tensor& t) { return proj(qkv(t).slice(-1, 2 * width, 3 * width)); };
     if (part == Part::projections) return measure(projections, x, options);
     if (part == Part::feed_forward) return measure([&](const Tensor& t) { return ffn(t); }, x, options);

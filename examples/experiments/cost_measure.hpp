@@ -1,4 +1,4 @@
-// The parts of a Transformer layer (cost.hpp), run and measured.
+// Runs and measures the parts of a Transformer layer (cost.hpp).
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -7,21 +7,23 @@
 
 namespace heed::examples {
 
+// How a part is measured.
 struct MeasureOptions {
-  bool backward = true;  // forward and backward; else forward alone
-  int repeats = 5;       // runs after one that is not counted; up to 25 of those that take less than 10 ms
+  bool backward = true;  // false: forward only
+  int repeats = 5;       // timed runs, at least; up to 25 in all if they are short
   std::uint64_t seed = 1;
 };
 
+// The measurements of a part.
 struct Measured {
-  std::vector<double> milliseconds;  // of each run
-  double peak_mebibytes = 0;         // the most in tensors during a run, beyond input and weights
+  std::vector<double> milliseconds;  // per run
+  double peak_mebibytes = 0;         // max of tensor memory during a run, without input and weights
 };
 
-// One sequence of n positions through a part, float32.
+// Measures a part of a layer on one sequence of n positions, in float32.
 Measured measure(Part part, Index n, const LayerShape& shape, const MeasureOptions& options);
 
-// Milliseconds that f takes.
+// The time of f in milliseconds.
 double milliseconds(const std::function<void()>& f);
 
 }  // namespace heed::examples

@@ -1,3 +1,4 @@
+// Generates with random weights and measures time and the memory of states.
 #include "examples/experiments/generation_cost.hpp"
 
 #include <heed/layers/language_model.hpp>
@@ -8,7 +9,7 @@
 namespace heed::examples {
 namespace {
 
-// Without positions, so that no table ends the sequence.
+// Without positions, whose table would limit the length of the sequence.
 GPT model_of(Generating way, const GenerationShape& s) {
   Rng rng(s.seed);
   return GPT({.vocabulary = s.vocabulary,
@@ -25,11 +26,11 @@ Tensor column(const Tokens& ids) {
   return Tensor::from_values(ids.data(), n, {n, 1});
 }
 
-// Gives a cache keys and values x [1, H, n, D] as if it had grown token by token, but attends to none: as load_state()
-// would, from a file.
+// Fills a cache with keys and values x [1, H, n, D] without computing attention, as load_state() does from a file. The
+// capacity is that of a cache that grew token by token.
 void fill_cache(AttentionState& state, const Tensor& x) {
   const Index positions = x.dim(2);
-  Index room = 64;  // which doubles
+  Index room = 64;  // the capacity, which doubles
   while (room < positions) room *= 2;
   for (const NamedBuffer& b : named_buffers(state)) {
     if (b.name == "lengths") {
@@ -72,7 +73,7 @@ double generate_seconds(Generating way, const GenerationShape& s) {
       last[static_cast<std::size_t>(row)] = all.ptr<std::int32_t>()[row * (s.positions + 1) + t + 1] = next;
     }
   };
-  step(0);  // warms the pool
+  step(0);  // fills the memory pool
   states.clear();
   return milliseconds([&] {
            for (Index t = 0; t < s.positions; ++t) step(t);

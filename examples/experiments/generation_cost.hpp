@@ -1,4 +1,4 @@
-// What generating costs: a whole sequence token by token, and one token at a far position. The weights are random, as
+// Measures generation: a whole sequence token by token, and one token at a late position. Weights are random, because
 // time does not depend on them.
 #pragma once
 #include <cstdint>
@@ -8,25 +8,29 @@
 
 namespace heed::examples {
 
-// The model of Katharopoulos et al. (2020, section 4.2) for MNIST, a pixel a position, here with 256 values of a pixel.
+// The model of Katharopoulos et al. (2020, section 4.2) for MNIST: one position per pixel, here with 256 values per
+// pixel.
 struct GenerationShape {
   Index layers = 8, heads = 8, width = 256, vocabulary = 256;
   Index positions = 784, batch = 1;
   std::uint64_t seed = 1;
 };
 
+// Softmax attention that reads all earlier positions again, softmax attention with a cache, or linear attention.
 enum class Generating { softmax_anew, softmax_cached, linear };
-std::string name_of(Generating way);
-double gpu_ratio(Generating way);  // the paper's sequences a second on a GPU, those of softmax_anew = 1
+std::string name_of(Generating way);  // for tables
+double gpu_ratio(Generating way);     // sequences per second on a GPU in the paper, relative to softmax_anew
 
-// Seconds to generate all positions of the batch; softmax_anew reads all earlier positions again for each.
+// Seconds to generate all positions of the batch. softmax_anew reads all earlier positions again for each position.
 double generate_seconds(Generating way, const GenerationShape& shape);
 
+// The cost of one more token.
 struct TokenCost {
-  std::vector<double> milliseconds;  // of one token more, each
-  double state_mebibytes = 0;        // of all layers
+  std::vector<double> milliseconds;  // per repetition
+  double state_mebibytes = 0;        // size of the states of all layers
 };
-// After `position` positions that a state has seen: random keys and values, as only time and memory count. Batch 1.
+// Measures one more token after `position` positions, batch 1. The states have random keys and values, because only
+// time and memory are measured.
 TokenCost token_cost(Generating way, Index position, int repeats, const GenerationShape& shape);
 
 }  // namespace heed::examples

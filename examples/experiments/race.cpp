@@ -1,3 +1,4 @@
+// Runs the race: plans the time, trains each entry, shows progress, writes log, tables and pictures.
 #include "examples/experiments/race.hpp"
 
 #include <cmath>
@@ -23,7 +24,8 @@ std::string minutes(double seconds) {
   return text;
 }
 
-// What is to be done, and how long it takes: measured by a few steps of each run, later by what has been done.
+// The steps of all runs and an estimate of their time: from a few steps of each run, then scaled by the time used so
+// far.
 class Plan {
  public:
   Plan(const RaceSettings& settings, const std::vector<RaceEntry>& entries, const detail::InterruptScope& interrupt) {
@@ -31,16 +33,17 @@ class Plan {
       const Index steps = settings.steps > 0 ? settings.steps : e.task->steps;
       steps_.push_back(steps);
       seconds_.push_back(0);
-      if (steps < 30 || interrupt.asked()) continue;  // nothing to plan, or nothing left to do
+      if (steps < 30 || interrupt.asked()) continue;  // too short to measure, or the race was stopped
       try {
         seconds_.back() = (measure_step(e, settings.seed) * 1.02 + 1e-4) * static_cast<double>(steps) + 1;
-      } catch (const std::exception&) {  // the run itself will tell
+      } catch (const std::exception&) {  // the run itself reports the error
       }
     }
   }
   Index steps(std::size_t i) const { return steps_[i]; }
   double seconds(std::size_t i) const { return seconds_[i]; }
-  // Of all from run i on, `share` of which is done; scaled by how the plan has held so far.
+  // Estimated seconds for all runs from i on. `share` is the part of run i that is done. Scaled by the actual time of
+  // finished work, compared with the plan.
   double left(std::size_t i, double share) const {
     double done = seconds_[i] * share, rest = seconds_[i] * (1 - share);
     for (std::size_t j = 0; j < seconds_.size(); ++j) {
@@ -84,7 +87,7 @@ ProgressState progress_state(const RaceResult& r, const RaceTask& task, double s
   p.steps = r.asked_steps;
   p.loss = r.losses.back();
   if (!r.points.empty()) p.validation_loss = r.points.back().score.loss;
-  // The floor is of all that is held out, which the last evaluation alone sees.
+  // The floor is that of all held-out data, which only the last evaluation reads.
   if (!r.points.empty() && r.points.back().step == r.asked_steps) p.floor = task.floor;
   p.tokens_per_second = r.tokens_per_second;
   p.seconds_left = seconds_left;
@@ -115,7 +118,7 @@ RaceResult run_one(const RaceSettings& settings, const std::vector<RaceEntry>& e
   return result;
 }
 
-// Results by their task, in the order of the entries.
+// The results of a task, in the order of the entries.
 struct TaskResults {
   std::shared_ptr<const RaceTask> task;
   std::vector<RaceResult> results;
@@ -127,7 +130,7 @@ void draw(const std::string& plot, const std::vector<TaskResults>& tasks) {
       std::fprintf(stderr, "picture: %s\n", printable(file.native()).c_str());
 }
 
-// Of the pictures that the race will draw, before it begins.
+// Checks the log and all pictures before the race begins.
 void check_outputs(const RaceSettings& settings, const std::vector<RaceEntry>& entries) {
   std::set<std::filesystem::path> pictures;
   if (!settings.plot.empty())
@@ -159,7 +162,7 @@ int race(const RaceSettings& settings, const std::vector<RaceEntry>& entries) {
     failed = failed || !tasks.back().results.back().error.empty();
   }
   const bool stopped = interrupt.asked();
-  // Drawn first: a table that cannot be printed costs no picture.
+  // Pictures are drawn first: a table that cannot be printed must not prevent them.
   if (!stopped && !settings.plot.empty()) draw(settings.plot, tasks);
   for (const TaskResults& t : tasks) std::printf("\n%s", race_table(*t.task, t.results).c_str());
   flush_output();

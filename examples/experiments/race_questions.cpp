@@ -1,3 +1,4 @@
+// Stories as rows of words, and the answers in them.
 #include "examples/experiments/race_questions.hpp"
 
 #include <algorithm>
@@ -40,12 +41,12 @@ StoryRows StoryReader::rows(std::uint64_t seed, std::uint64_t first, Index rows)
   for (Index row = 0; row < rows; ++row) {
     const Story story = stories_.story(seed, first + static_cast<std::uint64_t>(row));
     const std::vector<std::string_view> words = words_of(story.text);
-    const auto n = static_cast<Index>(words.size()) + 1;  // tokens, with the line feed before
+    const auto n = static_cast<Index>(words.size()) + 1;  // tokens, including the line feed before the story
     require(n <= T, "stories: story ", first + static_cast<std::uint64_t>(row), " of seed ", seed, " has ", n - 1,
             " words; a row holds ", T - 1);
     std::int32_t* tokens = out.tokens.ptr<std::int32_t>() + row * T + 1;
     for (const std::string_view word : words) *tokens++ = id(word);
-    // The token that begins at a character, or the next one.
+    // The index of the first token that begins at or after a character.
     const auto token = [&](std::size_t character) {
       const auto before = [](std::string_view word, const char* place) { return word.data() < place; };
       return std::lower_bound(words.begin(), words.end(), story.text.data() + character, before) - words.begin() + 1;
@@ -112,7 +113,7 @@ Batch next_words(const StoryRows& rows) {
     std::copy(x + 1, x + rows.lengths[row], b.targets.ptr<std::int32_t>() + static_cast<Index>(row) * T);
     b.counted += rows.lengths[row] - 1;
   }
-  b.tokens = b.counted;  // the last of a row is no input
+  b.tokens = b.counted;  // the last token of a row is not an input
   return b;
 }
 

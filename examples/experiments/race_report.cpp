@@ -1,3 +1,4 @@
+// Formats results of the race as tables and JSON, and draws them.
 #include "examples/experiments/race_report.hpp"
 
 #include <algorithm>
@@ -25,7 +26,8 @@ std::string text(const char* format, ...) {
 
 const RaceScore* last_score(const RaceResult& r) { return r.points.empty() ? nullptr : &r.points.back().score; }
 
-// Where answers or symbols are right decides, then the loss; those without a score come behind, failed ones last.
+// Orders results by the share of right answers or symbols, then by loss. Results without a score are next, failed ones
+// last.
 std::vector<const RaceResult*> ranked(const std::vector<RaceResult>& results) {
   std::vector<const RaceResult*> order;
   for (const RaceResult& r : results) order.push_back(&r);
@@ -77,7 +79,7 @@ void add(Json& json, const RaceScore& score) {
   json["right_by_distance"] = bins;
 }
 
-// Means over the last `window` steps, a point each window / 5.
+// Training losses, averaged over `window` steps, with one point per window / 5 steps.
 Series smooth(const RaceResult& r, Series::Style style) {
   Series line{r.label, {}, style};
   const std::size_t n = r.losses.size(), window = std::max<std::size_t>(1, n / 30),
@@ -90,7 +92,7 @@ Series smooth(const RaceResult& r, Series::Style style) {
   return line;
 }
 
-// Colours come round after seven lines; dashes tell those of the second round, thin lines those of the third.
+// The colours of lines repeat after seven, so the next seven lines are dashed and those after them are thin.
 Series::Style style(std::size_t i) { return i < 7 ? Series::line : i < 14 ? Series::dashed : Series::thin_line; }
 
 void plot_losses(const std::filesystem::path& file, const RaceTask& task, const std::vector<const RaceResult*>& order) {
@@ -116,7 +118,7 @@ void plot_costs(const std::filesystem::path& file, const RaceTask& task, const s
   plot_bars(file, task.name + ": " + task.about, names, {right, speed, memory});
 }
 
-// The answers by distance of those that were scored; nothing else can be drawn.
+// Right answers by distance, one line per result; results without a score have none.
 std::vector<Series> distance_lines(const std::vector<const RaceResult*>& order) {
   std::vector<Series> lines;
   for (const RaceResult* r : order) {
@@ -130,7 +132,7 @@ std::vector<Series> distance_lines(const std::vector<const RaceResult*>& order) 
   return lines;
 }
 
-// Linformer's answers against its rows, the others as levels beside it.
+// Linformer's right answers by its number of rows, with the other mechanisms as horizontal lines.
 std::vector<Series> row_lines(const std::vector<const RaceResult*>& order) {
   std::vector<Series> lines = {{"linformer", {}}};
   double least = 1e300, most = 0;

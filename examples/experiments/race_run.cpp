@@ -1,3 +1,4 @@
+// Trains one entry of the race with AdamW and measures its steps.
 #include "examples/experiments/race_run.hpp"
 
 #include <algorithm>
@@ -18,14 +19,14 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-constexpr double kRate = 1e-3;  // the highest, in every task
+constexpr double kRate = 1e-3;  // the highest learning rate, in every task
 
 Schedule schedule_of(Index steps) {
   return Schedule("cosine",
                   {.lr = kRate, .min_lr = kRate / 10, .warmup = std::min<Index>(100, steps / 10), .steps = steps});
 }
 
-// A model under training.
+// A model in training.
 class Trainee {
  public:
   Trainee(const RaceEntry& entry, std::uint64_t seed, Index steps)
@@ -35,7 +36,7 @@ class Trainee {
         training_(entry.task->training),
         seed_(seed) {}
 
-  double step(Index s) {  // its loss
+  double step(Index s) {  // returns the loss
     const Batch batch = training_.batch(seed_, static_cast<std::uint64_t>(s));
     optimizer_.zero_grad();
     Tape tape;
@@ -47,7 +48,7 @@ class Trainee {
     return loss.item();
   }
   GPT& model() { return model_; }
-  double tokens() const { return tokens_; }  // of all steps
+  double tokens() const { return tokens_; }  // of all steps so far
 
  private:
   GPT model_;
@@ -58,7 +59,7 @@ class Trainee {
   double tokens_ = 0;
 };
 
-// Whether an evaluation follows after `done` of `steps`, `points` of them evenly spread.
+// Whether an evaluation follows step `done` of `steps`. There are `points` evaluations, evenly spread.
 bool is_point(Index done, Index steps, Index points) {
   return done == steps || done * points / steps != (done - 1) * points / steps;
 }
@@ -70,12 +71,12 @@ void score(RaceResult& r, const RaceEntry& entry, Trainee& trainee, const RaceRu
   RacePoint point{done, 0, {}};
   for (Index i = since; i < done; ++i)
     point.training_loss += r.losses[static_cast<std::size_t>(i)] / static_cast<double>(done - since);
-  // In between, a few batches show the way; at the end all count.
+  // Evaluations during training use a few batches; the last one uses all.
   const Index most = done < o.steps ? std::min<Index>(4, o.steps) : o.steps;
   point.score = entry.task->score(trainee.model(), most);
   r.points.push_back(point);
   if (o.scored) o.scored(r, point);
-  reset_peak_memory();  // an evaluation's memory is not training's
+  reset_peak_memory();  // the memory of an evaluation is not counted
 }
 
 void train(RaceResult& r, const RaceEntry& entry, const RaceRunOptions& o) {

@@ -1,3 +1,4 @@
+// The tasks of the race: copying a sequence, and questions about stories.
 #include "examples/experiments/race_tasks.hpp"
 
 #include <heed/autograd/elementwise.hpp>
@@ -11,20 +12,20 @@ namespace heed::examples {
 namespace {
 
 constexpr Index kCopySteps = 1500, kStorySteps = 1500, kMaskedSteps = 2500;
-constexpr Index kStoryBatch = 32, kScored = 128;        // stories of a step, and of a batch that is scored
-constexpr Index kCopyHeldOut = 16, kStoryHeldOut = 32;  // batches
+constexpr Index kStoryBatch = 32, kScored = 128;        // stories per step, and per batch of an evaluation
+constexpr Index kCopyHeldOut = 16, kStoryHeldOut = 32;  // in batches
 
-// Streams of the seed: each weight's, and each layer's mechanism's.
+// Random streams of the seed: one per weight, and one per layer for its mechanism.
 constexpr std::uint64_t kWeights = std::uint64_t{0x3ACE0} << 44, kMechanisms = std::uint64_t{0x3ACE1} << 44;
 
-// FNV-1a, 32 bits.
+// FNV-1a hash, 32 bits.
 std::uint64_t number_of(const std::string& name) {
   std::uint32_t hash = 2166136261u;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
   return hash;
 }
 
-// Heads of 32 for queries, keys and values alike, unless a task has others.
+// Heads of size 32 for queries, keys and values; some tasks change it.
 GPTOptions model_options(Index vocabulary, Index context) {
   return {.vocabulary = vocabulary,
           .context = context,
@@ -59,7 +60,7 @@ std::shared_ptr<RaceTask> copy_task(std::uint64_t seed) {
   const CopyTask training, held_out({.held_out = true});
   const CopyTaskOptions o = training.options();
   GPTOptions shape = model_options(training.vocabulary(), o.length);
-  shape.layers = 1, shape.hidden = 64;  // one layer, so that each place must be reached in one step
+  shape.layers = 1, shape.hidden = 64;  // one layer, so that each key must be found in one step
   return std::make_shared<RaceTask>(
       RaceTask{.name = "copy",
                .about = "63 of 10 symbols, and the same again; loss and accuracy of the second half",
@@ -72,7 +73,7 @@ std::shared_ptr<RaceTask> copy_task(std::uint64_t seed) {
                }});
 }
 
-// A story each row, for a language model, or with its answers masked.
+// One story per row, for a language model, or with masked answers.
 struct WordBatches {
   std::shared_ptr<const StoryReader> reader;
   bool masked;
@@ -89,8 +90,8 @@ struct WordBatches {
   }
 };
 
-// What the model says at the place of each token. A language model is given all before it (teacher forcing), so that an
-// answer is right where its greedy choices spell it.
+// The model's most likely token at each place. A language model reads the right tokens before the place (teacher
+// forcing), so an answer is right if greedy decoding would write it.
 Tensor said(const GPT& model, const Batch& b, bool masked) {
   const Tensor next = likeliest(model, b.inputs);  // [rows, T]
   if (masked) return next;
@@ -113,7 +114,7 @@ RaceScore score_stories(const GPT& model, const WordBatches& stories, std::uint6
   return {loss / counted, count.share(), count.shares()};
 }
 
-// Reads a million characters of stories for its words: once for all tasks.
+// Reads a million characters of stories to collect their words; made once for all tasks.
 std::shared_ptr<const StoryReader> story_reader() {
   static const auto reader = std::make_shared<const StoryReader>();
   return reader;
@@ -137,7 +138,7 @@ std::shared_ptr<RaceTask> story_task(const std::string& name, const std::string&
   return std::make_shared<RaceTask>(
       RaceTask{.name = name,
                .about = about,
-               .steps = masked ? kMaskedSteps : kStorySteps,  // where only answers count, a step tells less
+               .steps = masked ? kMaskedSteps : kStorySteps,  // only answers have targets, so a step teaches less
                .model = shape,
                .tokens = kStoryBatch * StoryReader::kLength,
                .training = stories,
@@ -146,7 +147,7 @@ std::shared_ptr<RaceTask> story_task(const std::string& name, const std::string&
                .floor = masked ? std::nullopt : std::optional(floor_of(stories, seed))});
 }
 
-// A story has up to 38 tokens: with features of 8 numbers, not every one can be told from the others.
+// A story has up to 38 tokens. Features of size 8 are too few to distinguish all.
 std::shared_ptr<RaceTask> rank_task(std::uint64_t seed) {
   const auto task =
       story_task("rank", "stories again, with small heads; linear attention's also 4 times as large", seed, false);

@@ -1,4 +1,4 @@
-// What the race trains: tasks with their data, and for each the models that compete.
+// The tasks of the race with their data, and the models that compete in each.
 #pragma once
 #include <functional>
 #include <heed/data/batches.hpp>
@@ -11,21 +11,22 @@
 
 namespace heed::examples {
 
-// How well a model does on what is held out.
+// The score of a model on held-out data.
 struct RaceScore {
-  double loss = 0;                       // nats a target that counts
+  double loss = 0;                       // nats per counted target
   double right = 0;                      // share of right symbols (copy) or of right answers
   std::vector<double> by_distance = {};  // share of right answers, by kDistances; empty for copy
 };
 
+// A task: its data, its model, and the score.
 struct RaceTask {
-  std::string name, about;
+  std::string name, about;  // about: for titles
   Index steps = 0;
-  GPTOptions model;
-  Index tokens = 0;  // a step
+  GPTOptions model;  // entries may change its sizes
+  Index tokens = 0;  // per step
   Dataset training;
-  std::function<RaceScore(const GPT&, Index batches)> score;        // on so many batches at most; 0: all
-  std::optional<double> floor = {};                                 // no model's loss is below
+  std::function<RaceScore(const GPT&, Index batches)> score;  // on at most this many batches; 0: all
+  std::optional<double> floor = {};                           // no model has a lower loss
 };
 
 // One model of one task.
@@ -36,20 +37,22 @@ struct RaceEntry {
   MechanismOptions options = {};
 };
 
-// The model of a race: a GPT, or an encoder, of which each weight is a function of the seed, its name and its shape,
-// and mechanisms draw theirs apart: two models of one seed have the same weights in all that they share.
+// Makes a GPT, or an encoder if it is not causal. Each weight depends on the seed, its name and its shape only, and
+// mechanisms draw theirs from other streams: two models of one seed have the same weights in all parts that they share.
 GPT race_model(const GPTOptions& options, std::uint64_t seed, const MechanismFactory& mechanism);
 
-// copy: a sequence and the same again, for causal mechanisms. Accuracy of the second half.
-// stories: a language model, for causal mechanisms. Accuracy of the answers to the stories' questions.
-// rank: the same with queries and keys of d = 8, for softmax and for linear attention; for that with 4 d as well, of
-//   queries and keys alone or of all. (The low-rank bottleneck: features of d numbers give matrices of rank d at most.)
-// linformer: encoders that fill in the stories' masked answers; Linformer with m = 4, 8, 16, 32 rows of keys.
+// The names of the tasks:
+// - copy: a sequence and the same again, for causal mechanisms. Scored by the accuracy of the second half.
+// - stories: a language model, for causal mechanisms. Scored by the answers to the questions of the stories.
+// - rank: the same with queries and keys of size d = 8, for softmax and linear attention. Linear attention has runs
+//   with size 4 d, of queries and keys or of values too. (The low-rank bottleneck: features of size d give matrices of
+//   rank d at most.)
+// - linformer: encoders that fill in masked answers of stories. Linformer has m = 4, 8, 16, 32 rows of keys.
 const std::vector<std::string>& race_task_names();
 
-// The entries of a task, in order; `mechanisms` are those of copy and stories. Data and models are functions of the
-// seed. `own`: options of the mechanisms of copy and stories; windows are else an eighth of a row, as the rows are
-// short. Throws Error for an unknown name.
+// The entries of a task, in order. `mechanisms` are those of the tasks copy and stories, `own` their options; the
+// default of windows is an eighth of a row, because rows are short. Data and models depend on the seed only. Throws
+// Error for an unknown name.
 std::vector<RaceEntry> race_entries(const std::string& task, const std::vector<std::string>& mechanisms,
                                     std::uint64_t seed, const MechanismOptions& own = {});
 
