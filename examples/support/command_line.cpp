@@ -1,3 +1,4 @@
+// Declares and parses flags by CLI11, with its own error messages and --help.
 #include "examples/support/command_line.hpp"
 
 #include <CLI/CLI.hpp>
@@ -27,7 +28,7 @@ std::string shown(double x) {
   return out.str();
 }
 
-// From `least` on, or from least to most.
+// "LEAST or more", or "from LEAST to MOST".
 std::string range(const std::string& least, const std::string& most, bool open) {
   return open ? least + " or more" : "from " + least + " to " + most;
 }
@@ -39,8 +40,8 @@ std::string unknown_word(const CLI::App& app) {
   return unknown_flag(app.remaining().front(), names);
 }
 
-// A flag whose value was forgotten would take the next one for it; one without a value may be given one. Empty: all is
-// well.
+// The error if a flag lacks its value, so that the next flag would be taken for it, or if a switch has a value; empty
+// if neither is the case.
 std::string wrong_value(const CLI::App& app, int argc, char** argv) {
   const auto flag = [&app](const std::string& word) {
     const bool known = word.starts_with("--") && word.size() > 2;
@@ -65,7 +66,7 @@ std::string wrong_value(const CLI::App& app, int argc, char** argv) {
   return "";
 }
 
-// Lines of at most 80 columns; what is behind goes under the descriptions.
+// Breaks lines after 80 columns and indents the rest below the descriptions.
 std::string wrapped(const std::string& text) {
   constexpr std::size_t kWidth = 80, kIndent = 30;
   std::istringstream lines(text);
@@ -89,13 +90,13 @@ std::optional<std::int64_t> whole_number(const std::string& given) {
   return read.ec == std::errc() && read.ptr == end ? std::optional(n) : std::nullopt;
 }
 
-// CLI11 reads a number that begins with 0 as an octal one; seq -w means a decimal one.
+// CLI11 reads a number with a leading 0 as octal. seq -w writes such numbers, and means decimal ones.
 std::string decimal(const std::string& given) {
   const std::optional<std::int64_t> n = whole_number(given);
   return n ? std::to_string(*n) : given;
 }
 
-// What --help says of a file that is written, and with which flags it is only read.
+// The part of --help about a file that is written, with the flags for which it is only read.
 std::string written_as(FileRole role, const std::vector<std::string>& input_with) {
   const std::string read = input_with.empty() ? "" : "; only read with " + choice(input_with, ", ");
   switch (role) {
@@ -106,7 +107,7 @@ std::string written_as(FileRole role, const std::vector<std::string>& input_with
   }
 }
 
-// The words of a flag's variable.
+// The words in the variable of a flag; none for numbers.
 template <class T>
 std::vector<std::string> words_of(const T& value) {
   if constexpr (std::is_same_v<T, std::string>)
@@ -158,7 +159,7 @@ Takes whole(std::int64_t least, std::int64_t most) {
           [least, most](const std::string& given) {
             const std::optional<std::int64_t> n = whole_number(given);
             if (n && *n >= least && *n <= most) return std::string();
-            // The end of the range matters to who is beyond it, in however many digits.
+            // The message shows the end of the range only if the number is beyond it.
             const bool digits = !given.empty() && given.find_first_not_of("0123456789") == std::string::npos;
             const bool open = most >= std::int64_t{1} << 40 && !(digits && (!n || *n > most));
             return must_be(given, "a whole number, " + range(std::to_string(least), std::to_string(most), open));
@@ -168,7 +169,7 @@ Takes whole(std::int64_t least, std::int64_t most) {
 
 Takes number(double least, double most) {
   return {"X", [least, most](const std::string& given) {
-            double x = 0;  // decimal, in any locale: strtod also reads 0x10 and skips spaces
+            double x = 0;  // decimal in any locale; strtod also reads 0x10 and skips spaces
             const char* const end = given.data() + given.size();
             const std::from_chars_result read = std::from_chars(given.data(), end, x);
             const bool whole_word = read.ec == std::errc() && read.ptr == end;
@@ -253,7 +254,7 @@ void CommandLine::add(const std::string& name, FlagValue value, const std::strin
       value.pointer);
   option->type_name(takes.shown)->group(parser_->group);
   if (takes.error) option->check(parser_->errors[name] = takes.error);
-  if (takes.plain) option->transform(takes.plain);  // before the check, in whatever order they are added
+  if (takes.plain) option->transform(takes.plain);  // before the check, in any order of these calls
   if (takes.role) parser_->files.push_back({name, value.pointer, takes, rules.input_with});
   if (rules.required) option->required();
   if (!rules.needs.empty()) option->needs(app.get_option(rules.needs));
@@ -301,7 +302,7 @@ std::optional<int> CommandLine::parse(int argc, char** argv) {
     if (const std::size_t at = both.find(" requires "); at != both.npos) both.replace(at, 10, " needs ");
     return refuse(both);
   } catch (const CLI::ParseError& e) {
-    // An unknown flag may be the one whose absence is the error.
+    // The unknown flag may be a misspelling of a required flag that is missing.
     return refuse(app.remaining().empty() ? e.what() : unknown_word(app));
   }
   return std::nullopt;
@@ -347,7 +348,7 @@ std::string CommandLine::resume_command(const std::string& checkpoint, const std
 }
 
 std::string CommandLine::called() const {
-  const char* script = std::getenv("HEED_COMMAND");  // set by ./run, quoted already
+  const char* script = std::getenv("HEED_COMMAND");  // set by ./run, already quoted
   return script ? std::string(script) : shell_word(parser_->called);
 }
 

@@ -1,3 +1,4 @@
+// Loads stories, texts and token files, splits them and makes batches.
 #include "examples/support/lm_data.hpp"
 
 #include "examples/support/program.hpp"
@@ -10,11 +11,11 @@ namespace heed::examples {
 namespace {
 
 constexpr std::size_t kHeldOutCharacters = 100000;
-constexpr std::uint64_t kWindowStream = std::uint64_t{0x57081} << 44;  // of Rng, for the places of windows in stories
+constexpr std::uint64_t kWindowStream = std::uint64_t{0x57081} << 44;  // stream for the starts of windows in stories
 
-// Fresh stories for every batch: row r of step s tells stories from a place of its own on. Where the context holds any
-// story whole, it begins with the first letter of the first; a shorter one begins anywhere in it, as otherwise no model
-// would learn how stories end.
+// Batches of stories that never repeat: each row of each step has its own stories. If the context can hold the longest
+// story, a row begins with the line feed before a story. A shorter context begins anywhere in a story. Otherwise no
+// model would learn the ends of stories.
 class StoryBatches {
  public:
   StoryBatches(Tokenizer tokenizer, WindowOptions window)
@@ -32,7 +33,7 @@ class StoryBatches {
     const Index rows = window_.batch, length = window_.context;
     Tensor x = Tensor::empty({rows, length}, DType::int32), y = Tensor::empty({rows, length}, DType::int32);
     for (Index r = 0; r < rows; ++r) {
-      // No story is shorter than 32 characters: the rows of all steps use different ones.
+      // No story is shorter than 32 characters, so the rows of all steps use different stories.
       const std::uint64_t stories_a_row = static_cast<std::uint64_t>(length) / 32 + 2;
       const std::uint64_t first = order_.number(step, r) * stories_a_row;
       const Tokens ids = tokenizer_.encode(window(seed, first));
@@ -45,7 +46,7 @@ class StoryBatches {
   }
 
  private:
-  // Of a text that begins with the line feed before story `first`: context + 1 characters.
+  // A window of context + 1 characters of the text that begins with the line feed before story `first`.
   std::string window(std::uint64_t seed, std::uint64_t first) const {
     const auto length = static_cast<std::size_t>(window_.context);
     std::string text = "\n" + stories_.story(training_stories(seed), first).text;
@@ -88,7 +89,7 @@ LmData story_data(const LmSettings& s, const std::string* stored_tokenizer) {
 struct Corpus {
   Tokenizer tokenizer;
   TokenSource tokens;
-  std::string changes = {};  // of the text as it was read
+  std::string changes = {};  // made while the text was read; for people
 };
 
 Corpus read_corpus(const LmSettings& s, const std::string* stored_tokenizer) {
@@ -102,7 +103,7 @@ Corpus read_corpus(const LmSettings& s, const std::string* stored_tokenizer) {
                        " is a token file; a token file must be the only one");
     const TokenSource tokens = TokenSource::open(path);
     const Tokenizer tokenizer = tokens.tokenizer();
-    tokens.hash();  // reads the whole file, and so finds damage before the training does
+    tokens.hash();  // reads the whole file, so damage is found before training
     require(!stored || stored->hash() == tokenizer.hash(), "resume: ", path.string(),
             " was made by another tokenizer than that of the checkpoint; it must be the same");
     return {tokenizer, tokens};
@@ -118,7 +119,7 @@ Corpus read_corpus(const LmSettings& s, const std::string* stored_tokenizer) {
   }
 }
 
-// What the tokenizer does not know of the tokens.
+// A description of unknown tokens; empty if there are none.
 std::string unknown_tokens(const Tokenizer& tokenizer, const TokenSource& tokens) {
   TokenCounts counts;
   Tokens piece;

@@ -1,4 +1,4 @@
-// What a language model is trained on: texts, token files, or the built-in stories.
+// The training and validation data of a language model: texts, token files, or the built-in stories.
 #pragma once
 #include <heed/data/batches.hpp>
 #include <heed/data/tasks.hpp>
@@ -10,19 +10,21 @@
 
 namespace heed::examples {
 
+// The data of a run.
 struct LmData {
   Tokenizer tokenizer;
   Dataset training;
   EvaluationSet validation;
-  EvaluationSet texts;                   // of the validation, without masks
-  MaskOptions masks;                     // where the model is masked
-  std::optional<StoryFloor> floor;       // of the validation loss: an lm on stories only
-  std::optional<StoryFloor> eval_floor;  // of the first batches, which evaluations between see
-  std::string description;               // for the person at the terminal
+  EvaluationSet texts;                   // validation data without masks
+  MaskOptions masks;                     // if the model is masked
+  std::optional<StoryFloor> floor;       // of the validation loss; only for an lm on stories
+  std::optional<StoryFloor> eval_floor;  // of the batches that evaluations during training read
+  std::string description;               // for people
 };
 
-// Throws Error for data that cannot be read or are too short. `stored_tokenizer` is the JSON of a checkpoint's, null if
-// none; then it is an Error, too, where it cannot encode the data.
+// Loads the data. `stored_tokenizer` is the tokenizer of a checkpoint as JSON, or null. Throws Error if the data cannot
+// be read, are too short, or cannot be encoded with this tokenizer. Throws UsageError for settings that do not fit the
+// data.
 LmData load_data(const LmSettings& settings, const std::string* stored_tokenizer);
 
 }  // namespace heed::examples

@@ -1,4 +1,4 @@
-// The flags of train_lm.
+// Declares the flags of train_lm.
 #include <heed/optim/optimizers.hpp>
 #include <heed/optim/schedule.hpp>
 

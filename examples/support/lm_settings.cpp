@@ -1,3 +1,4 @@
+// Resolves the settings of train_lm from flags, presets and checkpoints, and checks them.
 #include "examples/support/lm_settings.hpp"
 
 #include <algorithm>
@@ -35,7 +36,8 @@ LmSettings preset(const std::string& name) {
   return s;
 }
 
-// What measurably shortens the time to a loss, put together: docs/training.md. The model has the preset's sizes.
+// The options that measurably shorten the time to a given loss (docs/training.md). Sizes of the model stay as in the
+// preset.
 void make_fast(LmSettings& s) {
   s.recipe = "fast";
   s.optimizer = "muon", s.beta1 = 0.95, s.beta2 = 0.95;
@@ -52,7 +54,7 @@ void make_fast(LmSettings& s) {
   }
 }
 
-// Every setting by its flag's name: f(name, member).
+// Calls f(name, member) for every setting, with the name of its flag.
 template <class S, class F>
 void for_each_setting(S& s, F&& f) {
   f("data", s.data), f("tokenizer", s.tokenizer), f("preset", s.preset), f("recipe", s.recipe);
@@ -70,7 +72,7 @@ void for_each_setting(S& s, F&& f) {
   f("val-fraction", s.val_fraction), f("eval-every", s.eval_every), f("eval-batches", s.eval_batches);
 }
 
-// A setting as JSON. JSON is UTF-8, which the name of a file need not be: such a name is kept as {"hex": its bytes}.
+// A setting as JSON. A file name that is not UTF-8, as JSON requires, is stored as {"hex": its bytes}.
 template <class T>
 Json to_setting(const T& value) {
   return value;
@@ -105,8 +107,8 @@ void from_setting(const Json& json, std::vector<std::string>& texts) {
   for (std::size_t i = 0; i < texts.size(); ++i) from_setting(json.at(i), texts[i]);
 }
 
-// Settings that the weights depend on, and others that a resumed run may change. What is in neither list is part of the
-// run from its beginning.
+// Settings that the weights depend on, and settings that a resumed run may change. All others are fixed from the start
+// of a run.
 bool is_of_model(const std::string& name) {
   static const std::set<std::string> names = {"model", "layers",     "heads",     "width", "context", "attention",
                                               "norm",  "activation", "positions", "bias",  "qk-norm", "tokenizer",
@@ -124,7 +126,7 @@ bool may_change(const std::string& name) {
   return names.count(name) > 0;
 }
 
-// What the config of a model says of the settings.
+// Sets the settings that the config of a model determines.
 void take_config(const GPTConfig& config, LmSettings& s) {
   const GPTOptions& o = config.options;
   const auto word_of = [](const auto& words, auto value) {
@@ -152,7 +154,7 @@ bool names_files(const std::string& name, const Json& value) {
   return (name == "data" && !value.empty()) || (name == "tokenizer" && value != "char" && value != "byte");
 }
 
-// Why --model (lm or mlm) and a mechanism do not go together; empty if they do.
+// The reason why --model (lm or mlm) and a mechanism do not fit together; empty if they do.
 std::string model_error(const std::string& model, const std::string& attention) {
   try {
     mechanism_by_name(attention, {.causal = model == "lm", .heads = 1, .head_size = 1, .context = 1});
@@ -162,7 +164,7 @@ std::string model_error(const std::string& model, const std::string& attention) 
   return {};
 }
 
-// Throws UsageError for settings that do not go together, and for flags that would do nothing.
+// Throws UsageError for settings that do not fit together, and for flags that would have no effect.
 void check_together(const LmSettings& s, const SettingOrigins& origins) {
   const CommandLine& line = origins.line();
   for (const std::string& path : s.data)
@@ -196,7 +198,7 @@ void check_together(const LmSettings& s, const SettingOrigins& origins) {
 
 }  // namespace
 
-// The settings that a checkpoint holds: of the types, and each one that its flag would take.
+// Parses the settings in a checkpoint. Throws Error if one has a wrong type, or a value that its flag would refuse.
 static Json stored_settings(const std::string& text, const CommandLine& line) {
   const Json stored = Json::parse(text, nullptr, false);
   require(stored.is_object(), "resume: the settings in the checkpoint are damaged: they must be JSON by flags");
@@ -211,7 +213,7 @@ static Json stored_settings(const std::string& text, const CommandLine& line) {
                           : !given.is_structured() &&
                                 (given.type() == right.type() || (right.is_number_float() && given.is_number()) ||
                                  (right.is_number_integer() && given.is_number_integer()));
-    // A list may be so deep that to print it would take all of the stack.
+    // A list may be nested so deeply that printing it overflows the stack.
     std::string word = given.is_structured() ? "a list" : "";
     if (is_text(given))
       from_setting(given, word);
@@ -232,7 +234,7 @@ LmSettings LmFlags::resolve(const std::string* stored_text, std::vector<ChangedS
     if (stored.contains(name)) from_setting(stored.at(name), value);
   };
   for_each_setting(s, take_stored);
-  if (!stored.contains("line-ends")) s.text.line_ends = "keep";  // older checkpoints
+  if (!stored.contains("line-ends")) s.text.line_ends = "keep";  // in older checkpoints
   s.mechanism = older_options(s.attention, s.context);
   for_each_option(s.mechanism, [&](const MechanismOption& o, auto& value) { take_stored(o.name.c_str(), value); });
   check_mechanism_flags(origins, "--attention", {s.attention});
@@ -257,11 +259,11 @@ LmSettings LmFlags::resolve(const std::string* stored_text, std::vector<ChangedS
 
 LmSettings LmFlags::resolve(const GPTConfig& init, const std::string& file) const { return resolved(&init, file); }
 
-// Of a new training; `init`: of a model that there is.
+// The settings of a new training. `init` is the config of the model to start from, or null.
 LmSettings LmFlags::resolved(const GPTConfig* init, const std::string& file) const {
   LmSettings s = preset(given_.preset);
   if (!line_.given("--data") && !line_.given("--preset")) {
-    // The stories: nearly all fit into the context, so that their questions can be answered.
+    // Stories: nearly all fit into this context, so their questions can be answered.
     s.context = 144, s.batch = 24, s.steps = 3000, s.lr = 5e-3, s.min_lr = 5e-4;
   }
   if (given_.recipe == "fast") make_fast(s);
@@ -280,14 +282,14 @@ LmSettings LmFlags::resolved(const GPTConfig* init, const std::string& file) con
       from_setting(now, value);
     });
   });
-  // Whoever fills places in reads their neighbours: distances tell it more than places do.
+  // A masked model reads neighbours on both sides, for which distances matter more than positions.
   if (s.model == "mlm" && init == nullptr && !line_.given("--positions")) s.positions = "rope";
   if (line_.given("--lr") && !line_.given("--min-lr") && s.recipe == "plain") s.min_lr = s.lr / 10;
   if (!line_.given("--warmup")) s.warmup = std::min(s.warmup, s.steps / 10);
   return settled(s, origins);
 }
 
-// f(name, value as JSON) of each setting that a flag gives.
+// Calls f(name, value as JSON) for every setting that a flag gives.
 void LmFlags::for_each_given(const std::function<void(const std::string&, const Json&)>& f) const {
   for_each_setting(given_, [&](const std::string& name, const auto& value) {
     if (line_.given("--" + name)) f(name, to_setting(value));
@@ -317,7 +319,7 @@ std::string LmFlags::resume_command() const {
 std::string to_json(const LmSettings& settings) {
   Json json;
   for_each_setting(settings, [&](const char* name, const auto& value) { json[name] = to_setting(value); });
-  for (const MechanismOption& o : mechanism_options())  // the feature map stood there before there were others
+  for (const MechanismOption& o : mechanism_options())  // older checkpoints always have feature-map
     if ((!o.of(settings.attention) && o.name != "feature-map") || json.at(o.name) == 0) json.erase(o.name);
   return json.dump();
 }

@@ -1,4 +1,4 @@
-// The settings of a language-model training: flags, presets, and how they are kept in a checkpoint.
+// The settings of train_lm: flags, presets, and their form in a checkpoint.
 #pragma once
 #include <functional>
 #include <heed/layers/model_config.hpp>
@@ -15,18 +15,18 @@
 
 namespace heed::examples {
 
-// What decides the result of a run: kept in the checkpoint, and taken from there on --resume. A flag fills one of
-// these.
+// The settings that decide the result of a run. Each has a flag. They are stored in the checkpoint, and --resume reads
+// them from there.
 struct LmSettings {
   std::vector<std::string> data;  // empty: the built-in stories
   std::string tokenizer = "char";
   TextSettings text;
   std::string preset = "nano", recipe = "plain";
-  std::string model = "lm";  // or mlm
+  std::string model = "lm";  // lm or mlm
   Index layers = 0, heads = 0, width = 0, context = 0, batch = 0, accumulate = 1, shards = 1;
   double dropout = 0;
   std::string attention = "softmax", norm = "layer", activation = "gelu", positions = "learned";
-  MechanismOptions mechanism;  // those of mechanism_options() are settings
+  MechanismOptions mechanism;  // the options in mechanism_options() are settings
   bool bias = false, qk_norm = false, zero_init_residual = false;
   Index steps = 0;
   double lr = 0, min_lr = 0;
@@ -39,7 +39,7 @@ struct LmSettings {
   Index eval_every = 250, eval_batches = 20;
 };
 
-// What may differ between a run and its resumption.
+// Flags that may differ between a run and its continuation.
 struct LmRunFlags {
   int threads = 0;
   std::string checkpoint = "lm.h5", log, plot;
@@ -52,10 +52,10 @@ struct LmRunFlags {
   ProfileFlags profile;
 };
 
-// The files that a run with these settings reads.
+// The files that a run with these settings reads; built-in data have none.
 std::vector<FileUse> input_files(const LmSettings& settings);
 
-// Declares the flags of train_lm. After parsing, resolve() gives the settings.
+// The flags of train_lm. After parsing, resolve() returns the settings.
 class LmFlags {
  public:
   LmFlags();
@@ -64,18 +64,18 @@ class LmFlags {
   const CommandLine& line() const { return line_; }
   const LmRunFlags& run() const { return run_; }
   bool given(const std::string& name) const { return line_.given(name); }
-  // The settings given by flags, the others from `stored` (to_json() in a checkpoint that is resumed; null: none) or
-  // else from the preset. Adds to `changed`, if given, the stored settings that flags change. Throws UsageError
-  // where a flag differs from a stored setting that cannot change, and where a flag would do nothing beside the others.
-  // Names of files may differ, as files may have been moved: run() compares their content.
+  // The settings given by flags. Others are those of `stored`, the to_json() text in a resumed checkpoint, or of the
+  // preset if it is null. Adds the stored settings that flags change to `changed`, unless it is null. Throws UsageError
+  // if a flag contradicts a stored setting that cannot change, or has no effect with the others. File names may differ,
+  // because files may have been moved: run() compares their contents.
   LmSettings resolve(const std::string* stored, std::vector<ChangedSetting>* changed = nullptr) const;
-  // Those of a new training of this model, which comes from a checkpoint's file. Throws UsageError, too, for a flag
-  // that contradicts the model.
+  // The settings of a new training that starts from this model, which `file` contains. Throws UsageError also for a
+  // flag that contradicts the model.
   LmSettings resolve(const GPTConfig& init, const std::string& file) const;
-  // Throws FileError where a file that the run would write is another one of it, or one that its checkpoint names.
+  // Throws FileError if a file to be written is also another file of the run, or one that its checkpoint names.
   void check_files(const LmSettings& resolved) const { examples::check_files(line_, input_files(resolved)); }
-  // What goes on with this run, for a shell: the program as it was called, and the flags of run() again, as the
-  // checkpoint holds the settings.
+  // The command that continues this run, quoted for a shell: the program as it was called, with the flags of run()
+  // again. The checkpoint has the settings.
   std::string resume_command() const;
 
  private:
@@ -89,15 +89,16 @@ class LmFlags {
   void for_each_given(const std::function<void(const std::string&, const Json&)>& f) const;
 };
 
+// The settings as JSON, for a checkpoint.
 std::string to_json(const LmSettings& settings);
 
-// Throws Error unless the settings in a checkpoint's file say of the model what its config says.
+// Throws Error unless settings and config in a checkpoint's file describe the same model.
 void check_config(const LmSettings& settings, const GPTConfig& config, const std::string& file);
 
-// What recipe fast settled, as flags: «--optimizer muon --lr 0.01 ...».
+// The settings that recipe fast sets, as flags with their final values: «--optimizer muon --lr 0.01 ...».
 std::string fast_flags(const LmSettings& settings);
 
-// The model for a tokenizer's vocabulary; a masked one has one token more.
+// The config of the model for a tokenizer's vocabulary. A masked model has one token more, the mask.
 GPTConfig model_config(const LmSettings& settings, Index vocabulary);
 
 }  // namespace heed::examples

@@ -1,3 +1,4 @@
+// Encodes texts with masks, and formats the tokens that a model fills in.
 #include "examples/support/masked_sample.hpp"
 
 #include <unistd.h>
@@ -11,13 +12,13 @@ namespace {
 
 const std::string kMask = "[MASK]";
 
-// One token alone.
+// The text of a token on its own.
 std::string alone(const Tokenizer& tokenizer, std::int32_t id) {
   StreamDecoder decoder(tokenizer);
   return decoder.next(id) + decoder.finish();
 }
 
-// Of all tokens but the mask, which is the last one.
+// The most likely tokens except the mask, which is the last one.
 Tokens likeliest(const BERT& model, const Tokens& tokens, std::int32_t mask) {
   const NoTape no_tape;
   const Evaluation evaluation;
@@ -25,7 +26,7 @@ Tokens likeliest(const BERT& model, const Tokens& tokens, std::int32_t mask) {
   return argmax(logits.slice(2, 0, mask), -1).to_vector<std::int32_t>();
 }
 
-// The tokens as text. Where one is hidden, `fill` stands in for it, written as show(position, its text).
+// The tokens as text. Each hidden token is replaced by show(position, text of its token in `fill`).
 template <class Show>
 std::string with_places(const Tokenizer& tokenizer, const Tokens& tokens, const Tokens& fill, std::int32_t mask,
                         const Show& show) {
@@ -86,7 +87,7 @@ void print_filled_in(const BERT& model, const Tokenizer& tokenizer, const Evalua
     std::printf("there is no held-out text to fill in: --val-fraction is 0\n");
     return;
   }
-  masks.masked = 1, masks.random = 0;  // each place shows
+  masks.masked = 1, masks.random = 0;  // every chosen token becomes a mask
   const MaskedEvaluation hidden(texts, masks, seed);
   std::string question, answer;
   for (Index i = 0, left = count; i < texts.size() && left > 0; ++i) {

@@ -1,4 +1,4 @@
-// What a masked language model fills in, for people to read.
+// Text for people with tokens that a masked language model fills in.
 #pragma once
 #include <heed/data/batches.hpp>
 #include <heed/data/tokenizer.hpp>
@@ -7,17 +7,17 @@
 
 namespace heed::examples {
 
-// The tokens of a text in which each [MASK] stands for one hidden token. Throws Error for a text without any, of more
-// tokens than `context`, and with characters that the tokenizer does not know.
+// The tokens of a text in which each [MASK] is one hidden token. Throws Error if there is no [MASK], if the text has
+// more than `context` tokens, or if the tokenizer does not know a character.
 Tokens masked_tokens(const Tokenizer& tokenizer, const std::string& text, std::int32_t mask, Index context);
 
-// The tokens as text, hidden ones filled in by the model's likeliest token: [x] where there is no `truth` or x is
-// right, {x|y} where it says x and the truth is y. Colours, if asked for: right green, wrong red.
+// The tokens as text, with hidden tokens replaced by the model's most likely ones: [x] if x is right or `truth` is
+// empty, {x|y} if the truth is y. With `colours`, right tokens are green and wrong ones red.
 std::string filled_in(const BERT& model, const Tokenizer& tokenizer, const Tokens& tokens, const Tokens& truth,
                       std::int32_t mask, bool colours);
 
-// Writes to stdout the prompt filled in; without one, `count` tokens of held-out text with hidden places, then filled
-// in.
+// Prints to stdout the prompt filled in. Without a prompt, prints `count` tokens of held-out text with hidden places,
+// then the same filled in.
 void print_filled_in(const BERT& model, const Tokenizer& tokenizer, const EvaluationSet& texts, MaskOptions masks,
                      const std::string& prompt, Index count, std::uint64_t seed);
 

@@ -1,3 +1,4 @@
+// Declares and checks the flags of mechanisms' options.
 #include "examples/support/mechanism_flags.hpp"
 
 #include <algorithm>

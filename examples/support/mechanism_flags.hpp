@@ -1,4 +1,4 @@
-// The options of attention mechanisms as flags: the rows of mechanism_options().
+// Flags for the options of attention mechanisms, one per row of mechanism_options().
 #pragma once
 #include <heed/layers/model_config.hpp>
 #include <string>
@@ -9,15 +9,15 @@
 
 namespace heed::examples {
 
-// A flag for each option that one of the mechanisms has: --feature-map, --window and so on.
+// Adds a flag for each option that one of the mechanisms has: --feature-map, --window and so on.
 void add_mechanism_flags(CommandLine& line, MechanismOptions& options, const std::vector<std::string>& mechanisms);
 
-// Throws UsageError for a flag of add_mechanism_flags() that none of the mechanisms has. `flag` is the one that names
-// them: --attention.
+// Throws UsageError if a flag of add_mechanism_flags() was given that none of the mechanisms has. `flag` is the flag
+// that names the mechanisms: --attention.
 void check_mechanism_flags(const SettingOrigins& origins, const std::string& flag,
                            const std::vector<std::string>& mechanisms);
 
-// Throws UsageError where a mechanism cannot be made with its options, whose context is known.
+// Throws UsageError if a mechanism cannot be made with these options, which include the context.
 void check_mechanism(const SettingOrigins& origins, const std::string& flag, const std::string& mechanism,
                      const MechanismOptions& options);
 

@@ -1,3 +1,4 @@
+// Predicts the memory of training by a dry run of one step.
 #include "examples/support/memory_need.hpp"
 
 #include <unistd.h>
@@ -16,8 +17,8 @@ namespace heed::examples {
 
 namespace {
 
-// What comes besides tensors: code and libraries that the run is first to use, and pages of a checkpoint on the way to
-// the disk; its tensors are written from where they lie.
+// Memory besides tensors: code and libraries that the run uses first, and pages of a checkpoint being written. Its
+// tensors are written without a copy.
 constexpr double kProgram = 10 << 20, kWritten = 24 << 20;
 
 double resident_bytes() {
@@ -66,7 +67,7 @@ TrainingMemory predict_training_memory(const std::vector<NamedParameter>& parame
     if (p.parameter->requires_grad()) sums += bytes_of(*p.parameter);
   }
   const double ranks = options.ranks == nullptr ? 1 : options.ranks->size();
-  sums *= std::floor(std::log2(std::max(1.0, static_cast<double>(options.shards) / ranks)));  // of earlier shards
+  sums *= std::floor(std::log2(std::max(1.0, static_cast<double>(options.shards) / ranks)));  // of the shards before
   for (const NamedTensor& state : optimizer.state()) checkpoint += bytes_of(state.tensor);
   if (options.loaded)
     for (const auto& [name, tensor] : options.loaded->tensors) let_go += bytes_of(tensor);

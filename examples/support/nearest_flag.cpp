@@ -1,3 +1,4 @@
+// Finds flags by their beginning or by edit distance.
 #include "examples/support/nearest_flag.hpp"
 
 #include <algorithm>
@@ -7,13 +8,13 @@
 namespace heed::examples {
 namespace {
 
-// --steps=3: steps
+// The name in a word: steps for --steps=3.
 std::string bare(const std::string& word) {
   const std::size_t begin = std::min(word.find_first_not_of('-'), word.size());
   return word.substr(begin, word.find('=', begin) - begin);
 }
 
-// Letters to insert, drop, change or swap with their neighbour to get from one word to the other.
+// The number of letters to insert, drop, change or swap with a neighbour to turn one word into another.
 std::size_t edits(const std::string& a, const std::string& b) {
   std::vector<std::vector<std::size_t>> table(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); ++i)
@@ -38,7 +39,7 @@ std::vector<std::string> nearest_flags(const std::string& word, const std::vecto
     if (bare(flag).starts_with(typed)) longer.push_back(flag);
   std::stable_sort(longer.begin(), longer.end(), [](const auto& a, const auto& b) { return a.size() < b.size(); });
   if (!longer.empty()) return longer;
-  // A single letter is near to every flag of one or two.
+  // Otherwise a single letter would be near every flag of one or two letters.
   const std::size_t most = typed.size() == 1 ? 0 : std::max<std::size_t>(1, typed.size() / 3);
   std::string nearest;
   std::size_t least = most + 1;

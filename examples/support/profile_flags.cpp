@@ -1,3 +1,4 @@
+// Declares --profile and --trace and reports the profile.
 #include "examples/support/profile_flags.hpp"
 
 #include <cstdio>
@@ -6,7 +7,7 @@
 
 namespace heed::examples {
 
-constexpr Index kWarmup = 5;  // steps in which memory is taken and caches are filled
+constexpr Index kWarmup = 5;  // steps during which memory pools and caches are filled
 
 void add_profile_flags(CommandLine& line, ProfileFlags& flags) {
   line.add("--profile", flags.steps,

@@ -1,4 +1,4 @@
-// --profile and --trace: what the steps of a program's run spend their time on.
+// --profile and --trace: the time that a run's steps spend in each part.
 #pragma once
 #include <heed/optim/profile.hpp>
 #include <optional>
@@ -8,19 +8,21 @@
 
 namespace heed::examples {
 
+// The values of these flags.
 struct ProfileFlags {
-  Index steps = 0;  // that are measured; 0: no profile
+  Index steps = 0;  // to measure; 0: no profile
   std::string trace;
 };
 
+// Adds --profile and --trace.
 void add_profile_flags(CommandLine& line, ProfileFlags& flags);
 
-// The profile of a run, where one was asked for: RunOptions::profile.
+// The profile of a run: RunOptions::profile. Throws Error if the trace cannot be written.
 class RunProfile {
  public:
   explicit RunProfile(const ProfileFlags& flags);
-  Profile* get() { return profile_ ? &*profile_ : nullptr; }
-  void report();  // after the run: the table on stderr, and the trace
+  Profile* get() { return profile_ ? &*profile_ : nullptr; }  // null without --profile
+  void report();  // after the run: prints the table to stderr and writes the trace
 
  private:
   const ProfileFlags& flags_;

@@ -1,3 +1,4 @@
+// Runs the work of a program: flags, files, errors and exit codes.
 #include "examples/support/program.hpp"
 
 #include <fcntl.h>
@@ -22,24 +23,24 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kNoMemory = "the system has no more memory";
-// Without a reason: an exception needs memory too.
+// No reason is known: an exception with a reason needs memory too.
 constexpr const char* kNoReason = "it was ended without a reason, as where the system has no memory to give one";
 
-// An error of the system in words: EAGAIN is that of a thread that cannot be started.
+// The text for an error of the system. EAGAIN is returned if a thread cannot be started.
 constexpr const char* kNoThread =
     "no thread could be started: the system has no more memory, or a limit is reached (ulimit -u, ulimit -v)";
 const char* words_of(const std::system_error& e) {
   if (e.code() == std::errc::resource_unavailable_try_again) return kNoThread;
   return e.code() == std::errc::not_enough_memory ? kNoMemory : e.what();
 }
-const char* words_of(const std::exception& e) {  // TBB's says it in its text alone
+const char* words_of(const std::exception& e) {  // TBB gives this reason in the text only
   return std::strstr(e.what(), "pthread_create has failed") != nullptr ? kNoThread : e.what();
 }
 
-// An exception outside run_program(): of main() before it, of a thread, of a function that must not throw. One line on
-// stderr and exit code 1, not SIGABRT.
+// Handles an exception outside run_program(): in main() before it, on a thread, or in a function that must not throw.
+// Prints one line on stderr and exits with 1 instead of SIGABRT.
 [[noreturn]] void end_by_exception() {
-  char what[1000];  // no memory is taken, of which there may be none
+  char what[1000];  // on the stack: there may be no memory left
   const auto keep = [&what](const char* text) { std::snprintf(what, sizeof what, "%s", text); };
   keep(kNoReason);
   try {
@@ -57,12 +58,12 @@ const char* words_of(const std::exception& e) {  // TBB's says it in its text al
 }
 [[maybe_unused]] const std::terminate_handler before = std::set_terminate(end_by_exception);
 
-// A standard stream that the caller closed would be the number of the next file that is opened, and prints would go
-// there. In its place: nothing to read, nothing to write to but, for errors, the null device.
+// If the caller closed a standard stream, the next file opened would get its number, and prints would be written to
+// that file. Opens the null device instead. Writing to it is an error, except on standard error.
 void open_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (::fcntl(stream, F_GETFD) < 0)
-      // The lowest free number is the stream's.
+      // open() returns the lowest free number, which is that of the stream.
       static_cast<void>(!::open("/dev/null", stream == STDOUT_FILENO ? O_RDONLY : O_RDWR));
 }
 
@@ -87,7 +88,7 @@ void flush_output() {
   const bool failed = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
   const std::string reason = errno != 0 ? std::string(": ") + std::strerror(errno) : "";
   if (!failed) return;
-  std::clearerr(stdout);  // it is told once
+  std::clearerr(stdout);  // reported once
   fail("standard output cannot be written", reason);
 }
 
@@ -112,10 +113,10 @@ int ranks_by_mpirun() {
 
 int run_program(CommandLine& line, int argc, char** argv, const std::function<int()>& work) {
   open_standard_streams();
-  std::signal(SIGXFSZ, SIG_IGN);  // a print beyond the limit on the size of files is an error of the print
+  std::signal(SIGXFSZ, SIG_IGN);  // printing beyond the limit on file sizes is then an error of the print
   try {
     if (const std::optional<int> code = line.parse(argc, argv)) return flushed(line, *code);
-    if (ranks_by_mpirun() < 2) check_files(line, {});  // otherwise run_on_ranks() does, of the rank that writes
+    if (ranks_by_mpirun() < 2) check_files(line, {});  // otherwise run_on_ranks() checks them on rank 0
     return flushed(line, work());
   } catch (const UsageError& e) {
     return line.refuse(e.what());

@@ -1,4 +1,4 @@
-// What every program does around its work: flags, errors, exit codes.
+// The frame of every program: flags, errors, exit codes.
 #pragma once
 #include <filesystem>
 #include <heed/data/checkpoint.hpp>
@@ -8,28 +8,28 @@
 
 namespace heed::examples {
 
-// How many processes of the program mpirun started; 0: it did not.
+// The number of processes of this program that mpirun started; 0 without mpirun.
 int ranks_by_mpirun();
 
-// Parses the flags into what `line` was told, checks the files that they name (check_files()), then runs `work`. Exit
-// codes: 0 done, 1 an Error, or a standard output that cannot be written (one line on stderr), 2 wrong flags (one line
-// that says what is right). A file that cannot be used as a flag asks, FileError, is a wrong flag. An exception outside
-// run_program(), or of a thread, is one line on stderr and exit code 1, too.
+// Parses the flags of `line`, checks the files that they name (check_files()), then calls `work`. Returns the exit
+// code: that of `work`, or 1 after an exception or if standard output cannot be written, or 2 for wrong flags
+// (UsageError) and unusable files (FileError). Prints one line on stderr for each error. An exception outside
+// run_program() or on a thread also prints one line and exits with 1.
 int run_program(CommandLine& line, int argc, char** argv, const std::function<int()>& work);
 
-// The check of files again, with files that no flag names: those that a checkpoint names, or that are made of a flag's
-// name. Call it before anything is written.
+// Checks the files of the flags together with `more`: files that a checkpoint names, or whose names are made from a
+// flag. Call it before anything is written. Throws FileError if a file is unusable or has two uses.
 void check_files(const CommandLine& line, const std::vector<FileUse>& more);
 
-// Hands what was printed to the system; throws Error where standard output takes no more.
+// Flushes standard output. Throws Error if it cannot be written.
 void flush_output();
-// Prints any bytes, zeros too.
+// Prints any bytes, including zeros.
 void print_text(const std::string& text);
-// The same at once for a piece of a text: TextOptions::on_text.
+// Prints a piece of a text and flushes: TextOptions::on_text.
 void print_piece(Index text, const std::string& piece);
 
-// The same for a tutorial, which has no flags but --help and maybe one for a file: --plot, which is checked, or
-// another.
+// run_program() for a tutorial. Its flags are --help and at most one for an output file. A file of --plot is checked
+// before the lesson.
 struct FileFlag {
   std::string flag, help;
 };

@@ -1,3 +1,4 @@
+// Joins the ranks that mpirun started and runs the work of a program on them.
 #include "examples/support/program_ranks.hpp"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// Prints and draws the results of a run.
 #include "examples/support/run_report.hpp"
 
 #include <cstdio>

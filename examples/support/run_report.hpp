@@ -1,4 +1,4 @@
-// What programs tell of a run when it is over.
+// Reports at the end of a run.
 #pragma once
 #include <filesystem>
 #include <heed/data/tasks.hpp>
@@ -7,13 +7,13 @@
 
 namespace heed::examples {
 
-// "4.4% above the floor of 0.2688 (standard error 0.0017)"
+// A validation loss compared with its floor: "4.4% above the floor of 0.2688 (standard error 0.0017)".
 std::string above_floor(double loss, const StoryFloor& floor);
 
-// Held-out accuracy by step over a baseline.
+// Draws held-out accuracy by step, with a baseline.
 void plot_accuracy(const std::filesystem::path& file, const RunResult& result, double baseline);
 
-// Where a run was interrupted, says how it goes on, as `command`.
+// Prints that a run was stopped, and the command that continues it.
 void say_stopped(const RunResult& result, Index steps, const std::string& command);
 
 }  // namespace heed::examples

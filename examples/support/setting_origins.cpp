@@ -1,3 +1,4 @@
+// Describes settings by the place where they were set.
 #include "examples/support/setting_origins.hpp"
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Where the settings of a run come from, for messages: a flag is named only where it was given.
+// The origins of a run's settings, for messages: a flag is named only if it was given.
 #pragma once
 #include <functional>
 #include <string>
@@ -7,14 +7,17 @@
 
 namespace heed::examples {
 
+// Where each setting of a run was set: by a flag, in a checkpoint, or by default.
 class SettingOrigins {
  public:
-  // Settings are given by flags or have their defaults.
+  // All settings are given by flags or have their defaults.
   SettingOrigins(const CommandLine& line) : line_(line) {}  // implicit
-  // Others are stored in a checkpoint's file. `stored` tells which, by the name of the flag without dashes.
+  // Other settings are stored in a checkpoint's file. stored(name) is true for these; names are those of flags without
+  // dashes.
   SettingOrigins(const CommandLine& line, std::string file, std::function<bool(const std::string&)> stored);
 
-  // "--steps is 5", "steps is 5 (stored in lm.h5)" or "steps is 5 (the default)", by the name of the flag, --steps.
+  // Describes the setting of a flag (--steps): "--steps is 5", "steps is 5 (stored in lm.h5)" or "steps is 5 (the
+  // default)".
   std::string says(const std::string& flag, const std::string& value) const;
   const CommandLine& line() const { return line_; }
 
@@ -24,7 +27,7 @@ class SettingOrigins {
   std::function<bool(const std::string&)> stored_ = {};
 };
 
-// Whether a setting is among those of a checkpoint, which are JSON.
+// Returns a function that says whether a name is among a checkpoint's settings, which are JSON.
 std::function<bool(const std::string&)> is_among(const std::string& stored_settings);
 
 }  // namespace heed::examples

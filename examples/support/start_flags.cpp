@@ -1,4 +1,4 @@
-// How a training begins where its checkpoint exists.
+// Checks the flags for the start of a training and reads checkpoints.
 #include "examples/support/start_flags.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// How a training begins where its checkpoint exists: --resume, --resume-or-start, --overwrite, --init, --other-data.
+// How a training starts if its checkpoint exists: --resume, --resume-or-start, --overwrite, --init, --other-data.
 #pragma once
 #include <heed/optim/run_loop.hpp>
 #include <memory>
@@ -9,6 +9,7 @@
 
 namespace heed::examples {
 
+// The values of these flags.
 struct StartFlags {
   bool resume = false, resume_or_start = false, overwrite = false, other_data = false;
   std::string init;
@@ -16,30 +17,32 @@ struct StartFlags {
   RunStart start() const;
 };
 
+// Adds these flags.
 void add_start_flags(CommandLine& line, StartFlags& flags);
 
-// What a training begins with.
+// The checkpoints that a training starts from.
 struct Start {
-  std::shared_ptr<Checkpoint> resumed, init;  // what was read; null: neither, or not that
+  std::shared_ptr<Checkpoint> resumed, init;  // at most one is not null
 
-  void apply(const StartFlags& flags, RunOptions& options) const;  // the run takes what is in the checkpoint
+  void apply(const StartFlags& flags, RunOptions& options) const;  // sets the options for this start
 };
-// Reads the checkpoint that the flags ask for. Throws UsageError where flags contradict each other, and, on the first
-// rank, where `checkpoint` or `best` exists and no flag says what to do with it; Error where --resume finds no file.
+// Reads the checkpoint that the flags select. Throws UsageError if flags contradict each other, and on the first rank
+// if `checkpoint` or `best` exists and no flag permits to continue or replace it. Throws Error if --resume finds no
+// file.
 Start open_start(const StartFlags& flags, const std::string& checkpoint, const std::string& best, bool first_rank);
 
-// Throws Error where a file that a resumed checkpoint was trained on does not exist and no flag says where it is now.
+// Throws Error if a file that a resumed checkpoint was trained on does not exist and `flag` does not give its new name.
 void check_stored_file(const CommandLine& line, const std::string& flag, const std::string& file,
                        const std::string& checkpoint);
 
-// A setting of a checkpoint that a flag gives another value.
+// A setting of a checkpoint that a flag changes.
 struct ChangedSetting {
   std::string name, before, now;  // "dropout", "0", "0.1"
 };
-// Says on stderr which settings differ from the checkpoint's, but those that run() tells.
+// Prints the changed settings to stderr, except those that run() reports.
 void say_changed(const std::vector<ChangedSetting>& changed);
 
-// The message that refuses a setting which a resumed run cannot change. `of_model`: the weights depend on it.
+// The message for a setting that a resumed run cannot change. `of_model`: the weights depend on it.
 std::string refusal_of(const ChangedSetting& changed, bool of_model);
 
 }  // namespace heed::examples

@@ -1,4 +1,4 @@
-// Seeds of the grammar for a run's seed: training and held-out stories never share one.
+// Seeds of stories for the seed of a run: training and held-out stories never share one.
 #pragma once
 #include <cstdint>
 

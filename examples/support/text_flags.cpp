@@ -1,4 +1,4 @@
-// Flags of text files.
+// Declares the flags for reading texts.
 #include "examples/support/text_flags.hpp"
 
 namespace heed::examples {

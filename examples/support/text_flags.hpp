@@ -1,4 +1,4 @@
-// Flags that say how text files are read, and which Unicode form a tokenizer that is learned brings text into.
+// Flags for reading text files, and for the Unicode form of a tokenizer that is learned.
 #pragma once
 #include <heed/data/text.hpp>
 #include <heed/data/unicode.hpp>
@@ -9,12 +9,13 @@
 
 namespace heed::examples {
 
+// The values of these flags.
 struct TextSettings {
-  std::string line_ends = "lf", invalid = "refuse";  // LineEnds and InvalidUtf8, by name
-  std::string unicode = "auto";                      // UnicodeForm, or auto: nfc for words and pieces that are learned
+  std::string line_ends = "lf", invalid = "refuse";  // names of LineEnds and InvalidUtf8
+  std::string unicode = "auto";                      // name of UnicodeForm, or auto: nfc if words or pieces are learned
 };
 
-// Each by its flag's name: f(name, member).
+// Calls f(name, member) for each setting, with the name of its flag.
 template <class S, class F>
 void for_each_text_setting(S& s, const F& f) {
   f("line-ends", s.line_ends), f("invalid-utf8", s.invalid), f("unicode", s.unicode);
@@ -23,8 +24,9 @@ void for_each_text_setting(S& s, const F& f) {
 void add_reading_flags(CommandLine& line, TextSettings& settings);  // --line-ends, --invalid-utf8
 void add_unicode_flag(CommandLine& line, TextSettings& settings);   // --unicode
 
+// Options for read_text(). `report` receives the changes made while reading; it may be null.
 ReadTextOptions reading_options(const TextSettings& settings, TextReport* report);
-// Nothing for auto.
+// Empty for auto.
 std::optional<UnicodeForm> unicode_form_of(const TextSettings& settings);
 
 }  // namespace heed::examples

@@ -1,3 +1,4 @@
+// Makes tokens visible as labels.
 #include "examples/support/token_labels.hpp"
 
 #include <algorithm>
@@ -14,7 +15,7 @@ std::string shown_byte(unsigned char c) {
 
 bool continues(unsigned char c) { return (c & 0xC0) == 0x80; }
 
-// How many bytes the character that begins at text[i] has; 0 if none begins there.
+// The number of bytes of the character that begins at text[i]; 0 if none begins there.
 std::size_t character(const std::string& text, std::size_t i) {
   const auto c = static_cast<unsigned char>(text[i]);
   const std::size_t length = c < 0x80                ? 1
@@ -51,8 +52,8 @@ std::string visible(const std::string& text) {
 }  // namespace
 
 std::vector<std::string> token_labels(const Tokenizer& tokenizer, std::span<const std::int32_t> ids) {
-  // A token's text is what it adds to the one before: some tokenizers drop a space at the beginning of a text. The
-  // spaces between whole words are no token's.
+  // The text of a token is the part that it adds to the token before: some tokenizers drop a space at the beginning of
+  // a text. Spaces between whole words belong to no token.
   const auto mask = static_cast<std::int32_t>(tokenizer.vocabulary_size());
   std::vector<std::string> labels;
   for (std::size_t i = 0; i < ids.size(); ++i) {

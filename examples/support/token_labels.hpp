@@ -1,4 +1,4 @@
-// Tokens as labels of axes and tables.
+// Labels of tokens for axes and tables.
 #pragma once
 #include <heed/data/tokenizer.hpp>
 #include <span>
@@ -7,11 +7,11 @@
 
 namespace heed::examples {
 
-// The text of each token, to be seen: ␣ for a space, ↵ for a line feed, ⇥ for a tab, <0A> for another control character
-// or a byte that is no character by itself. The token behind the vocabulary is a masked model's [MASK].
+// The text of each token, made visible: ␣ for a space, ↵ for a line feed, ⇥ for a tab, <0A> for another control
+// character or a byte that is not a whole character. The token after the vocabulary is [MASK], of a masked model.
 std::vector<std::string> token_labels(const Tokenizer& tokenizer, std::span<const std::int32_t> ids);
 
-// With spaces behind it up to `columns` characters, however many bytes they have.
+// Appends spaces up to `columns` characters, which may have several bytes each.
 std::string padded(const std::string& text, std::size_t columns);
 
 }  // namespace heed::examples

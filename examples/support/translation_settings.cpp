@@ -1,3 +1,4 @@
+// Flags, checks and stored settings of translate, and the configs of its models.
 #include "examples/support/translation_settings.hpp"
 
 #include <algorithm>
@@ -32,8 +33,8 @@ void for_each_setting(S& s, const F& f) {
 
 bool says_when_it_ends(std::string_view name) { return name == "steps" || name == "epochs" || name == "minutes"; }
 
-// Settings that the weights depend on, those that a resumed run may change, and names of files, which may have been
-// moved. All others are part of the run from its beginning.
+// Settings that the weights depend on, settings that a resumed run may change, and names of files, which may have been
+// moved. All others are fixed from the start of a run.
 bool is_of_model(const std::string& name) {
   static const std::set<std::string> names = {
       "vocabulary", "min-freq", "model",  "encoder-attention", "decoder-attention", "cross-attention", "layers",
@@ -84,7 +85,7 @@ const std::vector<std::string>& model_names() {
 
 bool is_transformer(const TranslationSettings& s) { return s.model == "transformer"; }
 
-// gru-luong-dot: gru, luong-dot.
+// The parts of a model's name: gru and luong-dot for gru-luong-dot.
 std::pair<std::string, std::string> cell_and_attention(const std::string& model) {
   const std::size_t dash = model.find('-');
   const std::string attention = model.substr(dash + 1);
@@ -215,9 +216,9 @@ std::vector<FileUse> input_files(const TranslationSettings& s) {
 }
 
 void choose_defaults(const CommandLine& line, TranslationSettings& s) {
-  if (s.only_time_ends() && !line.given("--schedule")) s.schedule = "inverse-sqrt";  // it needs no last step
-  // With wider embeddings of some sixty characters Bahdanau's attention looks at the space before a word as much as at
-  // the word, which the backward state there has read: docs/translation.md.
+  if (s.only_time_ends() && !line.given("--schedule")) s.schedule = "inverse-sqrt";  // needs no last step
+  // With wider embeddings of about sixty characters, Bahdanau's attention has as much weight on the space before a word
+  // as on the word: the backward state at the space has read the word (docs/translation.md).
   if (s.built_in() && s.model.ends_with("-bahdanau") && !line.given("--width")) s.width = 32;
 }
 

@@ -1,4 +1,4 @@
-// What a training run of translate is, as flags and as what its checkpoint keeps of it.
+// The settings of translate: flags, and their form in a checkpoint.
 #pragma once
 #include <heed/data/samples.hpp>
 #include <heed/layers/translation.hpp>
@@ -12,22 +12,23 @@
 
 namespace heed::examples {
 
+// The settings of a training run.
 struct TranslationSettings {
-  // No files: the built-in language.
+  // Empty: the built-in language.
   std::string source = {}, target = {}, val_source = {}, val_target = {};
-  Index vocabulary = 0;  // pieces that both languages share; 0: words, each language its own
+  Index vocabulary = 0;  // pieces, shared by both languages; 0: words of each language
   Index min_freq = 2;
   Index longest = 100;
   TextSettings text = {};
 
   std::string model = "gru-bahdanau";
   std::string encoder_attention = "softmax", decoder_attention = "softmax", cross_attention = "softmax";
-  MechanismOptions mechanism = {};  // of all attentions that have these options
+  MechanismOptions mechanism = {};  // for all attentions that have the option
   Index layers = 1, heads = 4, width = 128, hidden = 256, directions = 2;
   bool input_feeding = false, norm_first = false;
-  double dropout = 0.1, attention_dropout = -1;  // below 0: as dropout
+  double dropout = 0.1, attention_dropout = -1;  // negative: as dropout
 
-  // The run ends with the first of these that is there; none is: after kDefaultSteps.
+  // The run ends at the first of these limits that is set; without any, after kDefaultSteps.
   Index steps = -1, epochs = 0;
   double minutes = 0;
   Index batch_tokens = 4096, shards = 1, eval_every = 500, average_last = 1, average_every = 0;
@@ -38,34 +39,37 @@ struct TranslationSettings {
 
   static constexpr Index kDefaultSteps = 1000;
   bool built_in() const { return source.empty(); }
-  // Of the run, where an epoch has so many batches; kUntilStopped where time alone ends it.
+  // The last step of a run with this many batches per epoch; kUntilStopped if only time ends the run.
   Index last_step(Index batches) const;
   bool only_time_ends() const { return steps < 0 && epochs == 0 && minutes > 0; }
-  bool needs_last_step() const { return schedule != "inverse-sqrt" && schedule != "constant"; }  // its schedule
+  bool needs_last_step() const { return schedule != "inverse-sqrt" && schedule != "constant"; }  // for its schedule
 };
 
+// Adds the flags of the settings.
 void add_flags(CommandLine& line, TranslationSettings& settings);
 // The files that a run with these settings reads; built-in data have none.
 std::vector<FileUse> input_files(const TranslationSettings& settings);
-// Of a run that begins: what depends on other flags, where it is not given itself.
+// Sets defaults that depend on other flags, for a new run.
 void choose_defaults(const CommandLine& line, TranslationSettings& settings);
-// Where the settings of a run that resumes or starts from a checkpoint come from; null: no checkpoint.
+// Where the settings of a run were set. `checkpoint` is the one that it resumes or starts from, or null.
 SettingOrigins setting_origins(const CommandLine& line, const Checkpoint* checkpoint, bool resumes);
-// Throws UsageError for settings that do not go together.
+// Throws UsageError for settings that do not fit together, and for flags that would have no effect.
 void check_settings(const SettingOrigins& origins, const TranslationSettings& settings);
 
+// The settings as JSON, for a checkpoint.
 std::string to_json(const TranslationSettings& settings);
-// Those of the checkpoint of a run that is resumed, with the flags that may change. Adds what they change to `changed`.
-// Throws UsageError where another flag contradicts the checkpoint.
+// The settings of a resumed run: those of its checkpoint, with the flags that may change. Adds changed settings to
+// `changed`. Throws UsageError if another flag contradicts the checkpoint.
 TranslationSettings resumed_settings(const TranslationSettings& given, const CommandLine& line, const Checkpoint& old,
                                      bool other_data, std::vector<ChangedSetting>& changed);
-// Those of a new training that starts from the model of a checkpoint. Throws UsageError where a flag contradicts it.
+// The settings of a new training that starts from a checkpoint's model. Throws UsageError if a flag contradicts the
+// model.
 TranslationSettings initial_settings(const TranslationSettings& given, const CommandLine& line, const Checkpoint& init);
 
 // Throws Error unless the config in the checkpoint is that of its settings.
 void check_config(const TranslationConfig& by_settings, const Checkpoint& checkpoint);
 
-// The model of the settings, for these two languages.
+// The config of the model for the vocabularies of these tokenizers.
 TranslationConfig translation_config(const TranslationSettings& settings, const Tokenizer& source,
                                      const Tokenizer& target);
 
