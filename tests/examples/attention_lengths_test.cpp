@@ -1,4 +1,4 @@
-// attention_lengths as a person runs it, with few steps.
+// Runs attention_lengths with few steps.
 #include "tests/examples/programs.hpp"
 
 using namespace heed;
@@ -7,7 +7,7 @@ using test::contains;
 using test::Ran;
 using test::TemporaryFolder;
 
-TEST_CASE("attention_lengths: the share that is right, by length, of four models, also beyond what was learned") {
+TEST_CASE("attention_lengths: prints the share of right numbers of four models by the length of the list") {
   const TemporaryFolder folder;
   const std::string plot = (folder.path / "lengths.svg").string();
   const Ran ran =
@@ -30,14 +30,13 @@ TEST_CASE("attention_lengths: the share that is right, by length, of four models
       CHECK(share <= 100);
     }
     CHECK(shares == 4);
-    if (n == 1 && !test::kSanitized)
-      CHECK(share > 10);  // a number alone; by chance it is right once in a thousand times
+    if (n == 1 && !test::kSanitized) CHECK(share > 10);  // lists of one number; by chance one in a thousand is right
   }
   for (const char* label : {"one vector, one direction", "attention, both directions"})
     CHECK(contains(bytes_of(plot), label));
 }
 
-TEST_CASE("attention_lengths: what is wrong is told in a sentence") {
+TEST_CASE("attention_lengths: wrong flags are refused in one sentence") {
   test::check_refused(test::run("exec " + test::program("attention_lengths") + " --longest 1"), 2, "--longest");
   test::check_refused(test::run("exec " + test::program("attention_lengths") + " --plot a.gif"), 2, "a.gif");
 }

@@ -1,4 +1,4 @@
-// attention_maps on a model that train_lm left: the table, the picture, and what it refuses.
+// Runs attention_maps on a model that train_lm trained: the table, the picture, and inputs that are refused.
 #include <heed/plot/plot.hpp>
 #include <sstream>
 
@@ -19,7 +19,7 @@ Ran maps(const Training& t, const std::string& prompt, const std::string& flags 
                    test::quoted(prompt) + " " + flags);
 }
 
-// The last row of a head's weights, from the library.
+// The last row of a head's weights, computed by the library.
 std::vector<double> last_row(const LanguageModel& lm, const std::string& prompt, Index layer, Index head) {
   const std::vector<std::int32_t> ids = lm.tokenizer.encode(prompt);
   const auto n = static_cast<Index>(ids.size());
@@ -30,7 +30,7 @@ std::vector<double> last_row(const LanguageModel& lm, const std::string& prompt,
 
 }  // namespace
 
-TEST_CASE("attention_maps: each head's strongest look-back, and a picture of all") {
+TEST_CASE("attention_maps: prints the largest weight of each head on an earlier token, and draws all heads") {
   const Training t;
   int looks_at_itself = 0;
   for (const char* attention : {"softmax", "linear", "lsh", "efficient"}) {
@@ -56,7 +56,7 @@ TEST_CASE("attention_maps: each head's strongest look-back, and a picture of all
       CHECK(contains(line, numbers));
       CHECK(contains(line, prompt[most] == ' ' ? "'␣'" : std::string("'") + prompt[most] + "'"));
     }
-    // The second of two tokens can look back at the first alone, however much it looks at itself.
+    // The last of two tokens has only one token before it, even if its weight on itself is larger.
     CHECK(test::count_of("'T'                           0 ", maps(t, "Th").output) == 4);
     for (Index head = 0; head < 4; ++head) looks_at_itself += last_row(lm, "Th", head / 2, head % 2)[1] > 0.5 ? 1 : 0;
     const std::string picture = bytes_of(svg);
@@ -103,7 +103,7 @@ TEST_CASE("attention_maps: a masked model looks at both sides, and so does its p
     panel.values.push_back(weights[i].to_vector<double>());
     double sum = 0;
     for (const double w : panel.values.back()) {
-      CHECK(w > 0);  // before and behind
+      CHECK(w > 0);  // both earlier and later positions
       sum += w;
     }
     CHECK(sum == doctest::Approx(1));
@@ -112,11 +112,11 @@ TEST_CASE("attention_maps: a masked model looks at both sides, and so does its p
   CHECK(bytes_of(svg) == bytes_of(wanted));
 
   REQUIRE(maps(t, "T[MASK]e [MASK]uick", "--plot " + svg).exit_code == 0);
-  CHECK(test::count_of(">[MASK]<", bytes_of(svg)) == 2 * 2 + 2);  // the rows' once, the columns' for both heads
+  CHECK(test::count_of(">[MASK]<", bytes_of(svg)) == 2 * 2 + 2);  // rows have it once, columns in both heads
   CHECK(contains(maps(t, "The quick brown [MASK]ox").output, "tokens but the context is 16"));
 }
 
-TEST_CASE("attention_maps: what cannot be drawn is one sentence") {
+TEST_CASE("attention_maps: errors are one sentence") {
   const Training t;
   REQUIRE(t.run("--steps 2").exit_code == 0);
   test::check_refused(maps(t, "The quick brown fox jumps"), 1, "the prompt has 25 tokens; the model's context is 16");
@@ -131,7 +131,7 @@ TEST_CASE("attention_maps: what cannot be drawn is one sentence") {
                       "/nowhere.h5");
 }
 
-TEST_CASE("token labels: what cannot be seen is shown") {
+TEST_CASE("token labels: invisible characters and single bytes get visible labels") {
   const auto labels = [](const Tokenizer& tokenizer, const std::string& text) {
     return examples::token_labels(tokenizer, tokenizer.encode(text));
   };
@@ -146,7 +146,7 @@ TEST_CASE("token labels: what cannot be seen is shown") {
   for (const std::string& piece : pieces) joined += piece;
   CHECK(joined == "the␣quick␣dog↵");
   CHECK(pieces.size() < phrase.size());
-  struct Broken {  // the first byte of é, then no second one
+  struct Broken {  // the first byte of é without its second byte
     std::vector<std::int32_t> encode(std::string_view) const { return {0}; }
     std::string decode(std::span<const std::int32_t>) const { return "\xC3z"; }
     Index vocabulary_size() const { return 1; }

@@ -1,4 +1,4 @@
-// classify as a person runs it.
+// Runs classify.
 #include <algorithm>
 #include <heed/data/checkpoint.hpp>
 #include <heed/layers/model_config.hpp>
@@ -45,7 +45,7 @@ TEST_CASE(
   CHECK(load_checkpoint(c.file("classify.h5")).counter("step") == 60);
 }
 
-TEST_CASE("classify: no steps leave a checkpoint of the first weights") {
+TEST_CASE("classify: --steps 0 leaves a checkpoint of the initial weights") {
   const Classifying c;
   const Ran ran = c.run("--steps 0");
   INFO(ran.output);
@@ -53,7 +53,8 @@ TEST_CASE("classify: no steps leave a checkpoint of the first weights") {
   CHECK(load_checkpoint(c.file("classify.h5")).counter("step") == 0);
 }
 
-TEST_CASE("classify: the options of a mechanism are flags, kept in the checkpoint, and refused beside another") {
+TEST_CASE(
+    "classify: the options of a mechanism are flags, stored in the checkpoint, and refused with another mechanism") {
   const Classifying c;
   Ran ran = c.run("--steps 2 --attention linformer --linformer-rows 3");
   INFO(ran.output);
@@ -83,7 +84,7 @@ TEST_CASE("classify: every mechanism of encoders trains, or says why not") {
       CHECK(ran.exit_code == 0);
     trained += ran.exit_code == 0 ? 1 : 0;
   }
-  CHECK(trained == static_cast<int>(mechanism_names(false).size()));  // all take padding
+  CHECK(trained == static_cast<int>(mechanism_names(false).size()));  // all support padding
 }
 
 TEST_CASE("classify: stopped and resumed, and at any number of threads, the same bits") {

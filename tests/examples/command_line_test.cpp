@@ -1,4 +1,4 @@
-// The flags of programs, as a shell gives them.
+// The parser of flags, and exceptions in programs.
 #include "examples/support/command_line.hpp"
 
 #include <sys/wait.h>
@@ -24,7 +24,7 @@ std::optional<int> parse(CommandLine& line, std::vector<std::string> words) {
 
 }  // namespace
 
-TEST_CASE("flags: of a list with one word each time brackets and commas are its words' own") {
+TEST_CASE("flags: in a list with one word per flag, brackets and commas are part of the words") {
   std::vector<std::string> prompts;
   CommandLine line("about", "program");
   line.add("--prompt", prompts, "prompts", {.shown = "TEXT", .one_each = true});
@@ -103,7 +103,7 @@ TEST_CASE("flags: an unknown one is named before one that is missing") {
         "program: there is no flag --dta; the nearest is --data (program --help lists the flags)\n");
 }
 
-TEST_CASE("flags: one whose value was forgotten does not take the next flag for it") {
+TEST_CASE("flags: a flag without its value does not take the next flag as its value") {
   std::string checkpoint, prompt;
   bool resume = false;
   const auto code = [&](const std::vector<std::string>& words) {
@@ -142,7 +142,7 @@ TEST_CASE("programs: an exception outside the work is one line and exit code 1, 
     ::waitpid(id, &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   };
-  // While flags are parsed.
+  // An exception while flags are parsed.
   CHECK(ended([] {
           CommandLine line("about", "program");
           std::string value;
@@ -153,12 +153,12 @@ TEST_CASE("programs: an exception outside the work is one line and exit code 1, 
           char* words[] = {program.data(), flag.data(), word.data()};
           ::_exit(heed::examples::run_program(line, 3, words, [] { return 0; }));
         }) == 1);
-  // Outside run_program(), as on a thread.
+  // Exceptions outside run_program(), here on a thread.
   CHECK(ended([] { std::thread([] { throw std::bad_alloc(); }).join(); }) == 1);
   CHECK(ended([] { std::thread([] { throw std::runtime_error("a reason"); }).join(); }) == 1);
 }
 
-TEST_CASE("command line: the files that flags name, with what they are for") {
+TEST_CASE("command line: the files that flags name, with their roles") {
   using heed::FileRole;
   CommandLine line("about", "program");
   std::string log, checkpoint = "c.h5", tokenizer = "char", text;

@@ -1,5 +1,5 @@
-// The files of every program: each flag that names one, as --help lists it, with each target that cannot be written,
-// and with each other flag for one file by whatever name. All are refused before anything is read or written.
+// The files of every program. Each flag that names a file, as listed by --help, gets each target that cannot be
+// written, and the file of each other flag under several names. All are refused before anything is read or written.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -23,13 +23,13 @@ enum class Role { input, output, checkpoint, log };
 
 struct Flag {
   std::string name, shown;  // --log, FILE.jsonl
-  std::string with;         // what else must be given, for a shell
-  std::string excludes;     // " --train " where it or one of those excludes that
+  std::string with;         // other flags that are needed, for a shell
+  std::string excludes;     // the flags that it or `with` excludes, as " --train "
   Role role;
   std::string read_with;  // flags with which the file is only read
 };
 
-// A flag of --help, whatever it is.
+// A flag in --help.
 struct Listed {
   std::string shown, needs, excludes, text;
   bool required;
@@ -58,7 +58,7 @@ std::map<std::string, Listed> flags_of_help(const std::string& name) {
   return flags;
 }
 
-// A flag with a value that its parser takes.
+// The flag with a value that the parser accepts.
 std::string given(const std::string& name, const std::string& shown) {
   const bool file = contains(shown, "FILE") || contains(shown, "PATH");
   const bool choice = !file && contains(shown, "|");
@@ -69,7 +69,7 @@ std::string given(const std::string& name, const std::string& shown) {
                                          : "a");
 }
 
-// Those that name files.
+// The flags that name files.
 std::vector<Flag> file_flags(const std::string& name) {
   const std::map<std::string, Listed> all = flags_of_help(name);
   std::vector<Flag> flags;
@@ -89,7 +89,7 @@ std::vector<Flag> file_flags(const std::string& name) {
   return flags;
 }
 
-// All programs, by their sources.
+// All programs, found by their sources.
 std::vector<std::string> all_programs() {
   std::vector<std::string> names;
   for (const char* folder : {"examples", "examples/experiments"})
@@ -100,10 +100,10 @@ std::vector<std::string> all_programs() {
   return names;
 }
 
-// The value of a flag: byte|char|FILE.model takes only names of its ending.
+// The ending of a flag's value: byte|char|FILE.model accepts only names with its ending.
 std::string ending_of(const Flag& flag) { return contains(flag.shown, "|FILE.model") ? ".model" : ""; }
 
-// Runs programs in a folder of files and kinds, each of which must be refused at once, and change nothing.
+// Runs programs in a folder with files of several kinds. Each must be refused at once and change nothing.
 struct Refusals {
   TemporaryFolder folder;
   std::string here = "cd " + test::quoted(folder.path.string()) + " || exit; ", last = {};
@@ -130,7 +130,7 @@ const char* const kDifferent = "; they must be different files";
 
 }  // namespace
 
-TEST_CASE("files of programs: each that is written, at each place where it cannot be, is refused before the work") {
+TEST_CASE("files of programs: an output that cannot be written is refused before the work, for each flag") {
   Refusals refused;
   refused.prepare(
       "mkdir folder; ln -s loop loop; ln -s none/x dangling; echo mine > text; mkfifo pipe a.tmp b.lock; echo mine > "
@@ -194,7 +194,7 @@ TEST_CASE("files of programs: a folder that is really read-only is refused befor
   CHECK(refused == count);
 }
 
-TEST_CASE("files of programs: one file of two flags, one of which is written, is refused by whatever name") {
+TEST_CASE("files of programs: a written file that another flag names too, under any name, is refused") {
   Refusals refused;
   refused.prepare(
       "echo mine > text; echo mine > text.model; for e in '' .model; do ln -s text$e soft$e; ln text$e hard$e; ln -s "
@@ -207,7 +207,7 @@ TEST_CASE("files of programs: one file of two flags, one of which is written, is
       if (written.role == Role::input) continue;
       for (const Flag& other : flags) {
         if (!test::is_taken(pairs++, 3)) continue;
-        // A pair of two that are written once.
+        // Each pair of written files is tried once.
         if (other.name == written.name || (other.role != Role::input && other.name < written.name)) continue;
         if (contains(written.excludes + other.excludes, " " + other.name + " ")) continue;
         if (contains(written.read_with, other.name)) continue;
@@ -216,7 +216,7 @@ TEST_CASE("files of programs: one file of two flags, one of which is written, is
         const auto both = [&](const std::string& a, const std::string& b, const std::string& before = "") {
           std::string with = written.with;
           for (const std::string& flag : {written.name, other.name}) {
-            // What is given below must not be given twice, nor what another flag excludes.
+            // `with` must not give these two flags again.
             const std::size_t at = with.find(" " + flag + " ");
             if (at != std::string::npos) with.erase(at, with.find(' ', at + flag.size() + 2) - at);
           }
@@ -236,7 +236,7 @@ TEST_CASE("files of programs: one file of two flags, one of which is written, is
   MESSAGE(refused.runs << " runs");
 }
 
-TEST_CASE("files of programs: standard output and error that are read or replaced are refused") {
+TEST_CASE("files of programs: a file that is also standard output or error is refused") {
   Refusals refused;
   refused.prepare("echo mine > text; cp text text.model");
   for (const std::string& name : all_programs()) {
@@ -253,7 +253,7 @@ TEST_CASE("files of programs: standard output and error that are read or replace
   }
 }
 
-TEST_CASE("files of programs: those that a checkpoint names are not written when its run goes on") {
+TEST_CASE("files of programs: a resumed run does not write files that its checkpoint names") {
   Refusals refused;
   std::ofstream lines(refused.folder.path / "text");
   for (int i = 0; i < 40; ++i) lines << "some words of a sentence number " << i << "\n";
@@ -273,7 +273,7 @@ TEST_CASE("files of programs: those that a checkpoint names are not written when
   }
   for (const char* text : {"a.s", "a.t", "v.s", "v.t"})
     refused(translate + " --resume --best " + text, std::string(", the same file") + kDifferent);
-  // One text as training and validation data is no fault.
+  // The same text may be used for training and for validation.
   const Ran same = test::run(refused.here + translate + "2" + tiny +
                              "--hidden 16 --source text --target text --val-source text --val-target text --steps 1 "
                              "--beam 1 --min-freq 1");
@@ -281,7 +281,7 @@ TEST_CASE("files of programs: those that a checkpoint names are not written when
   CHECK(same.exit_code == 0);
 }
 
-TEST_CASE("files of programs: a limit on the size of files is a save that fails, and leaves the one before") {
+TEST_CASE("files of programs: a save beyond the limit on file sizes fails and leaves the checkpoint before it") {
   const Training t;
   REQUIRE(t.run("--steps 2").exit_code == 0);
   const std::string before = bytes_of(t.file("lm.h5"));

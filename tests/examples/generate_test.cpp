@@ -1,4 +1,4 @@
-// generate as a person runs it: its flags, and the same sample as train_lm and the library write.
+// Runs generate: its flags, and samples equal to those of train_lm and the library.
 #include <algorithm>
 #include <fstream>
 #include <heed/layers/language_model.hpp>
@@ -14,7 +14,7 @@ using test::Training;
 
 namespace {
 
-// A model that knows its text a little, and who writes with it. Standard error is left out.
+// A model trained for a few steps, and programs that write with it. Standard error is left out.
 struct Writer {
   Training training;
   Writer() { REQUIRE(training.run("--steps 60 --lr 1e-2").exit_code == 0); }
@@ -23,7 +23,7 @@ struct Writer {
     return written("exec " + test::program("generate") + " --checkpoint " + training.file("lm.h5") + " --tokens 40 " +
                    flags);
   }
-  std::string sampled(const std::string& flags) const {  // by the finished training
+  std::string sampled(const std::string& flags) const {  // the sample of the finished training
     return written(training.command("--steps 60 --lr 1e-2 --resume --sample 40 " + flags));
   }
 
@@ -61,7 +61,7 @@ TEST_CASE("generate: temperature, top-k and top-p choose as the library does, an
   CHECK(different.size() == std::size(cases));
 }
 
-TEST_CASE("generate: the likeliest of one, of a share and of no temperature are the same, whatever the seed") {
+TEST_CASE("generate: --top-k 1, a tiny --top-p and --temperature 0 take the likeliest token for any seed") {
   const Writer w;
   const std::string greedy = w.generated("--temperature 0");
   CHECK(greedy.size() > 20);
@@ -73,7 +73,7 @@ TEST_CASE("generate: the likeliest of one, of a share and of no temperature are 
   CHECK(w.generated("--tokens 0 --prompt 'The '") == "The \n");
 }
 
-TEST_CASE("generate: several prompts are texts of their own, and each ends with what --stop says") {
+TEST_CASE("generate: several prompts give separate texts, each of which ends at --stop") {
   const Writer w;
   const LanguageModel lm = load_language_model(w.training.file("lm.h5"));
   TextOptions options{.count = 40, .sampling = {.temperature = 0.8}, .stop = {"o", "q"}};
@@ -93,7 +93,7 @@ TEST_CASE("generate: without a prompt it begins with a line feed, or else a spac
   CHECK(prompt_tokens(ByteTokenizer(), "") == Ids{10});
   CHECK(contains(test::error_of([] { prompt_tokens(CharTokenizer("ba"), "\n"); }), "U+000A"));
 
-  // As text8: one line, without its end.
+  // One line without a line feed, as in text8.
   const Training t;
   std::string text = test::bytes_of(t.file("text.txt"));
   std::replace(text.begin(), text.end(), '\n', ' ');

@@ -1,5 +1,5 @@
-// A training that is killed at any moment and resumed ends as if nothing had happened: the same weights, bit for bit,
-// and a log with the same losses, no step missing or doubled.
+// A training that is killed at any moment and resumed ends like an undisturbed one: the same bits of weights, and a log
+// with the same losses, without missing or repeated steps.
 #include <algorithm>
 #include <heed/core/random.hpp>
 
@@ -28,7 +28,7 @@ struct Whole {
 }  // namespace
 
 TEST_CASE("killed at random moments, saving often, and resumed") {
-  // As many steps as all kills together leave time for.
+  // Enough steps that all kills fall within the run.
   const std::string steps = test::kSanitized ? "200" : "2500";
   const std::string flags = "--steps " + steps + " --dropout 0.1 --eval-every 50 --eval-batches 1 --checkpoint-every 5";
   const Whole whole(flags);
@@ -39,7 +39,7 @@ TEST_CASE("killed at random moments, saving often, and resumed") {
   Ran ran;
   for (; kills < wanted && runs < 200; ++runs) {
     const std::string seconds = std::to_string((0.03 + 0.2 * rng.uniform()) * (test::kSanitized ? 5 : 1));
-    // Once a run came to its end there is nothing more to kill: begin anew, as a person would with another file.
+    // A finished run cannot be killed any more, so the next one starts from the beginning.
     ran = test::run("timeout -s KILL " + seconds + " " +
                     t.arguments(flags + " --resume-or-start --log " + t.file("log")));
     const bool killed = ran.signal == 9 || ran.exit_code == 137;
@@ -81,8 +81,8 @@ TEST_CASE("killed or failing at each write, sync and rename of its files in turn
           test::run(t.arguments(flags + " --log " + t.file("log")), {.prefix = t.folder(), .mode = mode, .at = at});
       const bool killed = mode == "kill" || mode == "tear";
       INFO(mode << " at call " << at << ": " << ran.output);
-      // A disk that fails is told in one sentence; some calls of the end (unlink of what is gone) may fail without
-      // harm.
+      // An error of the disk is printed as one sentence. Some of the last calls, such as unlink of a missing file, may
+      // fail without harm.
       if (killed)
         CHECK(ran.signal == 9);
       else

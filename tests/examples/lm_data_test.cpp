@@ -1,4 +1,4 @@
-// What train_lm trains on.
+// The batches on which train_lm trains.
 #include "examples/support/lm_data.hpp"
 
 #include <algorithm>
@@ -10,7 +10,7 @@ using namespace heed;
 
 namespace {
 
-// The texts of some training batches, row by row.
+// The texts of some training batches, one per row.
 std::vector<std::string> rows_of(const examples::LmSettings& s) {
   const examples::LmData data = examples::load_data(s, nullptr);
   std::vector<std::string> rows;

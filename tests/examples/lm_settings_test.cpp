@@ -1,5 +1,5 @@
-// The settings of train_lm: presets, flags, options of mechanisms, and the command that goes on with a run. Above
-// 400 lines: each flag has its own refusals.
+// The settings of train_lm: presets, flags, options of mechanisms, and the command that continues a run.
+// Above 400 lines: each flag has its own refusals.
 #include <heed/core/check.hpp>
 #include <heed/core/parallel.hpp>
 #include <tuple>
@@ -14,7 +14,7 @@ using nlohmann::json;
 
 namespace {
 
-// Gives the flags as a shell would.
+// Parses flags as a program does.
 void parse_flags(LmFlags& flags, std::vector<std::string> words, const std::string& called = "train_lm") {
   words.insert(words.begin(), called);
   std::vector<char*> argv;
@@ -30,7 +30,7 @@ LmSettings settings_of(const std::vector<std::string>& words) {
 
 json json_of(const LmSettings& settings) { return test::parse_json(examples::to_json(settings)); }
 
-// What no preset changes.
+// The settings of preset nano. Other presets change some.
 json nano_settings() {
   return {{"line-ends", "lf"},     {"invalid-utf8", "refuse"}, {"unicode", "auto"},
           {"data", json::array()}, {"tokenizer", "char"},  {"preset", "nano"},     {"model", "lm"},
@@ -52,14 +52,15 @@ json nano_settings_but(const json& others) {
   return all;
 }
 
-// As published: embeddings of tokens and positions, blocks with two norms, four matrices with biases, a last norm.
+// The published count: embeddings of tokens and positions, blocks with two norms, four matrices with biases, a last
+// norm.
 Index gpt2_parameters(Index vocabulary, Index context, Index layers, Index width) {
   return (vocabulary + context) * width + layers * (12 * width * width + 13 * width) + 2 * width;
 }
 
 }  // namespace
 
-TEST_CASE("train_lm: the presets are the sizes and rates that are told") {
+TEST_CASE("train_lm: the presets have the documented sizes and rates") {
   CHECK(json_of(settings_of({"--preset", "nano"})) == nano_settings());
   CHECK(json_of(settings_of({"--preset", "baby"})) == nano_settings_but({{"preset", "baby"},
                                                                          {"layers", 6},
@@ -89,7 +90,7 @@ TEST_CASE("train_lm: the presets are the sizes and rates that are told") {
   CHECK(json_of(settings_of({"--data", "a.txt"})) == nano_settings_but({{"data", {"a.txt"}}}));
 }
 
-TEST_CASE("train_lm: recipe fast changes what it says, and each of it a flag overrides") {
+TEST_CASE("train_lm: recipe fast changes the documented settings, and flags override each of them") {
   const bool dots = std::string(arch()) == "avx512_bf16";
   const json changed{{"recipe", "fast"},
                      {"norm", "rms"},
@@ -129,7 +130,7 @@ TEST_CASE("train_lm: recipe fast changes what it says, and each of it a flag ove
   CHECK(other.batch == 3);
   CHECK(other.layers == 6);
   CHECK(other.schedule == "linear");
-  CHECK(examples::fast_flags(other).find("--optimizer lion") != std::string::npos);  // as it is settled
+  CHECK(examples::fast_flags(other).find("--optimizer lion") != std::string::npos);  // the final value
 
   const GPTOptions model = examples::model_config(fast, 65).options;
   CHECK(model.qk_norm);
@@ -159,7 +160,7 @@ TEST_CASE("train_lm: preset gpt2 is GPT-2's architecture, with its 124439808 par
   CHECK(model.options.norm == NormKind::layer);
   CHECK(model.options.positions == PositionKind::learned);
   CHECK(gpt2_parameters(50257, s.context, s.layers, s.width) == 124439808);
-  // The formula holds for models of the preset's kind, each of its arguments changed.
+  // The formula holds for models of this preset with other sizes.
   for (const auto& sizes : std::vector<std::vector<Index>>{
            {11, 6, 2, 8}, {13, 6, 2, 8}, {11, 9, 2, 8}, {11, 6, 3, 8}, {11, 6, 2, 16}, {11, 6, 1, 4}}) {
     Rng rng(1);
@@ -226,14 +227,14 @@ TEST_CASE("train_lm: each flag fills the setting of its name") {
   }
   const LmSettings s = settings_of(words);
   CHECK(json_of(s) == others);
-  // A checkpoint gives them back.
+  // A checkpoint returns the same settings.
   const std::string stored = examples::to_json(s);
   LmFlags resumed;
   parse_flags(resumed, {"--resume", "--beta2", "0.875"});
   CHECK(json_of(resumed.resolve(&stored)) == others);
 }
 
-TEST_CASE("train_lm: settings of a checkpoint that do not go together do not blame flags that nobody gave") {
+TEST_CASE("train_lm: messages about settings in a checkpoint name only flags that were given") {
   const auto refusal = [](json stored, const std::vector<std::string>& words) {
     json all = nano_settings();
     all.update(stored);
@@ -274,7 +275,7 @@ TEST_CASE("train_lm: settings of a checkpoint that do not go together do not bla
                        examples::UsageError);
 }
 
-TEST_CASE("train_lm: a checkpoint's files may be named anew, and nothing else of it") {
+TEST_CASE("train_lm: a resumed run may have other names of files, but no other settings of the checkpoint") {
   const auto resumed = [](const std::vector<std::string>& began, const std::vector<std::string>& words) {
     const std::string stored = examples::to_json(settings_of(began));
     LmFlags flags;
@@ -294,19 +295,18 @@ TEST_CASE("train_lm: a checkpoint's files may be named anew, and nothing else of
         "--tokenizer is \"byte\" but the checkpoint was made with \"a/b.model\"; leave it out, or start a "
         "new training with --overwrite or another --checkpoint");
   CHECK(test::contains(resumed({"--tokenizer", "char"}, {"--tokenizer", "c.model"}), "was made with \"char\""));
-  // Older checkpoints are of texts as they were.
+  // Older checkpoints were trained on texts with unchanged line ends.
   json older = nano_settings_but({{"data", {"a/b.txt"}}});
   older.erase("line-ends"), older.erase("unicode");
   const std::string stored = older.dump();
   LmFlags flags;
   parse_flags(flags, {"--resume"});
   CHECK(flags.resolve(&stored).text.line_ends == "keep");
-  // The stories are no file.
+  // The stories are not a file.
   CHECK(test::contains(resumed({}, {"--data", "a.txt"}), "--data is [\"a.txt\"] but the checkpoint was made with []"));
 }
 
-TEST_CASE(
-    "train_lm: options of a mechanism are flags, and settings that a checkpoint keeps whatever the defaults are") {
+TEST_CASE("train_lm: options of a mechanism are flags, and a checkpoint stores them independently of the defaults") {
   const auto with = [](const std::string& attention, const json& options) {
     json all = nano_settings_but({{"attention", attention}, {"model", "mlm"}, {"positions", "rope"}});
     all.update(options);
@@ -320,7 +320,7 @@ TEST_CASE(
   const auto check_settings = [&](const LmSettings& s, const std::string& attention, json options) {
     options.update(a);
     CHECK(json_of(s) == with(attention, options));
-    // What was settled stands in the configuration of the model as well, and comes back.
+    // The resolved options are also in the config of the model, and can be read back.
     const GPTConfig model = examples::model_config(s, 9);
     CHECK(heed::to_json(from_json<GPTConfig>(heed::to_json(model), "it")) == heed::to_json(model));
     const std::string stored = examples::to_json(s);
@@ -331,16 +331,16 @@ TEST_CASE(
   check_settings(mlm("window"), "window", {{"window", 256}});
   check_settings(mlm("window", {"--window", "20"}), "window", {{"window", 20}});
   check_settings(mlm("lsh"), "lsh", {{"window", 64}, {"lsh-rounds", 4}, {"lsh-buckets", 8}});
-  check_settings(mlm("linformer"), "linformer", {{"linformer-rows", 64}});  // the context of nano
+  check_settings(mlm("linformer"), "linformer", {{"linformer-rows", 64}});  // the context of preset nano
   check_settings(mlm("linformer", {"--context", "4096"}), "linformer", {{"linformer-rows", 256}, {"context", 4096}});
   check_settings(mlm("strided"), "strided", {{"stride", 8}});
   check_settings(mlm("fixed", {"--stride", "5"}), "fixed", {{"stride", 5}});
   check_settings(mlm("top-k"), "top-k", {{"top-k-keys", 16}});
   check_settings(mlm("favor", {"--favor-features", "7"}), "favor", {{"favor-features", 7}});
-  check_settings(mlm("favor"), "favor", json::object());  // by the size of a head
+  check_settings(mlm("favor"), "favor", json::object());  // depends on the size of a head
   check_settings(mlm("luong-concat"), "luong-concat", json::object());
   check_settings(mlm("bahdanau", {"--additive-units", "3"}), "bahdanau", {{"additive-units", 3}});
-  // Checkpoints from before they were kept: as those were trained.
+  // Checkpoints older than these options: the values with which they were trained.
   const auto resumed_before = [&](const std::string& attention, const std::vector<std::string>& words) {
     json old = with(attention, a);
     old["context"] = 96;
@@ -385,14 +385,14 @@ TEST_CASE(
     if (p.name == "blocks.0.attention.mechanism.e") CHECK(p.parameter->shape() == Shape{24, 96});
 }
 
-TEST_CASE("train_lm: rates that are not given follow those that are") {
+TEST_CASE("train_lm: defaults of rates depend on the rates that are given") {
   CHECK(json_of(settings_of({"--lr", "0.5"})).at("min-lr") == 0.05);
   CHECK(json_of(settings_of({"--lr", "0.5", "--min-lr", "0"})).at("min-lr") == 0);
   CHECK(json_of(settings_of({"--steps", "50"})).at("warmup") == 5);
   CHECK(json_of(settings_of({"--model", "mlm"})).at("positions") == "rope");
 }
 
-TEST_CASE("train_lm: the command that goes on gives all that the checkpoint does not hold, as a shell reads it") {
+TEST_CASE("train_lm: the command that resumes has all flags that the checkpoint does not store, quoted for a shell") {
   LmFlags none, all;
   parse_flags(none, {"--steps", "7"});
   CHECK(none.resume_command() == "train_lm --checkpoint lm.h5 --resume");
@@ -425,7 +425,7 @@ TEST_CASE("train_lm: the command that goes on gives all that the checkpoint does
   CHECK(all.resume_command() ==
         "train_lm --checkpoint 'my runs/lm.h5' --resume --threads 1 --checkpoint-every 5 --log 'it'\\''s.jsonl' --plot "
         "'$HOME/a.svg' --sample 0 --prompt '-Who?' --temperature 0.10 --top-k 4 --top-p 0.5");
-  // Called as before: by its path, or by ./run, which says so.
+  // The program is called as before: by its path, or by ./run, which sets HEED_COMMAND.
   LmFlags elsewhere;
   parse_flags(elsewhere, {}, "my build/train_lm");
   CHECK(elsewhere.resume_command() == "'my build/train_lm' --checkpoint lm.h5 --resume");
@@ -440,7 +440,7 @@ TEST_CASE("train_lm: the command that goes on gives all that the checkpoint does
   CHECK(examples::shell_word("runs/lm-2.h5") == "runs/lm-2.h5");
 }
 
-TEST_CASE("train_lm: settings in a checkpoint are those that flags would give, or one sentence") {
+TEST_CASE("train_lm: settings in a checkpoint that flags would refuse are errors of one sentence") {
   const json good = json_of(settings_of({"--data", "a.txt"}));
   const auto resumed = [](const std::string& stored) {
     LmFlags flags;
@@ -472,7 +472,7 @@ TEST_CASE("train_lm: settings in a checkpoint are those that flags would give, o
   }
 }
 
-TEST_CASE("train_lm: settings and configurations as deep as the stack are refused, not printed") {
+TEST_CASE("train_lm: deeply nested settings and configurations are refused without printing them") {
   const std::string deep = std::string(1000000, '[') + std::string(1000000, ']');
   const std::string stored = R"({"heads": )" + deep + "}", configuration = R"({"model": )" + deep + "}";
   LmFlags flags;
@@ -484,7 +484,7 @@ TEST_CASE("train_lm: settings and configurations as deep as the stack are refuse
   CHECK(test::contains(test::error_of([&] { Tokenizer::from_json(R"({"kind": )" + deep + "}"); }), "is damaged"));
 }
 
-TEST_CASE("train_lm: a file name that is not UTF-8 is kept byte by byte, and may be named anew") {
+TEST_CASE("train_lm: a file name that is not UTF-8 is stored byte by byte") {
   const LmSettings s = settings_of({"--data", "a\xff.txt"});
   const std::string stored = examples::to_json(s);
   CHECK(test::parse_json(stored).at("data") == json::array({{{"hex", "61ff2e747874"}}}));

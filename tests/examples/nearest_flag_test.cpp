@@ -1,4 +1,4 @@
-// Which flag a word that is none may have meant.
+// Suggestions for words that are not flags.
 #include "examples/support/nearest_flag.hpp"
 
 #include "tests/support.hpp"
@@ -10,15 +10,15 @@ using FlagNames = std::vector<std::string>;
 static const FlagNames kFlagNames = {"--help",   "--lr",    "--steps", "--stride", "--shards",     "--schedule",
                              "--length", "--top-k", "--top-p",  "--tokens", "--top-k-keys", "--checkpoint"};
 
-TEST_CASE("nearest flag: one that begins with the word is nearer than any typing distance") {
-  CHECK(nearest_flags("--st", kFlagNames) == FlagNames{"--steps", "--stride"});  // --lr differs by as many letters
+TEST_CASE("nearest flag: flags that begin with the word are preferred") {
+  CHECK(nearest_flags("--st", kFlagNames) == FlagNames{"--steps", "--stride"});  // --lr has the same edit distance
   CHECK(nearest_flags("--top", kFlagNames) == FlagNames{"--top-k", "--top-p", "--top-k-keys"});
   CHECK(nearest_flags("--check=x.h5", kFlagNames) == FlagNames{"--checkpoint"});
   CHECK(nearest_flags("-steps", kFlagNames) == FlagNames{"--steps"});
   CHECK(nearest_flags("steps", kFlagNames) == FlagNames{"--steps"});
 }
 
-TEST_CASE("nearest flag: others are near by a third of their letters, and swapped letters are one mistake") {
+TEST_CASE("nearest flag: other flags may differ in a third of the letters, and swapped letters are one edit") {
   CHECK(nearest_flags("--lenght", kFlagNames) == FlagNames{"--length"});
   CHECK(nearest_flags("--stpes=3", kFlagNames) == FlagNames{"--steps"});
   CHECK(nearest_flags("--tpo-k", kFlagNames) == FlagNames{"--top-k"});
@@ -30,7 +30,7 @@ TEST_CASE("nearest flag: others are near by a third of their letters, and swappe
   }
 }
 
-TEST_CASE("nearest flag: the sentence names those that are near, four at most") {
+TEST_CASE("nearest flag: the message names at most four flags") {
   CHECK(unknown_flag("--foo", kFlagNames) == "there is no flag --foo");
   CHECK(unknown_flag("--stpes", kFlagNames) == "there is no flag --stpes; the nearest is --steps");
   CHECK(unknown_flag("--st", kFlagNames) == "there is no flag --st; the nearest are --steps and --stride");

@@ -1,6 +1,6 @@
-// What a power cut leaves of a program's files, at whatever moment it comes: all that a file system may leave is made
-// from a record of the program's calls, and gone on from. A SIGKILL shows none of it, as the system keeps what it was
-// given.
+// Power cuts at any moment of a program. From a record of the program's calls, the tests make all states of its files
+// that a file system may leave, and resume from each. SIGKILL shows none of these states, because the system keeps all
+// that was written.
 #include <algorithm>
 #include <fstream>
 
@@ -20,19 +20,19 @@ using Kind = DiskCall::Kind;
 
 namespace {
 
-// All that a power cut may leave of what was recorded, where `file` is replaced by others.
+// The states that a power cut may leave during the recorded calls, which replace `file`.
 struct Cuts {
   std::set<Files> states;
-  int third = 0;  // of them, with another `file` than the one before and those that took its place
-  int lost = 0;   // with an older one than the program went on after
+  int third = 0;  // states whose `file` is neither the old one nor one that replaced it
+  int lost = 0;   // states with an older `file` than the program had already replaced for certain
 };
 
-// `forgotten` is the path of the syncs that are left out; "-": none.
+// `forgotten` is the path whose syncs are left out; "-": none.
 Cuts cuts_of(CrashDisk& disk, const std::vector<DiskCall>& calls, const std::string& file,
              const std::string& forgotten) {
   const auto content = [&](const Files& files) { return files.count(file) == 1 ? files.at(file) : nullptr; };
   Cuts cuts;
-  std::vector<const std::string*> placed = {content(disk.now())};  // in their order
+  std::vector<const std::string*> placed = {content(disk.now())};  // the contents of `file`, in order
   const auto look = [&](std::size_t sure) {
     for (const Files& state : disk.states()) {
       const auto found = std::find(placed.begin(), placed.end(), content(state));
@@ -45,7 +45,7 @@ Cuts cuts_of(CrashDisk& disk, const std::vector<DiskCall>& calls, const std::str
   look(sure);
   for (const DiskCall& call : calls) {
     if (call.kind == Kind::sync && call.path == forgotten) continue;
-    if (call.kind != Kind::sync) sure = placed.size() - 1;  // it goes on, so that what it wrote before is kept
+    if (call.kind != Kind::sync) sure = placed.size() - 1;  // the program continues, so its earlier files must be kept
     disk.apply(call);
     if (call.kind == Kind::rename && call.path == file) placed.push_back(content(disk.now()));
     look(sure);
@@ -54,7 +54,7 @@ Cuts cuts_of(CrashDisk& disk, const std::vector<DiskCall>& calls, const std::str
   return cuts;
 }
 
-// The record is whole: it leads to the files that are there.
+// Checks that the record is complete: replaying it gives the files that exist.
 void check_whole(const fs::path& before, const std::vector<DiskCall>& calls, const fs::path& now) {
   CrashDisk disk(before);
   for (const DiskCall& call : calls) disk.apply(call);
@@ -63,7 +63,7 @@ void check_whole(const fs::path& before, const std::vector<DiskCall>& calls, con
   for (const auto& [path, content] : files) CHECK((bytes_of(now / path) == *content));
 }
 
-// The number of the n-th call of a log (Failing::log) whose line has this text.
+// The number of the n-th call in a log (Failing::log) whose line contains this text.
 int call_with(const fs::path& log, const std::string& text, int n) {
   int call = 0;
   for (const std::string& line : test::lines_of(bytes_of(log))) {
@@ -75,8 +75,8 @@ int call_with(const fs::path& log, const std::string& text, int n) {
   return 0;
 }
 
-// A run of train_lm with a log in another folder than its checkpoint, killed when its second checkpoint is to take its
-// place, and gone on with.
+// A run of train_lm whose log is in another folder than its checkpoint. It is killed when its second checkpoint is
+// about to be renamed, then resumed.
 const std::string kFlags = "--steps 6 --checkpoint-every 2 --eval-every 3 --sample 0 --resume-or-start ",
                   kLog = "--log logs/log";
 
@@ -86,7 +86,7 @@ struct TrainingCuts {
   const fs::path before = elsewhere.path / "before";
   std::vector<DiskCall> calls;
 
-  // Without a log from the start the record begins with the second half, which begins one.
+  // Without a log from the start, only the second half of the run is recorded, which starts the log.
   explicit TrainingCuts(bool log_from_start) {
     const Training whole;
     const fs::path record = elsewhere.path / "record", log = elsewhere.path / "calls";
@@ -110,7 +110,8 @@ struct TrainingCuts {
     if (log_from_start) CHECK(test::same_losses(whole.file("logs/log"), run.file("logs/log")));
   }
 
-  // Goes on from each state. The states from which that does not lead to the files of this run, and the first's story.
+  // Resumes from each state until `enough` were wrong. Returns the number of states that do not lead to the files of
+  // this run, and a description of the first.
   std::pair<int, std::string> wrong(const Cuts& cuts, int enough) const {
     const Training again;
     int wrong = 0, number = 0;
@@ -147,15 +148,13 @@ void check_training(bool log_from_start, std::size_t states) {
 
 }  // namespace
 
-TEST_CASE("power cut: train_lm goes on from whatever it leaves, to the bits and the log of a run that saw none") {
+TEST_CASE("power cut: train_lm resumes from any state to the bits and the log of an undisturbed run") {
   check_training(true, 90);
 }
 
-TEST_CASE("power cut: a log that a resumed run begins is gone on with from whatever is left of it") {
-  check_training(false, 40);
-}
+TEST_CASE("power cut: a log that a resumed run started is continued from any state") { check_training(false, 40); }
 
-TEST_CASE("power cut: each sync of train_lm is needed, and without one of them something is lost or goes wrong") {
+TEST_CASE("power cut: each sync of train_lm is needed, and without one of them data are lost or wrong") {
   const TrainingCuts t(true);
   for (const std::string forgotten : {"lm.h5.tmp", "", "logs/log", "logs"}) {
     INFO("without the sync of «" << forgotten << "»");

@@ -1,4 +1,4 @@
-// --profile and --trace of the programs that train, end to end.
+// --profile and --trace of train_lm.
 #include <filesystem>
 #include <map>
 
@@ -11,7 +11,7 @@ using test::Training;
 
 namespace {
 
-// How often the spans of each name are there; those of the steps are "step".
+// The number of spans per name; those of steps are counted as "step".
 std::map<std::string, int> spans_of(const nlohmann::json& trace) {
   std::map<std::string, int> names;
   for (const auto& e : trace.at("traceEvents")) {
@@ -45,7 +45,7 @@ void check_profile(const Training& t, const Ran& ran, int steps) {
 
 }  // namespace
 
-TEST_CASE("train_lm: --profile tells of steps after the warm-up, --trace draws them, and of a resumed run as well") {
+TEST_CASE("train_lm: --profile reports steps after the warm-up, --trace writes them, also in a resumed run") {
   const Training t, few;
   const std::string flags = "--profile 4 --trace trace.json --val-fraction 0 --checkpoint-every 6 --steps ";
   CHECK(t.killed_at_save(flags + "18", 2).signal == 9);
@@ -53,7 +53,7 @@ TEST_CASE("train_lm: --profile tells of steps after the warm-up, --trace draws t
   const Ran resumed = t.run(flags + "18 --resume");
   CHECK(contains(resumed.output, "resumed at step 6\n"));
   check_profile(t, resumed, 4);
-  check_profile(few, few.run(flags + "7"), 2);  // it ends before the profile does
+  check_profile(few, few.run(flags + "7"), 2);  // the run ends before the profile does
 }
 
 TEST_CASE("train_lm: a profile changes no bit of a run, one that ends in the warm-up says so, and --trace needs it") {

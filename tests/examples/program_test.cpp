@@ -1,4 +1,4 @@
-// What every program does around its work: files that flags name, standard streams, signals, sizes.
+// The frame of every program: files that flags name, standard streams, signals, sizes.
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -20,15 +20,15 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A run that was refused: its exit code, one line that holds the sentence, and the folder as it was.
+// Checks that a run was refused: its exit code, and one line that contains the sentence.
 void refused(const Training& t, const Ran& ran, int code, const std::string& sentence) {
   test::check_refused(ran, code, sentence);
   CHECK(fs::exists(t.file("text.txt")));
 }
 
-// Before programs that a fault would make fill the memory.
+// A limit for programs that a fault would let fill the memory.
 #if defined(HEED_SANITIZED)
-const std::string kLittleMemory = "";  // sanitizers need much
+const std::string kLittleMemory = "";  // sanitizers need much memory
 #else
 const std::string kLittleMemory = "ulimit -v 2000000; ";
 #endif
@@ -39,7 +39,7 @@ Ran in_folder(const Training& t, const std::string& command) {
 
 }  // namespace
 
-TEST_CASE("programs: what cannot be replaced by a file is refused before the run, and stays what it is") {
+TEST_CASE("programs: an output path that is a pipe, a socket or a device is refused before the run, and not replaced") {
   const Training t;
   REQUIRE(in_folder(t, "mkfifo pipe; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"socket\")'")
               .exit_code == 0);
@@ -48,8 +48,8 @@ TEST_CASE("programs: what cannot be replaced by a file is refused before the run
             std::string(name) + " is a " + name + "; it must be a file");
     CHECK_FALSE(fs::is_regular_file(t.file(name)));
   }
-  // A device of the test's own, as a faulty program that root runs would take the system's away. Others cannot make
-  // one, nor replace the system's.
+  // The test makes its own device, because a faulty program run by root would replace that of the system. Other users
+  // cannot make a device, and cannot replace one.
   std::string device = t.file("null");
   if (::mknod(device.c_str(), S_IFCHR | 0666, makedev(1, 3)) != 0)
     device = ::geteuid() == 0 ? t.file("pipe") : "/dev/null";
@@ -82,7 +82,7 @@ TEST_CASE("programs: a log may be a pipe, the null device or standard output, wh
   REQUIRE(out.size() == 3);
   CHECK(out[0] == "before");
   CHECK(contains(out[2], "\"step\":2"));
-  // The reader goes: what was learned is saved.
+  // The reader closes the pipe: the trained model is saved.
   ran = in_folder(
       t, "head -n 1 pipe > copy & " + t.arguments("--steps 20000 --eval-every 0 --checkpoint piped.h5 --log pipe"));
   CHECK(ran.exit_code == 1);
@@ -107,7 +107,7 @@ TEST_CASE("programs: a link is written through, also where it leads to nothing y
   refused(t, t.run("--steps 1 --checkpoint round.h5"), 2, "round.h5 is a link that leads to itself");
 }
 
-TEST_CASE("programs: a file of two flags is refused before any is touched, by whatever name") {
+TEST_CASE("programs: a file of two flags, under any name, is refused before a file is changed") {
   const Training t;
   REQUIRE(t.run("--steps 2 --log log").exit_code == 0);
   REQUIRE(in_folder(t,
@@ -196,7 +196,7 @@ TEST_CASE("run: two runs do not write one log or one checkpoint") {
   CHECK_FALSE(fs::exists(t.file("a.h5.lock")));
 }
 
-TEST_CASE("run: what a run refuses, or fails at before its first step is done, costs no log") {
+TEST_CASE("run: a run that is refused or fails before its first step keeps the old log") {
   const Training t;
   REQUIRE(t.run("--steps 4 --checkpoint-every 2 --log log").exit_code == 0);
   const std::string log = bytes_of(t.file("log"));
@@ -230,16 +230,16 @@ TEST_CASE("programs: standard output that cannot be written is one sentence and 
   fails(program("train_lm") + " --help" + full);
   fails(program("attention_maps") + " --checkpoint lm.h5 --prompt Pack" + full);
   CHECK(contains(in_folder(t, generate + full).output, "cannot be written: No space left on device"));
-  // What is not printed needs no output, and no file takes its place.
+  // A run that prints nothing needs no standard output, and no other file is opened in its place.
   const Ran ran = in_folder(t, t.arguments("--steps 2 --log log") + " >&- 2>&-");
   CHECK(ran.exit_code == 0);
   CHECK(test::json_lines(t.file("log")).size() == 2);
-  // Who reads only the beginning hears no complaint.
+  // A reader that closes after the beginning causes no error message.
   const Ran head = in_folder(t, "{ " + generate + " --tokens 20000; } | head -c 5");
   CHECK(head.output.size() == 5);
 }
 
-TEST_CASE("train_lm: SIGHUP and a progress that nobody reads save as Ctrl-C does, an ignored signal stays ignored") {
+TEST_CASE("train_lm: SIGHUP and a closed pipe of stderr save as Ctrl-C does, an ignored signal stays ignored") {
   const Training t;
   const std::string endless = t.arguments("--steps 1000000 --eval-every 50 --eval-batches 1 --log log");
   const std::string wait = "while [ ! -s log ]; do sleep 0.02; done; ";
@@ -281,7 +281,7 @@ TEST_CASE("programs: names of files that are not UTF-8, or would move a terminal
   CHECK(flag.output.find('\x1B') == std::string::npos);
 }
 
-TEST_CASE("programs: sizes beyond the memory are refused with both figures, and endless data") {
+TEST_CASE("programs: sizes beyond the memory are refused with both sizes, and endless data are refused") {
   const Training t;
   const std::string two = "2147483648";
   const std::vector<std::string> sizes = {
@@ -304,7 +304,7 @@ TEST_CASE("programs: sizes beyond the memory are refused with both figures, and 
   refused(t,
           in_folder(t, "ulimit -f 1000; " + program("tokenize") + " --data /dev/zero --tokenizer byte --out z.tokens"),
           1, "is a device");
-  // The limit of the shell that starts it, and a pipe that never ends.
+  // The memory limit of the shell that starts the program, and a pipe that never ends.
 #if !defined(HEED_SANITIZED)
   const Ran ran = in_folder(t, kLittleMemory + "yes | " + t.on_stories("--data /dev/stdin"));
   refused(
@@ -331,7 +331,7 @@ TEST_CASE("programs: without memory, also in SentencePiece and HDF5, they end wi
     for (int mebibytes = 60; done == 0 && mebibytes < 400; mebibytes += 2) {
       const Ran ran = in_folder(t, "ulimit -v " + std::to_string(1024 * mebibytes) + "; exec " + command);
       INFO(mebibytes, " MiB for ", command, "\n", ran.output);
-      // The program has not begun; or SentencePiece's trainer has ended it, which docs/token_files.md says.
+      // Skips sizes with which the program cannot start, or SentencePiece's trainer ends it (docs/token_files.md).
       if (contains(ran.output, "error while loading shared libraries") || contains(ran.output, "GnuTLS") ||
           contains(ran.output, "Program terminated with an unrecoverable error"))
         continue;

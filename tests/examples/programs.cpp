@@ -1,3 +1,4 @@
+// Runs programs, and checks their output and logs.
 #include "tests/examples/programs.hpp"
 #include "tests/tools/paths.hpp"
 

@@ -1,4 +1,4 @@
-// Runs heed's own programs on small inputs.
+// Runs the programs of heed on small inputs.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,39 +10,42 @@
 
 namespace heed::test {
 
-// Its path, quoted. The folder is one of the build's.
+// The path of a program, quoted for a shell. `folder` is a folder of the build.
 std::string program(const std::string& name, const std::string& folder = "examples");
 
-// For a shell: begins the command and names it pid. It hears Ctrl-C, which a shell without job control has what runs in
-// the background ignore.
+// Shell text that starts a command in the background and sets $pid. The command receives SIGINT, which a shell without
+// job control makes background commands ignore.
 std::string in_background(const std::string& command);
 
+// The lines of a text, without line feeds.
 std::vector<std::string> lines_of(const std::string& text);
-std::size_t count_of(const std::string& part, const std::string& text);  // how often it stands there
+std::size_t count_of(const std::string& part, const std::string& text);  // occurrences of `part` in `text`
 
-// The flags of a training with --overwrite, unless they say how it begins: so that tests may train several times.
+// The flags of a training with --overwrite, unless they say how it starts. So tests may train several times in a
+// folder.
 std::string starting(const std::string& flags);
 
-// What was refused ended with this code and one line, which holds the sentence, behind the program's name once.
+// Checks that a program was refused: with this exit code and one line, which contains the sentence and begins with the
+// program's name, once.
 void check_refused(const Ran& ran, int exit_code, const std::string& sentence);
 
-// Two logs tell the same but for the clock: no step missing, doubled or different.
+// Whether two logs are equal except for speeds: no step is missing, repeated or different.
 bool same_losses(const std::string& a, const std::string& b);
 
 // A folder with a small text, and train_lm on it with a tiny model.
 class Training {
  public:
-  explicit Training(const std::string& programs = "examples");  // the folder of train_lm
+  explicit Training(const std::string& programs = "examples");  // the build folder of train_lm
   std::string folder() const { return folder_.path.string(); }
   std::string file(const std::string& name) const { return (folder_.path / name).string(); }
-  // Runs in the folder, so that runs in different folders leave the same checkpoint.
+  // The command of a training. It runs in the folder, so runs in different folders leave the same checkpoint.
   std::string arguments(const std::string& flags) const;
-  // The same on the built-in stories, with a model of the default size.
+  // The same on the built-in stories, with a model of default size.
   std::string on_stories(const std::string& flags) const;
   std::string command(const std::string& flags) const { return "exec " + arguments(flags); }
   Ran run(const std::string& flags) const { return test::run(command(flags)); }
-  // The same, killed when its n-th checkpoint, from 1, would take the place of the one before, which stays. The same
-  // run in another folder tells when that is: files that both need must be named from their folder.
+  // The same training, killed when its n-th checkpoint, from 1, is about to replace the one before. The moment is found
+  // by the same run in another folder, so files that both use must have relative names.
   Ran killed_at_save(const std::string& flags, int n) const;
 
  private:

@@ -1,4 +1,4 @@
-// Messages name a flag only where it was given.
+// Names of settings in messages: a flag is named only if it was given.
 #include "examples/support/setting_origins.hpp"
 
 #include "tests/support.hpp"

@@ -1,4 +1,4 @@
-// How programs read text files: line ends, encodings, Unicode forms, standard input.
+// Flags for reading text files: line ends, encodings, Unicode forms, standard input.
 #include <heed/data/checkpoint.hpp>
 #include <heed/data/text.hpp>
 #include <heed/data/token_file.hpp>
@@ -29,7 +29,7 @@ std::string with_ends(const std::string& text, const std::string& end) {
   return made;
 }
 
-// Lines whose characters are in NFC, and the same in NFD.
+// Lines in NFC, and the same lines in NFD.
 const std::string kNfc[] = {"der M\u00fcller tr\u00e4gt \u00c4pfel", "ein sch\u00f6ner Tag", "f\u00fcnf K\u00fche"},
                   kNfd[] = {"der Mu\u0308ller tra\u0308gt A\u0308pfel", "ein scho\u0308ner Tag",
                             "fu\u0308nf Ku\u0308he"};
@@ -40,7 +40,7 @@ std::string lines_of_form(const std::string (&lines)[3], int count) {
   return text;
 }
 
-// The tensors of the models of two checkpoints have the same bits.
+// Whether the tensors in two checkpoints have the same bits.
 bool same_models(const std::string& a, const std::string& b) {
   const Checkpoint x = load_checkpoint(a), y = load_checkpoint(b);
   if (x.tensors.size() != y.tensors.size() || x.tensors.size() < 5) return false;
@@ -93,7 +93,7 @@ TEST_CASE("text flags: translate and train_lm train to the same bits on CR LF as
   CHECK(bytes_of(f.file("lf.tokens")) == bytes_of(f.file("crlf.tokens")));
 }
 
-TEST_CASE("text flags: what is trained on NFC translates NFD, and scores are of texts in the tokenizer's form") {
+TEST_CASE("text flags: a model trained on NFC translates NFD, and scores compare texts in the tokenizer's form") {
   const std::string nfc = lines_of_form(kNfc, 60), nfd = lines_of_form(kNfd, 60);
   for (const std::string tokens : {"--vocabulary 300 ", "--min-freq 1 "}) {
     CAPTURE(tokens);
@@ -107,7 +107,7 @@ TEST_CASE("text flags: what is trained on NFC translates NFD, and scores are of 
     CHECK(!contains(ran.output, "unknown"));
     CHECK(f.run("translate", "--translate nfd").output == nfc);
     CHECK(f.run("translate", "--translate nfc").output == nfc);
-    // Without a form the model knows nothing of NFD, and says so.
+    // Without a Unicode form, the model does not know NFD, and the program reports it.
     ran = f.run("translate", kTranslate + tokens + "--unicode none --checkpoint none.h5");
     INFO(ran.output);
     CHECK(ran.exit_code == 0);
@@ -123,7 +123,7 @@ TEST_CASE("text flags: what is trained on NFC translates NFD, and scores are of 
   check_refused(f.run("train_lm", "--unicode nfc"), 2, "--unicode needs text files; give --data");
 }
 
-TEST_CASE("text flags: train_lm and tokenize bring text into a form, and tell what has no token") {
+TEST_CASE("text flags: train_lm and tokenize bring text into a Unicode form, and report unknown tokens") {
   const TextFolder f;
   f.folder.write("nfc", lines_of_form(kNfc, 120)), f.folder.write("nfd", lines_of_form(kNfd, 120));
   REQUIRE(f.train("--unicode nfc", "nfc").exit_code == 0);

@@ -1,4 +1,4 @@
-// tokenize as a person runs it, and train_lm on what it leaves.
+// Runs tokenize, and train_lm on the token files.
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -47,8 +47,8 @@ class Folder {
 
 std::string mixed_text() { return Stories().text(3, 40000) + "zwölf Boxkämpfer € 😀\n" + Stories().text(4, 5000); }
 
-// The most resident memory that a command took, in bytes; this process's own is counted too.
-[[maybe_unused]] double peak_of(const std::string& command) {  // not under sanitizers
+// Peak resident memory of a command, in bytes. At least that of this process, which is forked.
+[[maybe_unused]] double peak_of(const std::string& command) {  // unused with sanitizers
   const pid_t child = ::fork();
   if (child == 0) {
     ::execl("/bin/sh", "sh", "-c", ("exec >/dev/null 2>&1; exec " + command).c_str(), nullptr);
@@ -90,13 +90,13 @@ TEST_CASE("tokenize: train_lm on the token file computes what it computes on the
     CHECK(test::json_lines(f.file("text.log")).size() == 12);
     CHECK(test::same_losses(f.file("text.log"), f.file("tokens.log")));
     CHECK(test::run(test::program("generate") + " --tokens 5 --checkpoint " + f.file("lm.h5")).exit_code == 0);
-    // Resumed, the token file is asked again.
+    // A resumed run reads the token file again.
     CHECK(test::run(f.in_folder("train_lm") + " --resume --sample 0 --checkpoint lm.h5").exit_code == 0);
   }
   CHECK(SentencePieceTokenizer::load(f.file("pieces.model")).vocabulary_size() == 400);
 }
 
-TEST_CASE("tokenize: how many tokens the tokenizer does not know is said, as training does") {
+TEST_CASE("tokenize: unknown tokens are reported as in training") {
   const Folder f;
   f.write("text", Stories().text(3, 20000));
   f.write("other", Stories().text(3, 2000) + "zwölf €\n");
@@ -109,7 +109,7 @@ TEST_CASE("tokenize: how many tokens the tokenizer does not know is said, as tra
   tokens.read(0, all);
   TokenCounts counts;
   counts.add(tokens.tokenizer(), all);
-  CHECK(counts.bytes >= 5);  // ö and €, and what bytes of the text are pieces of one
+  CHECK(counts.bytes >= 5);  // ö and €, and bytes of the text that are pieces
   CHECK(contains(ran.output, "\n" + counts.text() + "\n"));
   CHECK(!contains(f.run("--data text --out z.tokens --tokenizer char").output, "tokens were"));
 }
@@ -141,7 +141,8 @@ TEST_CASE("tokenize: wrong flags say what is right and exit 2") {
     CHECK(contains(help.output, flag));
 }
 
-TEST_CASE("tokenize: what cannot be read or written is one sentence and exit 1, and leaves nothing") {
+TEST_CASE(
+    "tokenize: a text that cannot be read or an output that cannot be written is one sentence, and leaves no file") {
   const Folder f;
   f.write("text.txt", mixed_text());
   const auto refused = [&](const std::string& flags, const std::string& sentence, std::size_t files) {
@@ -207,7 +208,7 @@ TEST_CASE("tokenize: a disk that fails at any call leaves the old file and no ot
       const Ran ran = test::run(bytes, Failing{f.path(), mode, at, 30000});
       INFO(ran.output);
       CHECK(f.files() == 2);
-      if (ran.exit_code == 0) {  // only the removal of a file that was there for a look
+      if (ran.exit_code == 0) {  // only the removal of a probe file failed
         CHECK(std::string(mode) == "eio");
         CHECK(contains(calls, std::to_string(at) + " unlink"));
         CHECK((bytes_of(f.file("x.tokens")) == fresh));
@@ -221,7 +222,7 @@ TEST_CASE("tokenize: a disk that fails at any call leaves the old file and no ot
     }
 }
 
-TEST_CASE("tokenize: a disk that fills up leaves no learned model where it left no tokens") {
+TEST_CASE("tokenize: a full disk leaves no learned model without its token file") {
   const Folder f;
   f.write("text.txt", Stories().text(3, 20000));
   const std::string learn = f.tokenize("--data text.txt --train bpe --vocabulary 400 --model x.model --out x.tokens"),
@@ -246,7 +247,7 @@ TEST_CASE("tokenize: a disk that fills up leaves no learned model where it left 
 
 TEST_CASE("tokenize: Ctrl-C leaves nothing") {
   const Folder f;
-  // The text comes by a pipe, so that the program is at work when it is stopped.
+  // The text is read from a pipe, so that the program is still running when it is stopped.
   const Ran ran =
       test::run("cd " + quoted(f.path()) + "; mkfifo text; " +
                 test::in_background(test::program("tokenize") + " --data text --tokenizer byte --out x.tokens") +
@@ -257,7 +258,7 @@ TEST_CASE("tokenize: Ctrl-C leaves nothing") {
   CHECK(f.files() == 1);
 }
 
-#if !defined(HEED_SANITIZED)  // their allocators keep what was freed
+#if !defined(HEED_SANITIZED)  // allocators of sanitizers keep freed memory
 TEST_CASE("tokenize: memory does not grow with the text") {
   const Folder f;
   const std::string part = mixed_text();
@@ -289,7 +290,7 @@ TEST_CASE("train_lm: a mapped token file is not copied to memory") {
   CHECK(large < small + 24e6);
 }
 
-TEST_CASE("train_lm: the memory that it says beforehand is within a tenth of what it takes") {
+TEST_CASE("train_lm: the predicted memory is within a tenth of the peak") {
   const Folder f;
   f.write("text.txt", mixed_text());
   for (const char* size : {"--layers 3 --heads 6 --width 384 --context 64 --batch 32 --dtype bf16",

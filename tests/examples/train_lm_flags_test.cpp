@@ -1,4 +1,4 @@
-// What the flags of train_lm do to a run, beside the same run by the library; files that do not fit.
+// The effect of train_lm's flags, compared with the same run by the library; checkpoints that do not fit.
 #include <cmath>
 #include <heed/heed.hpp>
 #include <numbers>
@@ -13,7 +13,7 @@ using test::lines_of;
 using test::Ran;
 using test::Training;
 
-TEST_CASE("train_lm: a run is the library's loop with the rates that the flags say") {
+TEST_CASE("train_lm: a run has the bits of the library's loop with the rates of the flags") {
   const Training t;
   const std::string flags =
       "--steps 12 --lr 2e-2 --min-lr 5e-3 --warmup 3 --weight-decay 0.4 --beta1 0.6 --beta2 0.8 --grad-clip 0.5 "

@@ -1,4 +1,4 @@
-// train_lm --model mlm as a person runs it.
+// Runs train_lm --model mlm.
 #include <algorithm>
 #include <heed/data/checkpoint.hpp>
 #include <heed/data/tokenizer.hpp>
@@ -34,11 +34,11 @@ TEST_CASE("train_lm --model mlm: a run leaves a log with the accuracy, a checkpo
   CHECK(contains(ran.output, "held-out text with hidden tokens:\n"));
   CHECK(contains(ran.output, "_"));
   CHECK(contains(ran.output, "{"));
-  CHECK(!contains(ran.output, "\x1b"));  // colours are for terminals
+  CHECK(!contains(ran.output, "\x1b"));  // colours are written to terminals only
   const Checkpoint c = load_checkpoint(t.file("lm.h5"));
   const nlohmann::json config = test::parse_json(c.text("config"));
   CHECK(config.at("model") == "mlm");
-  // One token more than the tokenizer has.
+  // The tokenizer's vocabulary and the mask.
   CHECK(config.at("vocabulary") == Tokenizer::from_json(c.text("tokenizer")).vocabulary_size() + 1);
   CHECK(c.tensor("model/tokens.weight").dim(0) == config.at("vocabulary"));
   CHECK(c.tensor("history/metric.accuracy").dim(0) == 2);
@@ -48,7 +48,7 @@ TEST_CASE("train_lm --model mlm: a run leaves a log with the accuracy, a checkpo
   CHECK(contains(generated.output, "a masked model does not generate"));
   CHECK(std::count(generated.output.begin(), generated.output.end(), '\n') == 1);
 
-  // The finished run resumed with a prompt fills it in.
+  // The finished run, resumed with a prompt, fills in the prompt.
   const Ran filled = t.run("--model mlm --steps 60 --eval-every 30 --resume --sample 1 --prompt 'The q[MASK]ick'");
   INFO(filled.output);
   CHECK(filled.exit_code == 0);
@@ -86,7 +86,7 @@ TEST_CASE("train_lm --model mlm: killed and resumed, and at any number of thread
     const Ran killed = parts.killed_at_save(flags + "--threads 2", saved + 1);
     INFO(killed.output);
     CHECK(killed.signal == 9);
-    const int step = 4 * saved;  // of 12
+    const int step = 4 * saved;  // of 12 steps
     REQUIRE(load_checkpoint(parts.file("lm.h5")).counter("step") == static_cast<std::uint64_t>(step));
     const Ran resumed = parts.run(flags + "--threads 3 --resume");
     INFO(resumed.output);
@@ -97,7 +97,7 @@ TEST_CASE("train_lm --model mlm: killed and resumed, and at any number of thread
   }
 }
 
-TEST_CASE("train_lm --model: what is not possible is refused with the reason") {
+TEST_CASE("train_lm --model: combinations that are not possible are refused with the reason") {
   const Training t;
   const auto refused = [&](const std::string& flags, const std::string& sentence, int code = 2) {
     const Ran ran = t.run(flags);

@@ -1,4 +1,4 @@
-// Runs of train_lm that go on where their files lie elsewhere, or as ./run began them.
+// Resumed runs of train_lm: moved files, other settings, and runs started by ./run.
 #include <filesystem>
 #include <fstream>
 #include <heed/data/checkpoint.hpp>
@@ -21,10 +21,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// What Training::arguments says, for data of another name.
+// The model of Training::arguments, for other data.
 const std::string kTinyModel = "--layers 1 --heads 2 --width 16 --context 16 --batch 4 ";
 
-// ./run in a folder of its own, with a train_lm that tells how it was called and nothing that builds.
+// ./run in its own folder, with a train_lm that prints how it was called, and build tools that do nothing.
 struct Script {
   TemporaryFolder folder;
   fs::path home = folder.path / "my heed";
@@ -41,7 +41,7 @@ struct Script {
     for (const fs::path tool : {"/bin/bash", "/usr/bin/dirname", "/bin/mkdir", "/bin/rm"})
       fs::create_symlink(tool, folder.path / "bin" / tool.filename());
   }
-  // What it tells: the command that goes on, and its flags.
+  // The output of the fake train_lm: the command that resumes, and its flags.
   std::string told(const std::string& from, const std::string& call) const {
     const Ran ran = test::run("cd " + quoted(from) + " && PATH=" + quoted((folder.path / "bin").string()) + " " + call);
     INFO(call << ": " << ran.output);
@@ -52,7 +52,7 @@ struct Script {
 
 }  // namespace
 
-TEST_CASE("train_lm: a run goes on with data that were moved, to the bits of one that found them there") {
+TEST_CASE("train_lm: a run continues with moved data to the bits of an undisturbed one") {
   const Training whole, parts;
   const std::string flags = "--steps 12 --checkpoint-every 4 --log log ";
   for (const Training* t : {&whole, &parts}) fs::create_directory(t->file("moved"));
@@ -69,7 +69,7 @@ TEST_CASE("train_lm: a run goes on with data that were moved, to the bits of one
   CHECK(contains(resumed.output, "resumed at step 4\n"));
   CHECK(test::same_losses(whole.file("log"), parts.file("log")));
   CHECK((bytes_of(whole.file("lm.h5")) == bytes_of(parts.file("lm.h5"))));
-  // From another folder.
+  // The same from another folder.
   const Ran far = test::run("cd / && exec " + test::program("train_lm") + " --sample 0 --resume --checkpoint " +
                             quoted(parts.file("lm.h5")) + " --data " + quoted(parts.file("moved/other.txt")));
   INFO(far.output);
@@ -85,8 +85,7 @@ TEST_CASE("train_lm: --resume refuses data with another content, whatever they a
   const auto resume = [&](const std::string& flags) { return test::run("exec " + t.on_stories("--resume " + flags)); };
   std::string swapped = text, shifted = text;
   std::swap(swapped[4], swapped[5]);
-  for (char& c : shifted)
-    c = c == 'z' ? '{' : c;  // the last of its characters, then as before: the tokens are the same
+  for (char& c : shifted) c = c == 'z' ? '{' : c;  // the last character; the tokens stay the same
   write("swapped.txt", swapped);
   write("shifted.txt", shifted);
   write_tokens(t.file("same.tokens"), {t.file("text.txt")}, CharTokenizer(text));
@@ -129,7 +128,7 @@ TEST_CASE("train_lm: a SentencePiece model may be moved, but not be another one"
   fs::rename(t.file("first.model"), t.file("moved.model"));
   const Ran without = t.run("--steps 2 --resume"), moved = t.run("--steps 2 --resume --tokenizer moved.model");
   INFO(without.output << moved.output);
-  CHECK(without.exit_code == 0);  // the checkpoint holds it
+  CHECK(without.exit_code == 0);  // the checkpoint contains the tokenizer
   CHECK(moved.exit_code == 0);
   check_refused(t.run("--steps 2 --resume --tokenizer other.model"), 1,
                 "other.model is not the tokenizer of lm.h5; it must be the same");
@@ -137,19 +136,18 @@ TEST_CASE("train_lm: a SentencePiece model may be moved, but not be another one"
              "--tokenizer is \"byte\" but the checkpoint was made with \"first.model\"");
 }
 
-TEST_CASE("./run train tells train_lm the command that calls it again, from wherever it was called") {
+TEST_CASE("./run train passes train_lm the command that calls it again, from any folder") {
   const Script script;
   CHECK(script.told(script.home.string(), "./run train --steps 7") == "./run train|--steps 7");
   CHECK(script.told(script.home.string(), "bash run train -- --steps 7") == "./run train|--steps 7");
   CHECK(script.told(script.home.string(), "./run train") == "./run train|--plot loss.svg");
   const std::string far = script.told("/", quoted((script.home / "run").string()) + " train --steps 7"),
                     command = far.substr(0, far.find('|'));
-  // A shell reads it back as two words.
+  // A shell reads the command back as two words.
   CHECK(test::run("set -- " + command + "; printf '%s|' \"$@\"").output == (script.home / "run").string() + "|train|");
 }
 
-TEST_CASE(
-    "train_lm: a checkpoint that exists is not replaced unasked, nor one that is missing replaced by another run") {
+TEST_CASE("train_lm: an existing checkpoint is replaced only with --overwrite, and --resume needs a checkpoint") {
   const Training t;
   const std::string plain = "exec env -C " + quoted(t.folder()) + " " + test::program("train_lm") +
                             " --data text.txt --layers 1 --heads 2 --width 16 --context 16 --batch 4 --sample 0 ";
@@ -209,7 +207,7 @@ TEST_CASE("train_lm: --init starts from the weights, options and tokenizer of a 
   CHECK(to.counter("step") == 0);
   REQUIRE(test::run("exec " + t.on_stories(init + "--steps 3 --overwrite")).exit_code == 0);
   CHECK(test::run("exec " + t.on_stories("--checkpoint tuned.h5 --resume --steps 5")).exit_code == 0);
-  // A checkpoint of another program has no settings: its config says what the model is.
+  // A checkpoint without settings, as other programs write: the model is described by its config.
   Checkpoint own = from;
   own.texts.erase("settings");
   save_checkpoint(t.file("own.h5"), own);

@@ -1,4 +1,4 @@
-// train_lm without --data: the built-in stories, whose least loss is known.
+// train_lm on the built-in stories, whose lowest possible loss is known.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -23,8 +23,8 @@ namespace {
 
 const std::string kSmallModel = "--layers 1 --heads 2 --width 32 --batch 4 ";
 
-// Of the 100000 characters that a run with this seed holds out, by windows of the default context; or of the first
-// batches of 4.
+// The floor of the 100000 held-out characters of a run with this seed, in windows of the default context; or of the
+// first batches of 4.
 StoryFloor floor_of_run(std::uint64_t seed, Index batches = 0) {
   const Stories stories;
   const Tokenizer t = ByteTokenizer();
@@ -35,7 +35,7 @@ StoryFloor floor_of_run(std::uint64_t seed, Index batches = 0) {
 
 }  // namespace
 
-TEST_CASE("train_lm on stories: the loss stands beside its floor in lines, log and plot") {
+TEST_CASE("train_lm on stories: lines and plot show the loss with its floor") {
   const Training t;
   const Ran ran = test::run("exec " + t.on_stories(kSmallModel + "--steps 6 --eval-every 3 --eval-batches 2 --seed 2 "
                                                                  "--log log --plot loss.svg"));
@@ -53,14 +53,14 @@ TEST_CASE("train_lm on stories: the loss stands beside its floor in lines, log a
     CHECK(contains(ran.output, line));
   }
   const double loss = log[5].at("val_loss");
-  CHECK(loss > floor.loss - 3 * floor.standard_error);  // no model is so good
-  CHECK(loss < 4);                                      // there are some 50 characters
+  CHECK(loss > floor.loss - 3 * floor.standard_error);  // no model has a lower loss
+  CHECK(loss < 4);                                      // there are about 50 characters
   char line[80];
   std::snprintf(line, sizeof line, "validation loss %.4f, ", loss);
   CHECK(contains(ran.output, line + examples::above_floor(loss, floor) + "\ncheckpoint: lm.h5\ndrawn: loss.svg\n"));
   CHECK(contains(bytes_of(t.file("loss.svg")), "floor: no model can be below"));
 
-  // On a text of one's own nothing is known.
+  // For other texts no floor is known.
   const Ran other = t.run("--steps 2 --eval-every 1 --plot other.svg");
   CHECK(other.exit_code == 0);
   CHECK(!contains(other.output, "floor"));
@@ -98,7 +98,7 @@ TEST_CASE("train_lm: the lines around a run stay within 80 columns, whatever ins
   const std::size_t at = lines[2].find(std::string("; ") + arch() + ", ");
   REQUIRE(at != std::string::npos);
   lines[2].replace(at, 2 + std::string(arch()).size(), "; avx512_bf16");  // the longest name
-  lines[2] += "  ";                                                       // of a machine with 100 threads and more
+  lines[2] += "  ";                                                       // for machines with 100 threads or more
   for (const double loss : {0.2806, 3.4567})
     lines.push_back("validation loss 3.4567, " + examples::above_floor(loss, {0.2688, 0.0025}));
   for (const std::string& line : lines) {
@@ -108,7 +108,7 @@ TEST_CASE("train_lm: the lines around a run stay within 80 columns, whatever ins
   CHECK(lines[lines.size() - 2] == "validation loss 3.4567, 4.4% above the floor of 0.2688 (standard error 0.0025)");
 }
 
-TEST_CASE("train_lm --plot: where gnuplot fails its reason is told, and an old picture stays") {
+TEST_CASE("train_lm --plot: if gnuplot fails, its reason is printed and an old picture stays") {
   const Training t;
   std::ofstream(t.file("gnuplot"))
       << "#!/bin/sh\ncat > /dev/null\necho '\"-\" line 7: no room for fonts' >&2\nexit 1\n";

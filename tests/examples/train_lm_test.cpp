@@ -1,4 +1,4 @@
-// train_lm and generate as a person runs them: flags, logs, checkpoints, resuming, Ctrl-C.
+// Runs train_lm and generate: flags, logs, checkpoints, resuming, Ctrl-C.
 #include <unistd.h>
 
 #include <algorithm>
@@ -50,7 +50,7 @@ TEST_CASE("train_lm: a whole run leaves a log, a checkpoint, a plot and a sample
   CHECK(test::run(generate + " --prompt 'é'").exit_code == 1);
 }
 
-TEST_CASE("train_lm: the built-in stories, with the floor of what each evaluation saw") {
+TEST_CASE("train_lm: on the built-in stories, each evaluation has the floor of its own batches") {
   const test::TemporaryFolder folder;
   const Ran ran = test::run("env -C " + test::quoted(folder.path.string()) + " " + test::program("train_lm") +
                             " --layers 1 --heads 2 --width 16 --batch 8 --context 64 --steps 4 --eval-every 2 "
@@ -206,7 +206,7 @@ TEST_CASE("train_lm: bitwise the same at 1, 2, 3 and 8 threads") {
   const Training t;
   std::string losses, checkpoint;
   for (const int threads : {1, 2, 3, 8}) {
-    // Wide enough that every kernel is split into several pieces of work.
+    // Large enough that every kernel is divided among threads.
     REQUIRE(t.run("--steps 6 --width 96 --heads 3 --layers 2 --context 64 --batch 24 --dropout 0.1 --eval-every 3 "
                   "--threads " +
                   std::to_string(threads) + " --log " + t.file("log"))
@@ -246,7 +246,7 @@ TEST_CASE("train_lm: --resume takes the settings from the checkpoint and refuses
 
 TEST_CASE("train_lm: Ctrl-C finishes the step, saves and says how to go on, to the same log, plot and bits") {
   const Training whole, stopped;
-  // Some 2 s. The names are such as a shell would misread.
+  // A run of about 2 s. The names of files need quotes in a shell.
   const std::string flags =
       "--steps 400 --layers 3 --width 64 --context 64 --eval-every 100 --eval-batches 1 --checkpoint-every 350 "
       "--threads 2 --log 'my log' --plot \"it's.svg\" --sample 5 --prompt '' --top-k 2";

@@ -1,4 +1,4 @@
-// translate as a person runs it.
+// Runs translate.
 #include <array>
 #include <heed/core/random.hpp>
 #include <heed/data/checkpoint.hpp>
@@ -26,7 +26,7 @@ struct Translating {
   }
 };
 
-// Two small languages: numbers in words, and in numerals.
+// Two small languages: numbers in words and in digits.
 void write_pairs(const Translating& t) {
   const std::vector<std::string> words = {"one", "two", "three", "four"};
   std::string source, target;
@@ -46,7 +46,7 @@ const char* const kPairs =
 
 }  // namespace
 
-TEST_CASE("translate: it learns from two files, tells BLEU, translates lines and draws an alignment") {
+TEST_CASE("translate: it learns from two files, prints BLEU, translates lines and draws an alignment") {
   for (const std::string model : {"gru-bahdanau", "transformer"}) {
     CAPTURE(model);
     const Translating t;
@@ -72,7 +72,7 @@ TEST_CASE("translate: it learns from two files, tells BLEU, translates lines and
     CHECK(contains(ran.output, "two three\n  2 3\ndrawn: a.svg"));
     const std::string picture = bytes_of(t.file("a.svg"));
     for (const char* label : {">three<", ">3<"}) CHECK(contains(picture, label));
-    REQUIRE(t.run("--alignments b.svg --text 'two strange\xFF'").exit_code == 0);  // a word that is not known
+    REQUIRE(t.run("--alignments b.svg --text 'two strange\xFF'").exit_code == 0);  // an unknown word
     CHECK(contains(bytes_of(t.file("b.svg")), ">strange\\xFF<"));
   }
 }
@@ -132,7 +132,7 @@ TEST_CASE("translate: a line, a file, a folder or standard input is translated, 
   CHECK(bytes_of(t.file("translate.h5")) == checkpoint);
 }
 
-TEST_CASE("translate: dates are built in, and a run that was cut in two ends with the bits of a whole one") {
+TEST_CASE("translate: dates are built in, and a run that was resumed ends with the bits of an undisturbed one") {
   const Translating t;
   const std::string flags =
       "--hidden 16 --batch-tokens 512 --eval-every 3 --schedule inverse-sqrt --lr 2e-2 --warmup 1 --beam 1 ";
@@ -148,7 +148,7 @@ TEST_CASE("translate: dates are built in, and a run that was cut in two ends wit
   CHECK(contains(ran.output, "going on"));
   const Checkpoint whole = load_checkpoint(t.file("whole.h5")), cut = load_checkpoint(t.file("cut.h5"));
   for (const auto& [name, x] : whole.tensors) CHECK(test::same_bits(x, cut.tensor(name)));
-  CHECK(contains(whole.text("settings"), "\"width\":32,"));  // of dates, where nothing else is told
+  CHECK(contains(whole.text("settings"), "\"width\":32,"));  // the default for dates
   t.folder.write("in.txt", "see you on the third of May, 2021\n");
   const std::string longest = t.run("--checkpoint cut.h5 --translate in.txt --length-penalty 10").output;
   CHECK(longest.size() > t.run("--checkpoint cut.h5 --translate in.txt --length-penalty 0").output.size());
@@ -221,11 +221,11 @@ TEST_CASE("translate: killed at random moments, at other numbers of threads, and
     REQUIRE(ran.exit_code == 0);
     CHECK((bytes_of(t.file("cut.h5")) == bytes_of(t.file("whole.h5"))));
     CHECK(test::same_losses(t.file("log"), t.file("whole.log")));
-    CHECK(test::lines_of(ran.output).back() == test::lines_of(output).back());  // a translation, of the mean
+    CHECK(test::lines_of(ran.output).back() == test::lines_of(output).back());  // a translation by the mean of weights
   }
 }
 
-TEST_CASE("translate: every model that has a name, and attentions by name in a transformer's three places") {
+TEST_CASE("translate: every named model, and named attentions in the three places of a transformer") {
   const Translating t;
   write_pairs(t);
   std::vector<std::string> models;
@@ -267,7 +267,7 @@ TEST_CASE("translate: Ctrl-C saves, and tells how to go on") {
   CHECK(load_checkpoint(t.file("translate.h5")).counter("step") == json_lines(t.file("log")).size());
 }
 
-TEST_CASE("translate: what is wrong is told in a sentence") {
+TEST_CASE("translate: errors are one sentence") {
   const Translating t;
   write_pairs(t);
   const auto says = [&](const std::string& flags, int exit_code, const std::string& text) {
@@ -292,7 +292,7 @@ TEST_CASE("translate: what is wrong is told in a sentence") {
        "--schedule is cosine, which needs to know the last step; give --steps or --epochs");
 }
 
-TEST_CASE("translate: texts may have been moved, must hold the same, and a new training may start from the model") {
+TEST_CASE("translate: texts may be moved but not changed, and a new training may start from the model") {
   const Translating t;
   write_pairs(t);
   REQUIRE(t.run(std::string(kPairs) + "--steps 4 --eval-every 2 --beam 1 --lr 1e-2").exit_code == 0);

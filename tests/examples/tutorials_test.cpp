@@ -1,4 +1,4 @@
-// The numbered tutorials as a person runs them: what they print is what their comments promise.
+// Runs the numbered tutorials and checks that they print what their comments promise.
 #include <algorithm>
 #include <filesystem>
 #include <heed/data/npy.hpp>
@@ -27,7 +27,7 @@ std::string output_of(const std::string& name, const std::string& flags = "") {
   return ran.output;
 }
 
-// The numbers in the first line after `from` that begins with `start` (after spaces).
+// The numbers in the first line after `from` that begins with `start`, after spaces.
 std::vector<double> numbers(const std::string& output, const std::string& start, const std::string& from = "") {
   std::istringstream lines(output.substr(std::min(output.size(), output.find(from))));
   for (std::string line; std::getline(lines, line);) {
@@ -130,7 +130,7 @@ TEST_CASE("03_linear_regression: finds the plane, down to the noise") {
   CHECK(near(numbers(out, "0", "epoch"), {4.81, 0, 0, 0}, 0.01));
   const std::vector<double> last = numbers(out, "10", "epoch");
   REQUIRE(last.size() == 4);
-  CHECK(std::fabs(last[0] - 0.01) < 0.001);  // noise of deviation 0.1; of 1024 squares, the mean deviates by 0.00044
+  CHECK(std::fabs(last[0] - 0.01) < 0.001);  // noise of deviation 0.1; the mean of 1024 squares has deviation 0.00044
   CHECK(near({last.begin() + 1, last.end()}, {3, -2, 0.5}, 0.025));
 }
 
@@ -142,7 +142,7 @@ TEST_CASE("04_two_moons: tells the moons apart, and draws the boundary") {
   const std::vector<double> first = numbers(out, "0", "step"), last = numbers(out, "300", "step");
   REQUIRE(first.size() == 3);
   REQUIRE(last.size() == 3);
-  CHECK(std::fabs(first[0] - std::log(2.0)) < 0.05);  // it knows nothing yet
+  CHECK(std::fabs(first[0] - std::log(2.0)) < 0.05);  // an untrained model
   CHECK(last[0] < 0.02);
   CHECK(last[1] >= 99.5);
   CHECK(last[2] >= 98);
@@ -158,7 +158,8 @@ TEST_CASE("05_attention: weights by hand, the causal mask, attention()") {
   const TemporaryFolder folder;
   const std::string png = (folder.path / "a.png").string(), svg = (folder.path / "a.svg").string();
   const std::string out = output_of("05_attention", "--plot " + test::quoted(png));
-  // «it» scores 8 / sqrt(4) for the animal and 0 for the others: of all seven words, and of the five up to itself.
+  // «it» scores 8 / sqrt(4) for the animal and 0 for other words: of all seven words, and of the first five with the
+  // mask.
   const double e4 = std::exp(4.0);
   std::vector<double> all(7, 1 / (e4 + 6)), causal = {1, e4, 1, 1, 1, 0, 0};
   all[1] = e4 / (e4 + 6);
@@ -174,7 +175,7 @@ TEST_CASE("05_attention: weights by hand, the causal mask, attention()") {
   CHECK(contains(bytes_of(svg), "because"));
 }
 
-TEST_CASE("04_two_moons, 05_attention, 07_rank_with_depth: a plot that cannot be is an error before the work") {
+TEST_CASE("04_two_moons, 05_attention, 07_rank_with_depth: a plot that cannot be drawn is an error before the work") {
   for (const std::string name : {"04_two_moons", "05_attention", "07_rank_with_depth"}) {
     const Ran ran = test::run("exec " + program(name) + " --plot picture.gif");
     INFO(ran.output);
@@ -209,7 +210,7 @@ TEST_CASE(
     REQUIRE(residuals.back().size() == 4);
     REQUIRE(ranks.back().size() == 4);
   }
-  // Doubly exponential: the logarithm of the distance falls by more each time, as long as float64 has the digits.
+  // Doubly exponential: the logarithm of the distance falls by more per layer, as long as float64 has the digits.
   std::size_t i = 1;
   for (; i + 1 < residuals.size() && residuals[i + 1][0] > 1e-13; ++i) {
     INFO("layer " << i + 1);
@@ -234,7 +235,7 @@ TEST_CASE(
 
 TEST_CASE("08_transformer: the pieces are the library's model, and it reverses words") {
   const std::string out = output_of("08_transformer");
-  double product = 0;  // of waves at a distance of 3
+  double product = 0;  // of waves at distance 3
   for (int i = 0; i < 16; ++i) product += std::cos(3 / std::pow(10000.0, i / 16.0));
   char line[100];
   std::snprintf(line, sizeof line, "positions 5 and 8 have the product %.4f, 85 and 88 %.4f", product, product);

@@ -1,4 +1,5 @@
-// attention_cost: counts against numbers by hand and loops, crossovers against known curves, and the program itself.
+// Tests attention_cost: counts against numbers computed by hand and by loops, crossovers of known curves, and the
+// program.
 #include <algorithm>
 #include <heed/core/random.hpp>
 #include <heed/layers/attention/sparse.hpp>
@@ -22,7 +23,7 @@ namespace {
 
 double count(Part part, Index n, const LayerShape& shape = {}) { return multiplications(part, n, shape); }
 
-// The pairs of the strided pattern, one by one.
+// Counts the pairs of the strided pattern one by one.
 double strided_pairs(Index n, bool causal) {
   const Index l = stride_for(n);
   double pairs = 0;
@@ -37,7 +38,7 @@ std::vector<double> power(const std::vector<Index>& lengths, double factor, doub
   return values;
 }
 
-// The program with tiny sizes, and where it writes.
+// attention_cost with tiny sizes, and the files that it writes.
 struct Tiny {
   TemporaryFolder folder;
   std::string log = (folder.path / "log.jsonl").string(), plot = (folder.path / "cost.svg").string();
@@ -51,7 +52,7 @@ struct Tiny {
   Ran run(const std::string& flags) const { return test::run("exec " + command(flags)); }
 };
 
-// The times of the log by part and length.
+// The times in a log, by part and length.
 std::map<std::string, std::map<Index, std::vector<double>>> times_of(const std::vector<nlohmann::json>& log) {
   std::map<std::string, std::map<Index, std::vector<double>>> times;
   for (const nlohmann::json& entry : log)
@@ -71,7 +72,7 @@ TEST_CASE("attention_cost: the counts of BERT-base, by hand") {
   CHECK(count(Part::linformer, 512) == 402653184);    // 4 * 512 * 256 * 768
   CHECK(count(Part::linformer, 128) == 4 * 128 * 128 * 768);
   CHECK(count(Part::softmax, 512, {.causal = true}) == 512 * 513 * 768);
-  // 128 keys per query and 4 rounds of 32 columns for query and key.
+  // 128 keys per query, and 4 rounds of 32 columns per query and per key.
   CHECK(count(Part::lsh, 512) == 512 * (2 * 128 + 2 * 128) * 768);
   CHECK(count(Part::lsh, 4, {.causal = true}) == (2 * (1 + 1 + 2 + 3) + 4 * 256) * 768);
 }
@@ -93,7 +94,7 @@ TEST_CASE("attention_cost: at the article's crossovers the counts are equal") {
   CHECK(counted_crossover([](Index n) { return static_cast<double>(n); }, [](Index) { return 101.0; }, 100) ==
         std::nullopt);
   CHECK(counted_crossover([](Index) { return 1.0; }, [](Index) { return 1.0; }, 100) == 1);
-  // Above, below and above again: from the last on.
+  // a is above b, below at n = 7, and above again: the last crossover counts.
   CHECK(counted_crossover([](Index n) { return n == 7 ? 0.0 : 2.0; }, [](Index) { return 1.0; }, 100) == 8);
 }
 
@@ -102,7 +103,7 @@ TEST_CASE("attention_cost: pairs of sparse patterns, counted one by one") {
     CHECK(count(Part::strided, n, {.heads = 1, .head_size = 1}) == 2 * strided_pairs(n, false));
     CHECK(count(Part::strided, n, {.heads = 1, .head_size = 1, .causal = true}) == 2 * strided_pairs(n, true));
   }
-  // LSH finds no more keys than are counted, and at buckets that all share, all of them.
+  // If all positions share a bucket, LSH finds as many keys as are counted.
   for (const bool causal : {false, true}) {
     for (const Index n : {1, 2, 3, 5, 60}) {
       const LshAttention lsh({.size = 4, .buckets = 2, .rounds = 2, .window = 3});
@@ -117,7 +118,7 @@ TEST_CASE("attention_cost: pairs of sparse patterns, counted one by one") {
 
 TEST_CASE("attention_cost: measured crossovers lie between the neighbours, on straight lines in logarithms") {
   const std::vector<Index> lengths = {10, 100, 1000, 10000};
-  // 0.001 n^2 passes n at 1000 exactly, and 0.5 n at 500.
+  // 0.001 n^2 exceeds n from 1000 on, and 0.5 n from 500 on.
   const MeasuredCrossover at = measured_crossover(lengths, power(lengths, 0.001, 2), power(lengths, 0.5, 1));
   CHECK(at.kind == MeasuredCrossover::between);
   CHECK(at.n == doctest::Approx(500).epsilon(1e-9));
@@ -127,7 +128,7 @@ TEST_CASE("attention_cost: measured crossovers lie between the neighbours, on st
   CHECK(describe(never, lengths) == "none up to 10000");
   CHECK(describe(measured_crossover(lengths, power(lengths, 2, 2), power(lengths, 1, 1)), lengths) == "at or below 10");
   CHECK(measured_crossover({8}, {1}, {2}).kind == MeasuredCrossover::never);
-  // Noise at small n: what counts is where a passes b for the last time.
+  // Times at small n are noisy, so the last crossover counts.
   CHECK(measured_crossover(lengths, {2, 1, 1, 4}, {1, 2, 2, 1}).n ==
         doctest::Approx(1000 * std::pow(10.0, 1.0 / 3)).epsilon(1e-9));
   CHECK(contains(test::error_of([&] { measured_crossover(lengths, {1}, {1}); }), "4 lengths, 1 and 1 times"));
@@ -168,7 +169,7 @@ TEST_CASE("attention_cost: tables, log and picture of a tiny run") {
       CHECK(entry.at("backward") == true);
       CHECK(entry.at("causal") == false);
     } else if (entry.at("section") == "crossover") {
-      // From the medians of the logged times, and nothing else.
+      // Crossovers are computed from the medians of the logged times.
       const Comparison c = comparisons(shape)[crossovers++];
       const auto sums = [&](const std::vector<Part>& parts) {
         return std::vector<double>{total(parts, [&](Part p) { return medians[p][0]; }),
@@ -184,7 +185,7 @@ TEST_CASE("attention_cost: tables, log and picture of a tiny run") {
       ++tokens;
       const double bytes = entry.at("state_mib").get<double>() * (1 << 20);
       const bool far = entry.at("position") == 200;
-      // Keys and values of width 16, of 128 or 256 positions, and the length.
+      // Keys and values of width 16, with room for 128 or 256 positions, and the length.
       if (entry.at("way") == "softmax, cache") CHECK(bytes == 2 * 16 * 4 * (far ? 256 : 128) + 4);
       if (entry.at("way") == "linear, sums" && state == 0) state = bytes;
       if (entry.at("way") == "linear, sums") CHECK(bytes == state);
@@ -225,13 +226,13 @@ TEST_CASE("attention_cost: a log that cannot be opened or written is an error, a
   const std::string command = t.command("--measure layer --log " + t.log), folder = t.folder.path.string(),
                     calls = folder + "/calls";
   REQUIRE(test::run(command, {.prefix = folder, .mode = "", .log = calls}).exit_code == 0);
-  std::vector<int> of_log;  // the calls on the log itself, behind those that see whether it could be written
+  std::vector<int> of_log;  // calls on the log, after those that check whether it can be written
   int call = 0;
   for (const std::string& line : test::lines_of(bytes_of(calls))) {
     ++call;
     if (line.ends_with(" " + t.log)) of_log.push_back(call);
   }
-  REQUIRE(of_log.size() > 20);  // it is opened, then comes a line for each time
+  REQUIRE(of_log.size() > 20);  // opening, then one call per time
   for (const std::size_t i : {0, 1, 12}) {
     const Ran ran = test::run(command, {.prefix = folder, .mode = "enospc", .at = of_log[i]});
     INFO("call " << of_log[i] << ": " << ran.output);

@@ -1,4 +1,4 @@
-// attention_race as a person runs it, with a few steps, and its parts: data, answers, rows of results.
+// Runs attention_race with a few steps, and tests its parts: data, answers, tables.
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -22,7 +22,7 @@ namespace {
 
 std::string race(const std::string& flags) { return program("attention_race") + " " + flags; }
 
-// What must not depend on the clock.
+// The log without the values that depend on clocks and memory.
 std::vector<json> without_clocks(std::vector<json> log) {
   for (json& entry : log)
     for (const char* key : {"step_seconds", "tokens_per_second", "seconds", "peak_bytes"}) entry.erase(key);
@@ -40,7 +40,7 @@ GPTOptions small(Index vocabulary) {
           .hidden = 8};
 }
 
-struct Numbers {  // batches to learn: the next token is the token itself
+struct Numbers {  // a task whose targets are the inputs
   Batch batch(std::uint64_t, std::uint64_t step) const {
     const Tensor x = Rng(1, step).integers({2, 16}, 0, 5);
     return {x, x, 32};
@@ -135,7 +135,7 @@ TEST_CASE("attention_race: wrong flags say what is right and exit 2") {
 TEST_CASE("attention_race: Ctrl-C ends with the table so far and 130") {
   const TemporaryFolder folder;
   const std::string out = test::quoted((folder.path / "out").string());
-  // More steps than it can do; interrupted in the middle of the first run.
+  // A run with more steps than it has time for, interrupted during the first entry.
   const Ran ran = test::run(
       test::in_background(race("--mechanisms softmax,linear --tasks copy --steps 100000 > " + out) + " 2>&1") +
       "for i in " + "$(seq 600); do grep -q 'step 1/' " + out +
@@ -144,13 +144,13 @@ TEST_CASE("attention_race: Ctrl-C ends with the table so far and 130") {
   CHECK(ran.exit_code == 130);
   CHECK(contains(ran.output, "copy: 63 of 10 symbols"));
   CHECK(contains(ran.output, "softmax: stopped after "));
-  CHECK(contains(ran.output, "; in all about "));  // the plan
+  CHECK(contains(ran.output, "; in all about "));  // the planned time
   CHECK(!contains(ran.output, "2/2 copy"));
 }
 
-TEST_CASE("attention_race: a run that fails is told in its row, behind the others, and the exit code is 1") {
+TEST_CASE("attention_race: a failed run is reported in its row, after the others, and the exit code is 1") {
   const RaceRunOptions options{.steps = 4, .points = 2};
-  // luong-location has weights for 8 positions, and the rows have 16.
+  // luong-location has weights for 8 positions, but the rows have 16.
   const RaceResult good = run_entry(small_entry("softmax"), options),
                    bad = run_entry(small_entry("luong-location", 8), options);
   CHECK(good.error.empty());
@@ -159,7 +159,7 @@ TEST_CASE("attention_race: a run that fails is told in its row, behind the other
   CHECK(good.points[0].step == 2);
   CHECK(good.points[1].step == 4);
   CHECK(good.points[1].training_loss == doctest::Approx((good.losses[2] + good.losses[3]) / 2).epsilon(1e-12));
-  CHECK(good.points[1].score.right == 4);  // no more batches than steps
+  CHECK(good.points[1].score.right == 4);  // at most as many batches as steps
   CHECK(contains(bad.error, "8"));
   CHECK(bad.losses.empty());
   const std::vector<std::string> lines = lines_of(race_table(*small_task(), {bad, good}));
@@ -173,7 +173,7 @@ TEST_CASE("attention_race: a run that fails is told in its row, behind the other
   settings.steps = 2;
   settings.log = (folder.path / "log").string();
   CHECK(examples::race(settings, {small_entry("luong-location", 8), small_entry("linear")}) == 1);
-  CHECK(json_lines(settings.log).size() == 4);  // the run that failed, two evaluations, the other run
+  CHECK(json_lines(settings.log).size() == 4);  // the failed run, two evaluations, the other run
   CHECK(examples::race(settings, {small_entry("linear")}) == 0);
 }
 
@@ -194,7 +194,7 @@ TEST_CASE("attention_race: models of a seed begin with the same weights in all t
   }
   CHECK(shared == x.size());
   CHECK(y.size() > x.size());
-  CHECK(differ == 6);  // embedding, positions and four matrices; biases and norms are 0 and 1
+  CHECK(differ == 6);  // embedding, positions and four matrices; biases and norms start as 0 and 1
 }
 
 TEST_CASE("attention_race: the words of a story") {
@@ -204,7 +204,7 @@ TEST_CASE("attention_race: the words of a story") {
   CHECK(words_of("").empty());
 }
 
-TEST_CASE("attention_race: where answers stand, which are right, and what is masked") {
+TEST_CASE("attention_race: places of answers, right answers, and masked answers") {
   const StoryReader reader;
   const StoryRows rows = reader.rows(5, 100, 20);
   REQUIRE(rows.tokens.shape() == Shape{20, StoryReader::kLength});
@@ -215,7 +215,7 @@ TEST_CASE("attention_race: where answers stand, which are right, and what is mas
       words += reader.word(id) + (reader.word(id) == "\n" ? "" : " ");
     return words;
   };
-  const auto told = [](const std::string& text, std::size_t begin, std::size_t end) {  // as part() writes it
+  const auto told = [](const std::string& text, std::size_t begin, std::size_t end) {  // in the form of part()
     const std::string words = text.substr(begin, end - begin);
     std::string spaced;
     for (const char c : words) spaced += c == '.' || c == '?' ? std::string(" ") + c : std::string(1, c);
