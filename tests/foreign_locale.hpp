@@ -1,4 +1,4 @@
-// For tests that text is the same whatever locale the program has set.
+// Sets other locales, for tests that texts are the same in every locale.
 #pragma once
 #include <doctest/doctest.h>
 
@@ -15,8 +15,8 @@
 
 namespace heed::test {
 
-// As de_DE or en_US write numbers, in every stream that is made while this exists. It has no name, so the locale of C
-// stays as it was.
+// Writes numbers as de_DE or en_US does, in every stream made while this object exists. The locale has no name, so the
+// locale of C does not change.
 class ForeignLocale {
  public:
   explicit ForeignLocale(char decimal = ',', char thousands = '.')
@@ -38,8 +38,8 @@ class ForeignLocale {
   std::locale before_;
 };
 
-// de_DE as the locale of C, compiled for this test; `set` is false where the machine has no localedef or no sources of
-// locales, which is printed.
+// Sets the locale of C to de_DE, which is compiled for the test. `set` is false, and a message is printed, if the
+// machine has no localedef or no sources of locales.
 class ForeignC {
  public:
   bool set = false;
@@ -63,7 +63,7 @@ class ForeignC {
   TemporaryFolder folder_;
 };
 
-// f() makes a text, which is the same in every locale.
+// Checks that the text made by f() is the same in every locale.
 template <class F>
 void check_in_every_locale(F f) {
   const std::string wanted = f();

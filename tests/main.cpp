@@ -1,9 +1,10 @@
+// The main function of the test programs.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 
 #include <cstdio>
 
-// Under the sanitizers too, more memory than the system has is a null pointer, as it is without.
+// With sanitizers, too, an allocation beyond the memory of the system returns a null pointer.
 extern "C" const char* __asan_default_options();
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
 extern "C" const char* __tsan_default_options();
@@ -13,6 +14,7 @@ namespace {
 
 unsigned cases_run = 0;
 
+// Counts the test cases that pass the filters.
 struct CountsCases : doctest::IReporter {
   explicit CountsCases(const doctest::ContextOptions&) {}
   void report_query(const doctest::QueryData&) override {}
@@ -33,8 +35,8 @@ struct CountsCases : doctest::IReporter {
 
 REGISTER_LISTENER("counts_cases", 0, CountsCases);
 
-// doctest's own main, but that a filter which no case passes is a failure: CTest starts one process a case, and a name
-// that it passes on wrongly would count as a test that passed.
+// As doctest's main, but it fails if no test case passes the filters. CTest starts one process per case. A name that
+// CTest passes on wrongly would otherwise count as a passed test.
 int main(int argc, char** argv) {
   doctest::Context context(argc, argv);
   const int result = context.run();

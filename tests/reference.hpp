@@ -1,4 +1,4 @@
-// Plain references of ops over axes: the elements that belong to each result, gathered one by one in float64.
+// Plain references of ops over axes: the elements of each result, gathered one by one in float64.
 #pragma once
 #include <algorithm>
 #include <heed/core/tensor.hpp>
@@ -6,8 +6,8 @@
 
 namespace heed::test {
 
-// For each element of the result (x's shape with 1 for each axis in `axes`; none: all), the elements reduced to it,
-// row-major.
+// The elements reduced to each element of the result, in row-major order. The result has x's shape with size 1 for each
+// axis in `axes`; if `axes` is empty, for all axes.
 inline std::vector<std::vector<double>> groups_of(const Tensor& x, const std::vector<int>& axes) {
   Shape kept = x.shape();
   for (int a = 0; a < x.rank(); ++a) {
@@ -37,7 +37,7 @@ Tensor reduced(const Tensor& x, const std::vector<int>& axes, const Tensor& like
   return Tensor::from(y, like.shape());
 }
 
-// A function of a whole line along the axis, applied to each line.
+// f of each line along an axis. f takes and returns a whole line.
 template <class F>
 Tensor along(const Tensor& x, int axis, F f) {
   const Tensor t = x.detach().to(DType::float64).transpose(axis, -1).dense();

@@ -1,3 +1,4 @@
+// Helpers of the tests that are not templates.
 #include "tests/support.hpp"
 
 #include <cmath>

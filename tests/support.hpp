@@ -1,4 +1,4 @@
-// Helpers of the tests; what is no template is compiled once, in support.cpp.
+// Helpers of the tests. Functions that are not templates are compiled once, in support.cpp.
 #pragma once
 #include <doctest/doctest.h>
 
@@ -11,16 +11,16 @@
 
 namespace heed::test {
 
-// Sanitizers look for accesses out of bounds and for races, and make a test four to six times slower: tests that repeat
-// one thing at many sizes, seeds or moments take fewer of them there.
+// Sanitizers make a test four to six times slower. They look for accesses out of bounds and for races, so tests that
+// repeat one thing at many sizes, seeds or moments repeat it less often with them.
 #if defined(HEED_SANITIZED)
 inline constexpr bool kSanitized = true;
 #else
 inline constexpr bool kSanitized = false;
 #endif
-// Whether a test takes repetition `number`: every one, or under sanitizers the first of `part`.
+// Whether a test takes repetition `number`: every one, or with sanitizers every `part`-th.
 inline bool is_taken(long number, long part) { return !kSanitized || number % part == 0; }
-// ConformanceOptions::longest of mechanisms that are right.
+// ConformanceOptions::longest for correct mechanisms.
 inline constexpr Index kLongest = kSanitized ? 100 : 1000;
 
 inline constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
@@ -35,31 +35,34 @@ std::string error_of(F&& f) {
                        const_cast<void*>(static_cast<const void*>(&f)));
 }
 
+// Whether `part` is in `text`.
 bool contains(const std::string& text, const std::string& part);
 
-// Each function throws an Error that contains its text.
+// A function that must throw an Error, and a part of its message.
 struct ErrorCase {
   std::string text;
   std::function<void()> f;
 };
+// Checks that each function throws its Error.
 void check_errors(const std::vector<ErrorCase>& cases);
 
-// The largest |a - b| / (atol + rtol |b|), so that <= 1 passes; 1e300 where shapes differ or only one is NaN.
+// The largest |a - b| / (atol + rtol |b|): values up to 1 pass. 1e300 if shapes differ or only one value is NaN.
 double worst(const Tensor& a, const Tensor& b, double rtol, double atol);
 
+// Whether worst() is at most 1.
 bool close(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-6);
 
-// The weights [B, H, T, S] of an attention: what attend(v) makes of values of which each has one element of 1 at a
-// place of its own. For keys k [B, Hk, S, D].
+// The weights [B, H, T, S] of an attention for keys k [B, Hk, S, D]: attend(v) for one-hot values v.
 Tensor weights_by(const std::function<Tensor(In v)>& attend, const Tensor& k);
 
-// Of a normal distribution.
+// Normally distributed values.
 Tensor normal(const Shape& shape, std::uint64_t seed = 1, DType dtype = DType::float64);
 
+// Random token ids below `vocabulary`.
 Tensor random_ids(const Shape& shape, Index vocabulary, std::uint64_t seed);
 std::vector<std::int32_t> ids_of(const Tensor& x);
 
-// Bitwise the same values, shape and dtype.
+// Whether values, shape and dtype are bitwise the same.
 bool same_bits(const Tensor& a, const Tensor& b);
 
 }  // namespace heed::test

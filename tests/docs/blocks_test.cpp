@@ -1,7 +1,7 @@
-// Every ```cpp block of the pages was compiled (tests/docs/CMakeLists.txt) and runs, in a folder of its page, so
-// that a program finds the files of those before it. Blocks of
-// Python are files of docs/python, which tests/data/checkpoint_write_test.cpp runs; those of CMake are in
-// tests/outside/CMakeLists.txt, with which a program is built.
+// Runs every ```cpp block of the pages, which tests/docs/CMakeLists.txt compiles. The blocks of a page run in one
+// folder, so a program finds the files of blocks before it. Blocks of Python are files of docs/python, which
+// tests/data/checkpoint_write_test.cpp runs. Blocks of CMake are in tests/outside/CMakeLists.txt, with which a program
+// is built.
 #include <cmath>
 
 #include "tests/data/temporary_folder.hpp"
@@ -30,7 +30,7 @@ Ran run_block(const Page& page, const Block& block, const fs::path& folder) {
   return run("cd " + quoted(folder.string()) + " && exec " + program);
 }
 
-// The output of the first C++ block of a page that says `what`.
+// The output of the first C++ block of a page that contains `what`.
 std::string output_of_block(const std::string& path, const std::string& what, const fs::path& folder) {
   const Page page = read_page(kRoot, path);
   for (const Block& block : page.blocks)
@@ -39,7 +39,7 @@ std::string output_of_block(const std::string& path, const std::string& what, co
   return {};
 }
 
-// The number that follows `before` in the text.
+// The number after `before` in the text.
 double number_after(const std::string& text, const std::string& before) {
   const auto at = text.find(before);
   REQUIRE(at != std::string::npos);
@@ -70,7 +70,7 @@ TEST_CASE("blocks: the README's training program prints a validation loss, and a
   INFO(output);
   const double loss = number_after(output, "\nvalidation loss ");
   CHECK(loss > 0.5);
-  CHECK(loss < 3);  // who knows nothing of the letters, about 30, has 3.4
+  CHECK(loss < 3);  // guessing among about 30 letters has 3.4
   CHECK(number_after(output, " after ") == 60);
   const std::string sample = output_of_block("README.md", "load_language_model", folder.path);
   CHECK(starts_with(sample, "The "));

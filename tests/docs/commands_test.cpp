@@ -1,4 +1,4 @@
-// What the pages name exists: commands and their flags, programs, files, links.
+// Commands with their flags, programs, files and links on the pages exist.
 #include <heed/data/tasks.hpp>
 #include <heed/data/tokenizer.hpp>
 #include <regex>
@@ -15,12 +15,12 @@ namespace fs = std::filesystem;
 namespace {
 
 struct Command {
-  std::string where;               // the page
-  std::string line;                // as it stands there
-  std::vector<std::string> words;  // without what follows a #
+  std::string where;               // the path of the page
+  std::string line;                // as on the page
+  std::vector<std::string> words;  // up to a #
 };
 
-// The commands of comments for tests/jobs/figures: "$ 80 s: build/release/...", with the lines that a \ continues.
+// The commands in comments for tests/jobs/figures: "$ 80 s: build/release/...", with lines continued after a \.
 std::vector<std::string> commands_of_figures(const Page& page) {
   std::vector<std::string> found;
   bool goes_on = false;
@@ -37,8 +37,8 @@ std::vector<std::string> commands_of_figures(const Page& page) {
   return found;
 }
 
-// Lines of ```sh blocks, lines indented by four spaces, spans and commands of figures, that begin with ./run, build/ or
-// python3.
+// The commands on the pages that begin with ./run, build/ or python3: in ```sh blocks, lines indented by four spaces,
+// code spans, and comments for figures.
 std::vector<Command> commands() {
   std::vector<Command> found;
   for (const Page& page : pages_of(kRoot)) {
@@ -74,7 +74,7 @@ std::string help_of_example(const std::string& name) {
   return output_of(quoted(in_build("examples/" + name)) + " --help");
 }
 
-// --checkpoint and the like in a text of help.
+// The flags in a help text, as --checkpoint.
 std::set<std::string> flags_in(const std::string& help) {
   const std::regex flag("--[a-z][a-z0-9-]*");
   std::set<std::string> flags;
@@ -141,7 +141,7 @@ TEST_CASE("pages: each program in build/ is one that the build makes, and has th
 }
 
 TEST_CASE("pages: the prompts of their commands have the characters of the built-in stories") {
-  const heed::CharTokenizer characters("\n" + heed::Stories().text(0, 1000000));  // as train_lm's default
+  const heed::CharTokenizer characters("\n" + heed::Stories().text(0, 1000000));  // the default of train_lm
   const std::regex prompt("--prompt \"([^\"]*)\""), mask(R"(\[MASK\])");
   int checked = 0;
   for (const Command& command : commands()) {

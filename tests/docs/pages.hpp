@@ -1,4 +1,4 @@
-// The pages that people read, taken apart: README.md and the *.md of docs/ and examples/.
+// Reads the pages for users: README.md and the *.md of docs/ and examples/.
 #pragma once
 #include <algorithm>
 #include <filesystem>
@@ -14,20 +14,21 @@ namespace heed::test {
 
 inline const std::filesystem::path kRoot = test::in_source();
 
-// Between a line of three backticks and a language, and one of three backticks.
+// A block: the lines between ``` with a language, and ```.
 struct Block {
   std::string language;
-  int line;  // of its first line in the page, from 1
+  int line;  // number of its first line in the page, from 1
   std::string text;
 };
 
+// The parts of a page.
 struct Page {
-  std::string path;  // from the root of the source tree: docs/design.md
+  std::string path;  // relative to the source tree: docs/design.md
   std::vector<Block> blocks;
-  std::vector<std::string> prose;  // the other lines
-  std::vector<std::string> spans;  // what stands between single backticks in them
+  std::vector<std::string> prose;  // lines outside of blocks
+  std::vector<std::string> spans;  // the text between single backticks in these lines
 
-  // "docs_design", as tests/docs/CMakeLists.txt names the page's programs.
+  // The name of the page's programs in tests/docs/CMakeLists.txt: "docs_design".
   std::string name() const {
     std::string n = path.substr(0, path.size() - 3);
     std::replace(n.begin(), n.end(), '/', '_');
@@ -35,11 +36,13 @@ struct Page {
   }
 };
 
+// The content of a file.
 inline std::string text_of(const std::filesystem::path& file) {
   std::ifstream in(file, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
+// The lines of a text, without line feeds.
 inline std::vector<std::string> lines_of(const std::string& text) {
   std::istringstream in(text);
   std::vector<std::string> lines;
@@ -47,6 +50,7 @@ inline std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
+// The words of a text, separated by white space.
 inline std::vector<std::string> words_of(const std::string& text) {
   std::istringstream in(text);
   return {std::istream_iterator<std::string>(in), {}};
@@ -54,6 +58,7 @@ inline std::vector<std::string> words_of(const std::string& text) {
 
 inline bool starts_with(const std::string& text, const std::string& start) { return text.rfind(start, 0) == 0; }
 
+// Reads a page of the source tree at `root`.
 inline Page read_page(const std::filesystem::path& root, const std::string& path) {
   Page page;
   page.path = path;
@@ -79,6 +84,7 @@ inline Page read_page(const std::filesystem::path& root, const std::string& path
   return page;
 }
 
+// All pages, sorted by path.
 inline std::vector<Page> pages_of(const std::filesystem::path& root) {
   std::vector<Page> pages;
   for (const char* folder : {"", "docs", "examples"})

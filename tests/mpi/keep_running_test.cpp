@@ -1,4 +1,4 @@
-// mpi/keep_running: a run that loses ranks ends as one that does not.
+// mpi/keep_running: a run that loses ranks ends as an undisturbed one.
 #include <filesystem>
 #include <sstream>
 #include <string>
@@ -16,11 +16,11 @@ using test::seconds_of;
 
 namespace {
 
-const std::string kGoesOn = "--resume-or-start ";  // as keep_running adds, without --overwrite of the tests
+const std::string kGoesOn = "--resume-or-start ";  // keep_running adds it; here it prevents --overwrite
 
 const std::string kScript = test::quoted(test::in_source("mpi/keep_running"));
 
-// `before`: what the shell of each rank does before it becomes the program.
+// The shell of each rank runs `before`, then the program.
 Ran keep_running(const RankTraining& t, const std::string& flags, const std::string& before,
                  const std::string& program) {
   const std::string script = "sh -c " + test::quoted(before + "exec \"$@\"") + " sh " + program;
@@ -28,12 +28,12 @@ Ran keep_running(const RankTraining& t, const std::string& flags, const std::str
                    test::quoted(test::mpirun()) + " -- " + script);
 }
 
-// A folder in which scripts stand for mpirun and ssh.
+// A folder with scripts in place of mpirun and ssh.
 class Folder {
  public:
   std::string file(const std::string& name) const { return (folder_.path / name).string(); }
   std::string read(const std::string& name) const { return bytes_of(file(name)); }
-  // The first two times that a file lists.
+  // Seconds between the first two times in a file.
   double seconds_between(const std::string& name) const {
     std::istringstream times(read(name));
     double first = 0, second = 0;
@@ -44,7 +44,7 @@ class Folder {
     const std::filesystem::path path = folder_.write(program, "#!/bin/sh\n" + script);
     std::filesystem::permissions(path, std::filesystem::perms::owner_all);
   }
-  // In the folder, whose programs come first; for a minute at most.
+  // Runs a command in the folder for at most a minute. Programs of the folder are found first.
   Ran run(const std::string& command) const {
     const std::string folder = test::quoted(folder_.path.string());
     return test::run("cd " + folder + " && PATH=" + folder + ":$PATH exec timeout -k 5 60 bash -c " +
@@ -61,7 +61,7 @@ TEST_CASE("keep_running: starts again from the last checkpoint until the run is 
   const RankTraining t, undisturbed;
   const std::string flags = "--steps 400 --shards 4 --checkpoint-every 20 --checkpoint lm.h5 ";
   REQUIRE(undisturbed.run(flags).exit_code == 0);
-  // Rank 1 is killed in the first two starts, as soon as there is another checkpoint than before.
+  // Rank 1 is killed in the first two starts, as soon as there is a new checkpoint.
   const std::string kill =
       "rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; if [ $rank = 1 ] && [ ! -e twice ]; then "
       "if [ -e once ]; then touch twice; else touch once; fi; "
@@ -89,9 +89,9 @@ TEST_CASE("keep_running: gives up where no start leaves a checkpoint, and where 
   CHECK(test::run(kScript + " --nonsense").output == "keep_running: unknown argument '--nonsense'; see --help\n");
 }
 
-// Not by mpirun alone: that of Open MPI 4.1.4 stays for good, or crashes, in one of twenty such ends, as the PMIx in it
-// (4.2.2) releases twice what its finalizing ranks wait for.
-TEST_CASE("keep_running: a rank that does not leave MPI ends all after a time, when all is done") {
+// Not tested with mpirun alone. That of Open MPI 4.1.4 hangs or crashes in one of twenty such cases: its PMIx (4.2.2)
+// releases an object twice for which finalizing ranks wait.
+TEST_CASE("keep_running: a rank that does not leave MPI after the run ends all ranks after a time-out") {
   for (const int stopped : {0, 1}) {
     CAPTURE(stopped);
     const RankTraining t;
@@ -103,7 +103,7 @@ TEST_CASE("keep_running: a rank that does not leave MPI ends all after a time, w
     CHECK(seconds_of([&] { ran = keep_running(t, "--slots 3", stop, command); }) < 30);
     INFO(ran.output);
     CHECK(test::count_of("it starts again from the last checkpoint", ran.output) == 1);
-    // Rank 0 where it waits; else who of the others comes first.
+    // Rank 0 reports if it waits, otherwise the first of the other ranks.
     CHECK(contains(ran.output, "rank 0 of 3 on ") == (stopped == 1));
     CHECK((stopped == 1 || contains(ran.output, "rank 1 of 3 on ") || contains(ran.output, "rank 2 of 3 on ")));
     CHECK(contains(ran.output, ": not all ranks have left MPI, when all was done, within 3 seconds"));
@@ -113,9 +113,9 @@ TEST_CASE("keep_running: a rank that does not leave MPI ends all after a time, w
   }
 }
 
-TEST_CASE("keep_running: ends an mpirun that stays after a rank said why all end, and the ranks that it leaves") {
+TEST_CASE("keep_running: kills an mpirun that stays after a rank reported an error, and the ranks that are left") {
   const Folder folder;
-  // The first stays, the second ends in time, the third goes on to the end.
+  // The first mpirun stays, the second ends in time, the third runs to the end.
   folder.write("mpirun",
                "date +%s.%N >>starts; case $(wc -l <starts) in 3) echo \"$*\" >third; exit 0; esac\n"
                "trap : TERM; echo rank 1 of 2 on a: rank 0 has been silent >&2\n"
@@ -130,15 +130,15 @@ TEST_CASE("keep_running: ends an mpirun that stays after a rank said why all end
   CHECK(folder.read("third").ends_with(" program --checkpoint lm.h5 --resume-or-start\n"));
   const std::string rank = "ps -o args= -p $(cat " + test::quoted(folder.file("rank")) + ")";
   CHECK(test::run(rank + " | grep -v defunct").output == "");
-  // It had three seconds, and one later is the next start.
+  // mpirun had three seconds to end, and the next start is one second later.
   const double seconds = folder.seconds_between("starts");
   CHECK(seconds >= 3.9);
   CHECK(seconds < 20);
 }
 
-TEST_CASE("keep_running: ends an mpirun that stays when nothing that it started is left") {
+TEST_CASE("keep_running: kills an mpirun that stays after its processes ended") {
   const Folder folder;
-  // The first waits, without a process, for what does not come.
+  // The first mpirun has no process left, and never ends.
   folder.write("mpirun",
                "date +%s.%N >>starts; shift 2; \"$@\"\n"
                "case $(wc -l <starts) in 1) mkfifo never; read x <>never;; esac\n");
@@ -155,10 +155,10 @@ TEST_CASE("keep_running: ends an mpirun that stays when nothing that it started 
   CHECK(seconds < 20);
 }
 
-TEST_CASE("keep_running: ends an mpirun that starts no rank, and none that runs one") {
+TEST_CASE("keep_running: kills an mpirun that starts no rank, but not one that runs a rank") {
   const Folder folder;
-  // The first waits for a machine; the second runs longer than it might have waited, in a session of its own, as what
-  // MPICH's mpirun starts.
+  // The first mpirun waits for a machine. The second runs longer than the limit for starting, in its own session, as
+  // ranks of MPICH's mpirun do.
   folder.write("mpirun",
                "date +%s.%N >>starts; case $(wc -l <starts) in 1) trap : TERM; "
                "for i in $(seq 300); do sleep 0.1; done;; esac\nshift 2; setsid \"$@\"\n");
@@ -178,7 +178,7 @@ TEST_CASE("keep_running: ends an mpirun that starts no rank, and none that runs 
 
 TEST_CASE("keep_running: asks all machines at once, and leaves out those that do not answer in time") {
   const Folder folder;
-  // Each of a and b answers when the other has been asked too; c never does.
+  // a and b answer when both were called. c never answers.
   folder.write("ssh", "echo \"$*\" >>asked; case \"$*\" in *' c true') exec sleep 100; esac\n"
                       "until grep -q ' a true' asked && grep -q ' b true' asked; do sleep 0.05; done\n");
   folder.write("mpirun", "date +%s.%N >started; echo \"$*\" >mpirun_flags; env >mpirun_environment\n");
@@ -191,14 +191,14 @@ TEST_CASE("keep_running: asks all machines at once, and leaves out those that do
   CHECK(test::count_of("-n -o BatchMode=yes -o ConnectTimeout=4 ", folder.read("asked")) == 3);
   CHECK(test::count_of("\n", folder.read("asked")) == 3);
   CHECK(std::stod(folder.read("started")) - std::stod(folder.read("began")) < 20);
-  // What Open MPI's daemons are told, unless somebody has told them.
+  // The settings of Open MPI's daemons, unless they are set already.
   const std::string environment = "\n" + folder.read("mpirun_environment");
   for (const std::string set : {"oob_tcp_keepalive_time=77", "oob_tcp_keepalive_intvl=5", "oob_tcp_keepalive_probes=3",
                                 "plm_rsh_args=-o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=2"})
     CHECK(contains(environment, "\nOMPI_MCA_" + set + "\n"));
 }
 
-TEST_CASE("keep_running: is given up where no machine answers") {
+TEST_CASE("keep_running: gives up if no machine answers") {
   const Folder folder;
   folder.write("ssh", "exit 255\n");
   folder.write("mpirun", "touch started\n");

@@ -1,4 +1,4 @@
-// Runs of several processes by mpirun: the bits of one process, and how they end where something fails.
+// Runs of several processes by mpirun: they have the bits of one process, and end if something fails.
 #include <signal.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -27,7 +27,7 @@ using test::seconds_of;
 
 namespace {
 
-// `before`: what the shell of each rank does, in the folder, before it becomes train_lm; $rank is its number.
+// Runs train_lm on ranks. The shell of each rank runs `before` in the folder, then train_lm; $rank is its number.
 Ran run_ranks(const RankTraining& t, int ranks, const std::string& flags, const std::string& before = {}) {
   const std::string script = "cd " + test::quoted(t.folder()) + "; rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; " + before +
                              "exec " + t.arguments(flags);
@@ -44,7 +44,7 @@ std::string checkpoint_of(const RankTraining& t, int ranks, const std::string& f
 
 const std::string kRecipe = "--steps 6 --eval-every 3 --shards 8 --dropout 0.1 --grad-clip 0.1 --lr 0.01 ";
 
-// What was refused ended with code 1, and this is in one line of what it printed, beside what mpirun says itself.
+// Checks that a run was refused: one line contains the sentence and one names a rank, besides the output of mpirun.
 void check_ended(const Ran& ran, const std::string& sentence) {
   INFO(ran.output);
   CHECK(ran.exit_code != 0);
@@ -52,13 +52,13 @@ void check_ended(const Ran& ran, const std::string& sentence) {
   CHECK(count_of("rank 0 of", ran.output) + count_of("rank 1 of", ran.output) + count_of("rank 2 of", ran.output) == 1);
 }
 
-// For run_ranks: a rank gets this signal as soon as the condition holds.
+// For run_ranks(): sends a signal to a rank as soon as the condition holds.
 std::string signal_to(int rank, const std::string& signal, const std::string& condition) {
   return "if [ $rank = " + std::to_string(rank) + " ]; then (until " + condition + "; do sleep 0.05; done; kill -" +
          signal + " $$) & fi; ";
 }
 
-// Whether a child of this process may read what another child has in memory.
+// Whether a child of this process may read the memory of another child.
 bool processes_share_memory() {
   const auto child = [](const auto& f) {
     const pid_t process = ::fork();
@@ -103,10 +103,10 @@ TEST_CASE("mpirun train_lm: the checkpoint of one process, with each kind of opt
   }
 }
 
-TEST_CASE("mpirun train_lm: ranks of a machine read gradients where they lie, or send them where that is forbidden") {
+TEST_CASE("mpirun train_lm: ranks of a machine read gradients in place, or send them if that is forbidden") {
   const RankTraining t;
   const std::string flags = kRecipe + "--width 128 --profile 1 ", one = checkpoint_of(t, 0, flags);
-  // Of gradients and of values, megabytes that rank 0 sent in a step, as its profile's last lines say.
+  // Megabytes of gradients and of values that rank 0 sent in a step, from the last lines of its profile.
   const auto sent = [&](const std::string& before) {
     const Ran ran = run_ranks(t, 2, flags, before);
     INFO(ran.output);
@@ -143,7 +143,7 @@ TEST_CASE("mpirun train_lm: rank 0 alone logs, shows and writes") {
   CHECK(bytes_of(t.file("loss.svg")) == bytes_of(one.file("loss.svg")));
 }
 
-TEST_CASE("mpirun train_lm: goes on with other ranks, or without") {
+TEST_CASE("mpirun train_lm: a run is continued with another number of ranks, or without ranks") {
   const RankTraining t;
   const std::string recipe = kRecipe + "--steps 400 --checkpoint-every 5 ";
   const std::string whole = checkpoint_of(t, 0, recipe);
@@ -174,14 +174,14 @@ TEST_CASE("mpirun translate: the checkpoint of one process") {
   CHECK((bytes_of(t.file("one.h5")) == bytes_of(t.file("two.h5"))));
 }
 
-TEST_CASE("mpirun train_lm: an error of all ranks is told once") {
+TEST_CASE("mpirun train_lm: an error of all ranks is printed once") {
   const RankTraining t;
   check_ended(run_ranks(t, 3, "--steps 2 --shards 2"),
               ": run: shards is 2 and there are 3 ranks, each of which computes a part of the shards; there must be as "
               "many shards as ranks, or more");
 }
 
-TEST_CASE("mpirun train_lm: an error of one rank ends all, and names it") {
+TEST_CASE("mpirun train_lm: an error of one rank ends all ranks, and the message names the rank") {
   const RankTraining t;
   Ran ran;
   CHECK(seconds_of([&] {
@@ -212,7 +212,7 @@ TEST_CASE("mpirun train_lm: a full disk on rank 0 ends all, and loses nothing") 
   const RankTraining t, undisturbed;
   const std::string flags = "--steps 12 --shards 4 --checkpoint-every 3 ";
   const std::string whole = checkpoint_of(undisturbed, 0, flags);
-  // From a write on that is one of the second checkpoint or of a later one.
+  // The disk is full from a write of the second checkpoint on, or of a later one.
   const std::string full = "if [ $rank = 0 ]; then export LD_PRELOAD=" + test::quoted(test::fail_io_library()) +
                            " HEED_FAIL_PREFIX=\"$PWD/lm.h5\" HEED_FAIL_AT=$at HEED_FAIL_MODE=enospc "
                            "ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0; fi; ";
@@ -230,16 +230,16 @@ TEST_CASE("mpirun train_lm: a full disk on rank 0 ends all, and loses nothing") 
   }
 }
 
-TEST_CASE("mpirun train_lm: a rank that is stopped ends all after a time") {
+TEST_CASE("mpirun train_lm: a stopped rank ends all ranks after a time-out") {
   const RankTraining t;
   Ran ran;
-  // Longer than a busy machine's mpirun takes to end the others, which else miss the one that told.
+  // Longer than mpirun takes on a busy machine to end the other ranks, which would otherwise report a missing rank too.
   const std::string stop = "export HEED_RANK_TIMEOUT=5; " + signal_to(1, "STOP", "[ -e log ]");
   CHECK(seconds_of([&] { ran = run_ranks(t, 3, "--steps 100000 --shards 3 --log log ", stop); }) < 20);
   check_ended(ran, ": rank 1 has been silent for 5 seconds; it was stopped or is cut off");
 }
 
-TEST_CASE("mpirun train_lm: a rank that does not come ends all after a time") {
+TEST_CASE("mpirun train_lm: a rank that does not start ends all ranks after a time-out") {
   const RankTraining t;
   Ran ran;
   const std::string stop = "export HEED_RANK_TIMEOUT=2; if [ $rank = 1 ]; then kill -STOP $$; fi; ";
@@ -248,9 +248,9 @@ TEST_CASE("mpirun train_lm: a rank that does not come ends all after a time") {
   CHECK(contains(ran.output, ": not all ranks have come within 12 seconds"));
 }
 
-TEST_CASE("mpirun train_lm: a rank that was stopped itself waits for others as long as if it had not been") {
+TEST_CASE("mpirun train_lm: the time in which a rank is stopped does not count as its waiting for others") {
   const RankTraining t;
-  // Rank 0 waits for rank 1 and is stopped for longer than the 13 seconds that it would wait.
+  // Rank 0 waits at most 13 seconds for rank 1, but is stopped for longer than that.
   const std::string late =
       "export HEED_RANK_TIMEOUT=3; if [ $rank = 1 ]; then sleep 17; "
       "else (sleep 2; kill -STOP $$; touch stopped; sleep 13.5; kill -CONT $$) & fi; ";
@@ -260,7 +260,7 @@ TEST_CASE("mpirun train_lm: a rank that was stopped itself waits for others as l
   CHECK(std::filesystem::exists(t.file("stopped")));
 }
 
-TEST_CASE("mpirun train_lm: a time-out that is none is refused as a wrong flag is") {
+TEST_CASE("mpirun train_lm: an invalid time-out is refused like a wrong flag") {
   const RankTraining t;
   const auto sentence = [](const std::string& word) {
     return "train_lm: HEED_RANK_TIMEOUT, in seconds: it is '" + word + "'; it must be a number, 2 or more (";
@@ -273,7 +273,7 @@ TEST_CASE("mpirun train_lm: a time-out that is none is refused as a wrong flag i
   const Ran ran = run_ranks(t, 2, "--steps 1 --shards 2", "export HEED_RANK_TIMEOUT=abc; ");
   INFO(ran.output);
   CHECK(ran.exit_code == 2);
-  CHECK(contains(ran.output, sentence("abc")));  // by each rank that mpirun has not ended by then
+  CHECK(contains(ran.output, sentence("abc")));  // by each rank that mpirun has not ended before
 }
 
 TEST_CASE("mpirun train_lm: settings and files that are wrong on all ranks end with 2, as without mpirun") {
@@ -304,7 +304,7 @@ TEST_CASE("join_mpi_ranks: a time-out must be a number of seconds") {
     sentence << "mpi: the time-out is " << timeout << " seconds; it must be a number, 2 or more";
     CHECK_THROWS_WITH_AS(join_mpi_ranks({.timeout = timeout}), sentence.str().c_str(), Error);
   }
-  CHECK(join_mpi_ranks({.timeout = 2}) == nullptr);  // mpirun has not started the tests
+  CHECK(join_mpi_ranks({.timeout = 2}) == nullptr);  // mpirun has not started this process
 }
 
 TEST_CASE("mpirun train_lm: an mpirun of another MPI is an error") {
@@ -316,7 +316,7 @@ TEST_CASE("mpirun train_lm: an mpirun of another MPI is an error") {
                       "built with");
 }
 
-TEST_CASE("mpirun 09_two_processes: the bits that one process tells") {
+TEST_CASE("mpirun 09_two_processes: prints the bits of one process") {
   const std::string tutorial = test::rank_program("09_two_processes"), one = test::run(tutorial).output;
   const auto without_first_line = [](const std::string& text) { return text.substr(text.find('\n')); };
   for (const int ranks : {2, 3}) {

@@ -1,4 +1,4 @@
-// Compiled once for each MPI, which CMakeLists.txt names.
+// Starts mpirun. Compiled once per MPI, which CMakeLists.txt defines.
 #include "tests/mpi/mpirun.hpp"
 
 #include <chrono>

@@ -1,5 +1,5 @@
-// The mpirun that tests run, and heed's programs by its MPI. The same tests are linked with those of each MPI that is
-// installed (CMakeLists.txt).
+// The mpirun of an MPI, and heed's programs for this MPI. The same tests are linked for each MPI that is installed
+// (CMakeLists.txt).
 #pragma once
 #include <functional>
 #include <string>
@@ -8,22 +8,24 @@
 
 namespace heed::test {
 
-// What a test begins mpirun with. One that waits for ranks that do not come is ended after minutes, so that its test
-// fails.
+// The beginning of a command with mpirun. It is killed after minutes, so that a test whose ranks wait forever fails.
 std::string mpirun();
 
+// Whether this MPI is Open MPI.
 bool is_open_mpi();
 
-// What MPI itself leaves behind is no leak of heed's to the address sanitizer.
+// The address sanitizer does not report memory that MPI itself leaks.
 inline std::string without_leaks() { return "env ASAN_OPTIONS=detect_leaks=0 "; }
 
-std::string rank_program(const std::string& name);  // as program(), by this MPI
+std::string rank_program(const std::string& name);  // as program(), for this MPI
 
-// What a shell does before a program that begins with a library of this folder.
+// Shell text that preloads a library of this folder into the program that follows.
 std::string preload(const std::string& library);
 
+// The time that f takes.
 double seconds_of(const std::function<void()>& f);
 
+// A training by programs for this MPI.
 class RankTraining : public Training {
  public:
   RankTraining();

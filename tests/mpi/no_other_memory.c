@@ -1,5 +1,5 @@
-// Loaded before a program, it is a system that lets no process read what another has in memory: not even the word that
-// a rank tries. Longer pieces are MPI's own, which asks for no leave.
+// For LD_PRELOAD: a system on which no process may read the memory of another. The read of one word, by which a rank
+// tries it, fails. Longer reads are those of MPI and are executed.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sys/syscall.h>

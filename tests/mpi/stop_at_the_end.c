@@ -1,4 +1,4 @@
-// Loaded before MPI, it stops a process that is about to leave MPI.
+// For LD_PRELOAD: stops a process that is about to leave MPI.
 #include <signal.h>
 
 int PMPI_Finalize(void);

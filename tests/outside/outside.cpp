@@ -1,4 +1,4 @@
-// Trains one linear layer: nothing but the installed headers and library.
+// Trains one linear layer with the installed headers and library only.
 #include <heed/core/array.hpp>
 #include <heed/heed.hpp>
 #include <iostream>

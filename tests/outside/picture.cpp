@@ -1,4 +1,4 @@
-// Draws the losses of a run: nothing but the installed component.
+// Draws the losses of a run with the installed component only.
 #include <heed/optim/run_loop.hpp>
 #include <heed/plot/plot.hpp>
 

@@ -1,4 +1,4 @@
-// What a program does that mpirun may start: without it, it is one process.
+// A program that mpirun may start. Without mpirun, it is one process.
 #include <heed/heed.hpp>
 #include <heed/mpi/mpi_ranks.hpp>
 #include <iostream>

@@ -1,4 +1,4 @@
-// Pictures: what is seen of them, and files that cannot be drawn.
+// Pictures: their visible parts, and files that cannot be drawn.
 #include <cmath>
 #include <filesystem>
 #include <heed/data/text.hpp>
@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A text of an .svg, in its place: pixels, from the upper left.
+// A text in an .svg and its position in pixels from the upper left.
 struct Text {
   double x, y, size;
   std::string text;
@@ -44,7 +44,7 @@ std::vector<std::string> labels_of(std::size_t count, const std::string& begin) 
 
 }  // namespace
 
-TEST_CASE("plot: one point of a line is seen") {
+TEST_CASE("plot: a line of one point is visible") {
   const TemporaryFolder folder;
   const auto markers = [&](std::size_t points) {
     Series line{"validation", {{1, 2}, {2, 1}, {3, 0.5}}, Series::line};
@@ -56,17 +56,17 @@ TEST_CASE("plot: one point of a line is seen") {
   CHECK(markers(1) >= 1);
 }
 
-TEST_CASE("plot: names stand below the frame, where they hide no line") {
+TEST_CASE("plot: names of lines are below the frame") {
   const TemporaryFolder folder;
   const fs::path file = folder.path / "p.svg";
   heed::plot(file, {"title", "x", "y"}, {{"rises to the right", {{1, 1}, {2, 2}}}});
   const std::string svg = bytes_of(file.string());
   const std::size_t name = svg.rfind("rises to the right"), place = svg.rfind("translate(", name);
   REQUIRE(name != std::string::npos);
-  CHECK(std::stod(svg.substr(svg.find(',', place) + 1)) > 500);  // of 540, from the top
+  CHECK(std::stod(svg.substr(svg.find(',', place) + 1)) > 500);  // of 540 pixels, from the top
 }
 
-TEST_CASE("plot_matrix: a label that no picture can hold is shown as a terminal would") {
+TEST_CASE("plot_matrix: control characters and invalid UTF-8 in labels are escaped") {
   const TemporaryFolder folder;
   const fs::path file = folder.path / "m.svg";
   plot_matrix(file, "title", {{1, 0}}, {"a\xFF"}, {"<\x01>", "caf\u00e9 'n'"});
@@ -78,7 +78,7 @@ TEST_CASE("plot_matrix: a label that no picture can hold is shown as a terminal 
 TEST_CASE("plot: the title of the x-axis does not touch the names below it") {
   const TemporaryFolder folder;
   const fs::path file = folder.path / "p.svg";
-  const auto gap = [&] {  // from the axis title's line to that of the first name
+  const auto gap = [&] {  // distance from the axis title to the first name
     double title = 0, name = 1e9;
     for (const Text& t : texts_of(file)) {
       if (t.text == "steps") title = t.y;
@@ -97,13 +97,13 @@ TEST_CASE("plot: the title of the x-axis does not touch the names below it") {
   }
 }
 
-TEST_CASE("plot: more lines than colours are told apart by their dashes") {
+TEST_CASE("plot: if there are more lines than colours, dashes distinguish them") {
   const TemporaryFolder folder;
   const fs::path file = folder.path / "p.svg";
   std::vector<Series> series;
   for (const std::string& name : labels_of(20, "series ")) series.push_back({name, {{0, 0}, {1, 1}, {2, 0}}});
   heed::plot(file, {"title", "steps", "y"}, series);
-  // The colour and the dashes of each line, as gnuplot writes them for each name and each curve.
+  // The colour and the dashes of lines, as gnuplot writes them for each name and each curve.
   static const std::regex line(R"re(<path\s+stroke='(#[0-9a-f]+|rgb\([^)]*\))'\s*(stroke-dasharray='[^']*')?)re");
   const std::string svg = bytes_of(file.string());
   std::map<std::string, int> styles;
@@ -112,7 +112,7 @@ TEST_CASE("plot: more lines than colours are told apart by their dashes") {
   CHECK(styles.size() >= 20);
 }
 
-TEST_CASE("plot_bars: numbers below the bars stand apart and inside of the picture, also large ones") {
+TEST_CASE("plot_bars: numbers below the bars do not overlap and are inside the picture, also large ones") {
   const TemporaryFolder folder;
   const fs::path file = folder.path / "b.svg";
   for (const double most : {0.3, 1.0, 7.0, 9999.0, 12345.0, 309865.0, 1234567.0, 4.2e7}) {
@@ -130,7 +130,7 @@ TEST_CASE("plot_bars: numbers below the bars stand apart and inside of the pictu
   }
 }
 
-TEST_CASE("plot_matrix: numbers stand in their cells where all have room, and apart from each other") {
+TEST_CASE("plot_matrix: numbers are in their cells if all fit, and do not overlap") {
   const TemporaryFolder folder;
   const fs::path file = folder.path / "m.svg";
   for (const std::size_t n : {1, 2, 5, 12, 20, 40, 60})
@@ -151,17 +151,17 @@ TEST_CASE("plot_matrix: numbers stand in their cells where all have room, and ap
         for (std::size_t i = 1; i < numbers.size(); ++i) {
           const Text &a = numbers[i - 1], &b = numbers[i];
           CHECK(a.text.size() == 4);
-          const bool beside = i % columns != 0;  // else it is below
+          const bool beside = i % columns != 0;  // otherwise it is below
           CHECK((beside ? b.x - a.x > 0.62 * a.size * 4 : b.y - a.y > 1.3 * a.size));
         }
-        // Nothing is cut: labels and title lie inside.
+        // Nothing is cut: labels and title are inside the picture.
         const std::string svg = bytes_of(file.string());
         const double width = std::stod(svg.substr(svg.find("viewBox=\"0 0 ") + 13));
         for (const Text& t : texts_of(file)) CHECK((t.x > 0 && t.x < width));
       }
 }
 
-TEST_CASE("plot_matrix: numbers are written by the size of the greatest") {
+TEST_CASE("plot_matrix: the greatest number decides how numbers are written") {
   const TemporaryFolder folder;
   const fs::path file = folder.path / "m.svg";
   const auto written = [&](const std::vector<double>& row) {
@@ -178,11 +178,11 @@ TEST_CASE("plot_matrix: numbers are written by the size of the greatest") {
   CHECK(written({0.5, 512.75}) == "0 513 ");
   CHECK(written({0.00002, 0}) == "2.0e-05 0.0e+00 ");
   CHECK(written({-2.5, 1}) == "-2.50 1.00 ");
-  CHECK(written({1, std::nan(""), 2}) == "1 2 ");  // of NaN the cell is empty
+  CHECK(written({1, std::nan(""), 2}) == "1 2 ");  // the cell of a NaN is empty
   CHECK(written({0, 0}) == "0 0 ");
 }
 
-TEST_CASE("plot_matrix: what does not agree is named") {
+TEST_CASE("plot_matrix: sizes that do not agree are named") {
   const TemporaryFolder folder;
   const fs::path file = folder.path / "m.svg";
   CHECK(test::error_of([&] { plot_matrix(file, "title", {{1, 2}, {3, 4}}, {"a"}, {"b", "c"}); }) ==
@@ -206,7 +206,7 @@ TEST_CASE("plot_losses: the axis has the unit of the loss") {
   CHECK(title("") == "loss");
 }
 
-TEST_CASE("plot_matrices: the cell of a single token is seen") {
+TEST_CASE("plot_matrices: the cell of a single token is visible") {
   const TemporaryFolder folder;
   const auto cells = [&](const std::string& ending) {
     const fs::path file = folder.path / ("one" + ending);
@@ -228,7 +228,7 @@ TEST_CASE("plot_matrices: each cell of an .svg is a rectangle, and each token ha
   const std::string svg = bytes_of(file.string());
   CHECK_FALSE(contains(svg, "<image"));
   CHECK(count_of("<polygon", svg) >= kHeads * kTokens * kTokens);
-  CHECK(count_of(">w23<", svg) == 1 + kHeads);  // rows at the left panel, columns at each
+  CHECK(count_of(">w23<", svg) == 1 + kHeads);  // at the rows of the left panel, and at the columns of each
   CHECK(count_of(">w22<", svg) == 1 + kHeads);
 }
 

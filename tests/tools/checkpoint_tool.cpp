@@ -1,6 +1,6 @@
-// Saves and tells checkpoints, for tests that kill it or take its disk away.
-//   checkpoint_tool save FILE STEP   a checkpoint of 10000 numbers that follow from STEP, and of three in bfloat16
-//   checkpoint_tool tell FILE        prints STEP after checking all of them
+// Saves and checks checkpoints, for tests that kill it or fill its disk.
+//   checkpoint_tool save FILE STEP   saves 10000 numbers that depend on STEP, and three in bfloat16
+//   checkpoint_tool tell FILE        prints STEP; exit code 3 if a number is wrong
 #include <cstdio>
 #include <heed/data/checkpoint.hpp>
 

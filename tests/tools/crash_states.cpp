@@ -1,3 +1,4 @@
+// A model of a disk: applies recorded calls and makes the states that a power cut may leave.
 #include "tests/tools/crash_states.hpp"
 
 #include <algorithm>
@@ -23,7 +24,7 @@ void do_to(std::string& content, const DiskCall& call) {
   content.replace(call.at, call.bytes.size(), call.bytes);
 }
 
-// What is there of a write: all of it; nothing; its first half, and no more; its second half, after zeros; zeros.
+// The part of a write that is on the disk: all; nothing; its first half only; its second half after zeros; zeros.
 enum class Part { all, none, begin, end, zeros };
 
 void do_part(std::string& content, DiskCall call, Part part) {
@@ -85,7 +86,7 @@ void CrashDisk::apply(const DiskCall& call) {
   const std::string& name = call.kind == Kind::rename ? call.from : call.path;
   const auto found = seen_.find(name);
   const int file = is_new ? static_cast<int>(files_.size()) - 1 : found == seen_.end() ? -1 : found->second;
-  if (call.kind == Kind::sync && file < 0) {  // a folder
+  if (call.kind == Kind::sync && file < 0) {  // of a folder
     std::vector<Change> rest;
     for (const Change& c : pending_) folder_of(c.call.path) == call.path ? change(sure_, c) : rest.push_back(c);
     pending_ = std::move(rest);
@@ -109,8 +110,8 @@ void CrashDisk::apply(const DiskCall& call) {
   }
 }
 
-// The writes that are not sure: any of them where they are few; else each number of the first ones. Of one of them each
-// part, after all before it, and with all others. Zeros for all: the size came early.
+// The contents that unsynced writes may leave: every subset if there are at most five writes, and the first k for every
+// k. One write may be there in part, after all before it or with all others. Only zeros: the size was changed first.
 std::set<const std::string*> CrashDisk::left_of(const File& file) const {
   const std::size_t n = file.pending.size();
   std::set<const std::string*> left;
@@ -138,17 +139,17 @@ Files CrashDisk::now() const {
 }
 
 std::set<Files> CrashDisk::states() const {
-  std::map<int, std::set<const std::string*>> left;  // of each file, once
+  std::map<int, std::set<const std::string*>> left;  // per file, computed once
   std::set<Files> all;
   for (std::size_t subset = 0; subset < std::size_t{1} << std::min<std::size_t>(pending_.size(), 8); ++subset) {
     Names names = sure_;
-    for (std::size_t i = 0; i < pending_.size(); ++i)  // of more than eight, only some sets
+    for (std::size_t i = 0; i < pending_.size(); ++i)  // of more than eight changes, only some subsets
       if ((subset >> i % 8 & 1) != 0) change(names, pending_[i]);
     std::vector<Files> states = {{}};
     for (const auto& [path, file] : names) {
       auto& contents = left[file];
       if (contents.empty()) contents = left_of(files_[static_cast<std::size_t>(file)]);
-      // What is in a file that nothing reads makes no difference: with it or without is enough.
+      // No program reads a .tmp file, so one of its contents is enough.
       const std::size_t most = path.ends_with(".tmp") ? 1 : contents.size();
       std::vector<Files> next;
       for (const Files& state : states) {

@@ -1,5 +1,6 @@
-// What a power cut may leave of a program's files. SIGKILL keeps what the system holds in memory, so only this shows a
-// missing fsync: the calls of a run are recorded (Failing::record) and done again on a model of a disk.
+// The states of a program's files that a power cut may leave. SIGKILL does not lose data that the system has in memory,
+// so only this shows a missing fsync. The calls of a run are recorded (Failing::record) and repeated on a model of a
+// disk.
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -10,43 +11,43 @@
 
 namespace heed::test {
 
-// A call that changed a file or a folder, or synced it.
+// A call that changed or synced a file or a folder.
 struct DiskCall {
   enum class Kind { create, write, truncate, sync, rename, unlink } kind;
-  std::string path, from;  // below the folder of the record; from: of a rename
-  std::size_t at = 0;      // where a write begins; the size after a truncate
-  std::string bytes;       // of a write
+  std::string path, from;  // relative to the recorded folder; `from`: old name of a rename
+  std::size_t at = 0;      // start of a write; size after a truncate
+  std::string bytes;       // bytes of a write
 };
 
-// The calls below `folder` that a program recorded in `record`.
+// The calls on files in `folder` that a program recorded in `record`.
 std::vector<DiskCall> recorded_calls(const std::filesystem::path& record, const std::filesystem::path& folder);
 
-// Files by their path; the contents live as long as the disk they are of, which has each only once.
+// Contents of files by path. They belong to the disk that returned them, which has equal contents only once.
 using Files = std::map<std::string, const std::string*>;
 
-// A disk whose file system promises no more than POSIX does:
-//   - what is written to a file, and its size, is sure once the file was synced. Before, any of its writes may be there
-//     or not, in part, or as zeros, with the size that it gave or without;
-//   - a file's name (made, renamed, removed) is sure once its folder was synced. Before, any of these may be there or
-//     not, in any order; a rename is there whole or not at all.
+// A disk whose file system guarantees no more than POSIX:
+// - A file's content and size are safe once the file was synced. Before that, any of its writes may be there, missing,
+//   in part, or zeros, with or without the new size.
+// - A file's name (created, renamed, removed) is safe once its folder was synced. Before that, any of these changes may
+//   be there or not, in any order. A rename is there as a whole or not.
 class CrashDisk {
  public:
-  explicit CrashDisk(const std::filesystem::path& folder);  // whose files are all sure
+  explicit CrashDisk(const std::filesystem::path& folder);  // all files of the folder are synced
 
   void apply(const DiskCall& call);
-  Files now() const;               // what programs see
-  std::set<Files> states() const;  // what a power cut at this moment may leave, now() among them
+  Files now() const;               // the files as programs see them
+  std::set<Files> states() const;  // all states that a power cut may leave now, including now()
 
  private:
   struct File {
-    std::string sure, seen;         // on the disk for certain; as programs see it
-    std::vector<DiskCall> pending;  // what leads from the one to the other
+    std::string sure, seen;         // certain to be on the disk; as programs see it
+    std::vector<DiskCall> pending;  // the calls that lead from `sure` to `seen`
   };
   struct Change {
     DiskCall call;  // create, rename or unlink
-    int file;       // whose name it is about
+    int file;       // the file whose name changes
   };
-  using Names = std::map<std::string, int>;  // of files_
+  using Names = std::map<std::string, int>;  // indices of files_
 
   mutable std::set<std::string> contents_;
   std::vector<File> files_;
@@ -58,6 +59,6 @@ class CrashDisk {
   static void change(Names& names, const Change& change);
 };
 
-void write_files(const Files& files, const std::filesystem::path& folder);  // and no others in it
+void write_files(const Files& files, const std::filesystem::path& folder);  // removes other files
 
 }  // namespace heed::test

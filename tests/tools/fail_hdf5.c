@@ -1,8 +1,8 @@
-// Part of the library of fail_io.c: makes a call of HDF5 fail that without it fails for want of memory only.
+// Part of the library of fail_io.c: makes a call of HDF5 fail that otherwise fails only without memory.
 //
-//   HEED_FAIL_HDF5    NAME:n   the n-th call of this function, of those below
+//   HEED_FAIL_HDF5    NAME:n   the n-th call of this function, one of those below
 //
-// HDF5's headers stay out, and its library with them: an id is an int64_t, a status an int.
+// HDF5's headers and library are not used: an id is an int64_t, a status an int.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -45,5 +45,5 @@ HDF5_ID(H5Tcopy, (id type), (type))
 HDF5_ID(H5Tenum_create, (id base), (base))
 HDF5_STATUS(H5Tenum_insert, (id type, const char* name, const void* value), (type, name, value))
 HDF5_STATUS(H5Tset_size, (id type, size_t size), (type, size))
-// This one does nothing and says that it did: as another version of HDF5 might choose another format.
+// This function does nothing and returns success, as if another version of HDF5 chose another format.
 HDF5_FAILS_WITH(0, int, H5Pset_libver_bounds, (id list, int low, int high), (list, low, high))

@@ -1,16 +1,16 @@
-// A library for LD_PRELOAD that makes the file operations of a program fail, or the program die, at a chosen one of
-// them; or that records them. Long, as the calls that change a file are many and each has its few.
+// A library for LD_PRELOAD that makes a chosen file operation of a program fail, or kills the program there, or records
+// the operations.
 //
-//   HEED_FAIL_PREFIX  only files whose absolute path begins with this count
-//   HEED_FAIL_AT      n: the n-th counted call from 1. Counted are opening for writing, write, ftruncate, fsync, rename
+//   HEED_FAIL_PREFIX  only calls on files whose absolute path begins with this are counted
+//   HEED_FAIL_AT      n: the n-th counted call, from 1. Counted are open for writing, write, ftruncate, fsync, rename
 //                     and unlink, in all their forms, and fflush and fclose of a written stream
 //   HEED_FAIL_MODE    kill    SIGKILL instead of the call
-//                     tear    of a write, the first half happens, then SIGKILL; other calls as kill
-//                     enospc  this and every later open, write, ftruncate and fsync fails: the disk stays full
+//                     tear    a write transfers its first half, then SIGKILL; other calls as kill
+//                     enospc  this and every later open, write, ftruncate and fsync fail: the disk stays full
 //                     eio, eacces, erofs   only this call fails
-//   HEED_FAIL_CHUNK   each counted write transfers at most this many bytes, and every third is interrupted once (EINTR)
+//   HEED_FAIL_CHUNK   each counted write transfers at most this many bytes; every third is interrupted once (EINTR)
 //   HEED_FAIL_LOG     a file to which each counted call is appended as a line: number, name, path
-//   HEED_FAIL_RECORD  a file to which each of them that succeeded is appended with its bytes: crash_states.hpp
+//   HEED_FAIL_RECORD  a file to which each successful counted call is appended with its bytes: crash_states.hpp
 //
 // Under AddressSanitizer add ASAN_OPTIONS=verify_asan_link_order=0. tests/tools/run.hpp does all this.
 #define _GNU_SOURCE
@@ -32,8 +32,8 @@
 
 enum Kind { kOpen, kWrite, kTruncate, kSync, kRename, kUnlink };
 
-static int calls = 0;      // counted so far
-static int disk_full = 0;  // mode enospc has begun
+static int calls = 0;      // counted calls so far
+static int disk_full = 0;  // mode enospc has started
 
 static void write_log(int call, const char* name, const char* path) {
   const char* log = getenv("HEED_FAIL_LOG");
@@ -46,7 +46,7 @@ static void write_log(int call, const char* name, const char* path) {
   syscall(SYS_close, fd);
 }
 
-// The path from the root; a relative one is put together in the buffer. Null where there is none.
+// The absolute path; a relative one is completed in the buffer. Null if there is none.
 static const char* absolute(const char* path, char buffer[2 * PATH_MAX]) {
   char folder[PATH_MAX];
   if (!path || !path[0] || path[0] == '/') return path;
@@ -62,7 +62,7 @@ static int counts(const char* path) {
   return prefix && path && path[0] && strncmp(path, prefix, strlen(prefix)) == 0;
 }
 
-// Appends a call to the record: «NAME A B PATH», the bytes of a write after it. To be called once the call succeeded.
+// Appends a successful call to the record: «NAME A B PATH», followed by the bytes of a write.
 static void record(const char* name, long long a, long long b, const char* path, const void* bytes) {
   const char* file = getenv("HEED_FAIL_RECORD");
   if (!file || !counts(path)) return;
@@ -78,7 +78,7 @@ static void record(const char* name, long long a, long long b, const char* path,
   errno = error;
 }
 
-// Notes what opening did: a new file, or one cut to nothing.
+// Records the effect of opening a file: it was created or truncated.
 static void record_open(const char* path, int opened, int was_there, int cut) {
   if (!opened) return;
   if (!was_there) record("create", 0, 0, path, NULL);
@@ -90,13 +90,13 @@ static int is_there(const char* path) {
   return stat(path, &status) == 0;
 }
 
-// Notes a write of n bytes that ended where the file now stands.
+// Records a write of n bytes that ended at the present position of the file.
 static ssize_t recorded_write(int fd, const char* path, const void* bytes, ssize_t n) {
   if (n > 0 && counts(path)) record("write", (long long)lseek(fd, 0, SEEK_CUR) - n, n, path, bytes);
   return n;
 }
 
-// The path of an open file; empty if it has none, as pipes.
+// The path of an open file; empty if it has none, as a pipe.
 static const char* path_of(int fd, char* buffer) {
   char link[64];
   snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
@@ -105,8 +105,8 @@ static const char* path_of(int fd, char* buffer) {
   return buffer;
 }
 
-// To be called before each operation. Returns the errno to fail with, or 0; may not return.
-// *half asks a write to transfer one half, and then to call die().
+// Call this before each operation. Returns the errno to fail with, or 0; may kill the process. If *half is set, the
+// write must transfer its first half and then call die().
 static int before(enum Kind kind, const char* name, const char* path, int* half) {
   if (half) *half = 0;
   if (!counts(path)) return 0;
@@ -136,7 +136,7 @@ static int failed(int error) {
 
 static void die(void) { kill(getpid(), SIGKILL); }
 
-// What one call may transfer; 0: fail with EINTR.
+// The number of bytes that one call may transfer; 0: fail with EINTR.
 static size_t chunk(const char* path, size_t count) {
   static int writes = 0, interrupted = 0;
   const char* most = getenv("HEED_FAIL_CHUNK");
@@ -283,7 +283,7 @@ FD_CALL(kSync, fdatasync, (int fd), (fd), "sync", 0)
     return result;                                                   \
   }
 
-// A rename is noted as two lines: «rename 0 0 TO» and «from 0 0 FROM».
+// A rename is recorded as two lines: «rename 0 0 TO» and «from 0 0 FROM».
 #define NOTE_RENAME record("rename", 0, 0, to, NULL), record("from", 0, 0, from, NULL)
 #define NOTE_UNLINK record("unlink", 0, 0, path, NULL)
 

@@ -1,7 +1,7 @@
-// Damages checkpoints as somebody would who seals them anew, and loads each in a process of its own.
+// Damages checkpoints, writes valid hashes for them, and loads each in a child process.
 //   fuzz_checkpoint FOLDER COUNT SEED FILE...   COUNT mutants of the FILEs in turn, written to FOLDER
-// Prints a table; exit code 1 where one crashed, hung for 5 s, made HDF5 or anybody print, or took more memory than
-// twice its file and 64 MiB.
+// Prints a table. The exit code is 1 if a load crashed, hung for 5 s, printed anything, or took more memory than twice
+// its file and 64 MiB.
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,13 +21,13 @@ using namespace heed;
 
 namespace {
 
-constexpr std::size_t kBlock = 512;  // the user block, which is sealed anew
+constexpr std::size_t kBlock = 512;  // size of the user block, which has the hash
 
 class Mutator {
  public:
   explicit Mutator(std::uint64_t seed) : random_(seed) {}
 
-  // A damaged file that is sealed, and what was done to it.
+  // A damaged file with a valid user block. `kind` becomes the kind of damage.
   std::string mutate(std::string file, std::string& kind) {
     static constexpr const char* kKinds[] = {"bytes", "fields", "addresses", "messages", "blocks", "zeros", "length"};
     const std::size_t which = below(std::size(kKinds));
@@ -42,7 +42,7 @@ class Mutator {
 
   std::size_t below(std::size_t n) { return static_cast<std::size_t>(random_() % n); }
 
-  // Where structures of HDF5 begin, by their signatures.
+  // The places of HDF5 structures, found by their signatures.
   static std::vector<std::size_t> structures(const std::string& file) {
     std::vector<std::size_t> places{kBlock};
     for (const char* name : {"OHDR", "OCHK", "TREE", "SNOD", "HEAP", "GCOL", "FRHP", "FHDB", "FHIB", "BTHD", "BTLF"})
@@ -88,7 +88,7 @@ class Mutator {
         put(file, near, below(24), 1);
         if (below(2) == 0) put(file, near + 1, below(64), 2);
         break;
-      case 4: {  // a part is copied, or changes places with another
+      case 4: {  // a part is copied, or two parts are exchanged
         const std::size_t size = std::min<std::size_t>(8 + below(400), (file.size() - kBlock) / 2);
         const std::size_t a = kBlock + below(file.size() - kBlock - size),
                           b = kBlock + below(file.size() - kBlock - size);
@@ -105,7 +105,7 @@ class Mutator {
       }
       default:
         file.resize(below(2) == 0 ? inside : file.size() + below(5000));
-        put(file, kBlock + (file[kBlock + 8] == 0 ? 40 : 28), file.size(), 8);  // the superblock's end of the file
+        put(file, kBlock + (file[kBlock + 8] == 0 ? 40 : 28), file.size(), 8);  // the end of the file in the superblock
     }
   }
 };
@@ -113,10 +113,10 @@ class Mutator {
 struct Tally {
   int files = 0, accepted = 0, refused = 0, crashed = 0, hung = 0;
   long printed = 0;
-  double memory = 0;  // MiB above twice the file
+  double memory = 0;  // MiB above twice the size of the file
 };
 
-// Loads the file in a process of its own: 0 accepted, 1 refused.
+// Loads the file in a child process: 0 accepted, 1 refused.
 void load(const std::string& path, std::size_t size, const std::string& messages, Tally& tally) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -124,7 +124,7 @@ void load(const std::string& path, std::size_t size, const std::string& messages
     ::dup2(out, 1), ::dup2(out, 2);
     const rlimit none{0, 0};
     ::setrlimit(RLIMIT_CORE, &none);
-#ifndef HEED_SANITIZED_ADDRESS  // whose shadow takes more
+#ifndef HEED_SANITIZED_ADDRESS  // its shadow memory takes more
     const rlimit memory{std::size_t{8} << 30, std::size_t{8} << 30};
     ::setrlimit(RLIMIT_AS, &memory);
 #endif
@@ -137,7 +137,7 @@ void load(const std::string& path, std::size_t size, const std::string& messages
     } catch (...) {
       code = 2;
     }
-    std::exit(code);  // as a program ends: libraries close here
+    std::exit(code);  // as at the end of a program: libraries are closed here
   }
   int status = 0;
   rusage used{};
@@ -169,7 +169,7 @@ int main(int argc, char** argv) {
   std::vector<std::string> files;
   for (int i = 4; i < argc; ++i) files.push_back(bytes_of(argv[i]));
   std::map<std::string, Tally> table;
-  Tally& all = table["~all"];  // the last
+  Tally& all = table["~all"];  // sorted last
   for (int i = 0; i < count; ++i) {
     std::string kind;
     const std::string mutant = mutator.mutate(files[static_cast<std::size_t>(i) % files.size()], kind);

@@ -1,3 +1,4 @@
+// Parses JSON.
 #include "tests/tools/json.hpp"
 
 #include <fstream>

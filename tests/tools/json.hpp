@@ -1,4 +1,4 @@
-// JSON files that tests read. Parsing is compiled once, in json.cpp: it is most of what including nlohmann/json costs.
+// Reads JSON in tests. Parsing is compiled once, in json.cpp, because it compiles slowly.
 #pragma once
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -7,8 +7,9 @@
 
 namespace heed::test {
 
+// These functions throw if the text is not JSON.
 nlohmann::json parse_json(const std::string& text);
 nlohmann::json json_file(const std::filesystem::path& file);
-std::vector<nlohmann::json> json_lines(const std::filesystem::path& file);  // an object a line; none without the file
+std::vector<nlohmann::json> json_lines(const std::filesystem::path& file);  // one object per line; empty without a file
 
 }  // namespace heed::test

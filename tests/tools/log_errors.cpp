@@ -1,5 +1,5 @@
-// A library for LD_PRELOAD that appends the message of every heed::Error and its like thrown, one a line, to the file
-// HEED_ERROR_LOG: tests/tools/error_messages.py compares them with the messages that the sources hold.
+// A library for LD_PRELOAD that appends the message of every heed::Error and EncodeError to the file HEED_ERROR_LOG,
+// one per line. tests/tools/error_messages.py compares them with the messages in the sources.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <unistd.h>

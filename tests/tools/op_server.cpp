@@ -1,14 +1,13 @@
 // Runs heed's ops for tests/reference/torch_samples.py: programs of named ops on given tensors, forward and backward,
-// many a process. A message, on standard input and output, is the size of a JSON head (8 bytes, little-endian), the
-// head, and the values of the tensors that it describes, one after the other.
+// many per process. A message on standard input or output is the size of a JSON head (8 bytes, little-endian), the
+// head, and the values of the tensors in the head, one after another.
 //
-//   in:  {"inputs": [{"dtype", "shape", "grad"}], "steps": [{"op", "in": [values], "args": {...}}], "outputs":
-//   [values],
-//         "dys": [{"dtype", "shape"} or null], "seed"}
-//   out: {"outputs": [{"dtype", "shape"}], "gradients": [{...} or null, one an input]}, or {"error", "heed": whether
-//         it is heed's Error}
+//   in:  {"inputs": [{"dtype", "shape", "grad"}], "steps": [{"op", "in": [values], "args": {...}}],
+//         "outputs": [values], "dys": [{"dtype", "shape"} or null], "seed"}
+//   out: {"outputs": [{"dtype", "shape"}], "gradients": [{...} or null, one per input]}, or {"error", "heed": true for
+//         an Error of heed}
 //
-// Values are numbered: the inputs, then what the steps gave; -1 is an undefined tensor.
+// Values have numbers: first the inputs, then the results of the steps. -1 is an undefined tensor.
 #include "op_server.hpp"
 
 #include <cstdio>
@@ -18,13 +17,13 @@ using namespace op_server;
 
 namespace {
 
-// What lives until backward: layers whose parameters are inputs.
+// Objects that backward needs: layers whose parameters are inputs.
 struct Session {
   std::vector<std::shared_ptr<void>> layers;
   std::map<std::size_t, Tensor> parameters;  // by the number of the input
 };
 
-// A layer whose parameters are inputs, by name: args["parameters"] = {name: number of the input}.
+// Sets the parameters of a layer to inputs, by name: args["parameters"] = {name: number of the input}.
 template <class M>
 M& with_parameters(Session& s, std::shared_ptr<M> model, const json& args, const List& values) {
   s.layers.push_back(model);
@@ -66,7 +65,7 @@ List multi_head(Session& s, const List& x, const json& a, const List& values) {
   return {x[2].defined() ? l(x[0], x[1], x[2], c) : l(x[0], x[1], c)};
 }
 
-// Inputs: x, memory (or undefined), then mask, bias and key mask of each.
+// Inputs: x, memory (or undefined), then mask, bias and key mask for each of the two.
 List transformer(Session& s, const List& x, const json& a, const List& values) {
   Rng rng(1);
   const std::string activation = a["activation"];
@@ -90,13 +89,13 @@ List transformer(Session& s, const List& x, const json& a, const List& values) {
   return {m(x[0], x[1], call_of(a, x, 2), call_of(json::object(), x, 5))};
 }
 
-// A layer whose sizes are the message's, and random weights.
+// A layer with the sizes in the message and random weights.
 List embedding_layer(const List& x, const json& a) {
   Rng rng(1);
   return {Embedding(a["count"], a["width"], rng)(x.at(0))};
 }
 
-// Inputs: the parameter, then its gradient of each step. "twice": the parameter stands twice, in one group or in two.
+// Inputs: the parameter, then its gradient per step. "twice": the parameter is listed twice, in one group or in two.
 List optimize(const List& x, const json& a) {
   Parameter p(x.at(0).clone());
   ParameterGroup once, again;
@@ -167,7 +166,7 @@ Tensor read_tensor(const json& head) {
   return x;
 }
 
-// What a message asks for: the results, then the gradients of the inputs that want one (undefined for others).
+// The answer to a message: the results, then the gradients of inputs with "grad" (undefined for others).
 List answer(const json& head, const List& inputs, const List& dys) {
   if (head.contains("seed")) manual_seed(head["seed"].get<std::uint64_t>());
   Session session;

@@ -1,3 +1,4 @@
+// The ops of op_server: elementwise ops, reductions, shapes, products and losses.
 #include "op_server.hpp"
 
 namespace op_server {
@@ -44,7 +45,7 @@ using NumberFirst = Tensor (*)(double, In);
 Op one(Unary f) {
   return [f](const List& x, const json&) { return List{f(x.at(0))}; };
 }
-// Two tensors, or one and a number, which comes first or second.
+// An op of two tensors, or of a tensor and a number, which is the first or second argument.
 Op two(Binary f, WithNumber with = nullptr, NumberFirst first = nullptr) {
   return [=](const List& x, const json& a) -> List {
     if (x.size() == 2) return {f(x[0], x[1])};

@@ -1,4 +1,4 @@
-// The paths that CMake gives this source alone.
+// The paths that CMake defines for this source only.
 #include "tests/tools/paths.hpp"
 
 namespace heed::test {

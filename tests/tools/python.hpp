@@ -1,4 +1,4 @@
-// Python for tests that want it.
+// Python for tests that need it.
 #pragma once
 #include <doctest/doctest.h>
 
@@ -9,7 +9,8 @@
 
 namespace heed::test {
 
-// An interpreter that has the modules, quoted; empty, with a message, if there is none. HEED_PYTHON names another one.
+// A Python interpreter that has the modules, quoted for a shell. If there is none, prints a message and returns an
+// empty text. HEED_PYTHON names another interpreter.
 inline std::string python_with(const std::string& modules) {
   const char* chosen = std::getenv("HEED_PYTHON");
   for (const std::string& python : {std::string(chosen ? chosen : "/usr/bin/python3"), std::string("python3")}) {

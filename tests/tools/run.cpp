@@ -1,3 +1,4 @@
+// Starts programs in a shell and reads their output.
 #include "tests/tools/paths.hpp"
 #include "tests/tools/run.hpp"
 

@@ -1,4 +1,4 @@
-// The user block of a checkpoint, written independently of heed.
+// Writes the user block of a checkpoint, independently of the library.
 #pragma once
 #include <xxhash.h>
 
@@ -8,7 +8,7 @@
 
 namespace heed::test {
 
-// The file with its first 512 bytes as docs/checkpoint_format.md has them.
+// The file with a valid user block in its first 512 bytes (docs/checkpoint_format.md).
 inline std::string sealed(std::string file, std::uint32_t version = 1, std::uint32_t user_block = 512) {
   const std::uint64_t size = file.size(), none = 0;
   std::memcpy(&file[0], "\x89heed\r\n\x1a", 8);

@@ -1,9 +1,10 @@
-// A limit on the size of the files that this process writes, as a disk that is full: ulimit -f.
+// Limits the size of files that this process writes, as ulimit -f does: writes beyond the limit fail as on a full disk.
 #pragma once
 #include <sys/resource.h>
 
 namespace heed::test {
 
+// set() sets the limit; lift() and the destructor restore the one before.
 class SizeLimit {
  public:
   SizeLimit() { ::getrlimit(RLIMIT_FSIZE, &before_); }
