@@ -1,10 +1,11 @@
-# How packages are found that heed's own build and find_package(heed) look for alike.
+# Finds packages in the same way for heed's own build and for find_package(heed).
 
-# xtensor, xtl and xsimd change what they promise from release to release, in part without a word from the compiler.
+# xtensor, xtl and xsimd change their behaviour between releases, sometimes without an error from the compiler.
 option(HEED_UNTRIED_VERSIONS "Take versions of xsimd, xtensor and xtl that heed was not tested with" OFF)
 
-# heed_check_version(PACKAGE VERSION ...): the versions that heed was tested with, oldest first. What lies between the ends
-# is taken where it is of the same series (13 of 13.2, 0.25 of 0.25) as one of them.
+# heed_check_version(PACKAGE VERSION ...): checks a package against the versions that heed was tested with, oldest
+# first. A version between the oldest and the newest is accepted if it is of the same series (13 for 13.2, 0.25 for
+# 0.25) as one of the versions.
 function(heed_check_version package)
   set(known FALSE)
   string(REGEX MATCH "^(0[.])?[0-9]+" series "${${package}_VERSION}")
@@ -24,14 +25,14 @@ function(heed_check_version package)
 endfunction()
 
 macro(heed_find_xtensor)
-  find_package(xtl REQUIRED)  # before xsimd and xtensor
+  find_package(xtl REQUIRED)  # must precede xsimd and xtensor
   heed_check_version(xtl 0.7 0.8)
   find_package(xtensor REQUIRED)
   heed_check_version(xtensor 0.24 0.25 0.27)
 endmacro()
 
-# Boost by its own package, as every Boost since 1.70 has one. Newer CMakes have no other way, and warn where the old one is
-# not given up.
+# Boost's own package, which every Boost since 1.70 has. Newer CMake versions support no other way, and warn unless the
+# policy is set.
 macro(heed_find_boost)
   if(POLICY CMP0167)
     cmake_policy(SET CMP0167 NEW)
@@ -39,7 +40,7 @@ macro(heed_find_boost)
   find_package(Boost ${ARGN} COMPONENTS iostreams filesystem)
 endmacro()
 
-# heed::hdf5: as pkg-config knows it, or else as CMake's own search finds it, which asks h5cc.
+# heed::hdf5: from pkg-config, or else from CMake's own search, which runs h5cc.
 macro(heed_find_hdf5)
   if(NOT TARGET heed::hdf5)
     add_library(heed::hdf5 INTERFACE IMPORTED)

@@ -1,5 +1,5 @@
-# The public headers: what is installed, and nothing else. heed.hpp includes them, tests/structure/headers_test.cpp checks
-# that each begins with what it is for and an example, and tests/docs compiles and runs the examples.
+# The public headers. Only these are installed. heed.hpp includes them. tests/structure/headers_test.cpp checks that
+# each begins with its purpose and an example, and tests/docs compiles and runs the examples.
 set(HEED_HEADERS
     heed.hpp
     autograd/attention.hpp

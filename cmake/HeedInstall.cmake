@@ -1,9 +1,9 @@
-# What an installed heed consists of: the public headers (HeedHeaders.cmake), the library, and what find_package(heed)
-# reads; tests/outside compiles all headers that are installed.
+# Installs heed: the public headers (HeedHeaders.cmake), the library, and the files for find_package(heed).
+# tests/outside compiles all installed headers.
 include(CMakePackageConfigHelpers)
 
 install(TARGETS heed heed_xtensor EXPORT heedTargets)
-if(NOT BUILD_SHARED_LIBS)  # whoever links the static library links what it uses
+if(NOT BUILD_SHARED_LIBS)  # a program with the static library also links the libraries that it uses
   install(TARGETS heed_packages heed_flags EXPORT heedTargets)
 endif()
 function(heed_install_headers)

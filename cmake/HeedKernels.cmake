@@ -1,19 +1,19 @@
-# heed_kernels(NAME TABLES tables.cpp SOURCES *.kernel.cpp BF16 *.dot.cpp): sources that are compiled once per instruction
-# set, each time in a namespace of that name, with the sources that list their tables. Makes a library of objects per level,
-# NAME_<level>, and one of tables, NAME; the variable NAME_objects holds what to link. The sources include only xsimd and C
-# headers: an inline function of another header, compiled for AVX-512 and kept by the linker, would crash the program on a
-# machine without it.
+# heed_kernels(NAME TABLES tables.cpp SOURCES *.kernel.cpp BF16 *.dot.cpp): compiles kernels once per level, each time
+# in a namespace of that name, and the sources that list their tables. Makes one object library per level, NAME_<level>,
+# and one of the tables, NAME. The variable NAME_objects lists the objects to link. Kernels include only xsimd and C
+# headers. Otherwise the linker might keep an inline function that was compiled for AVX-512, which crashes the program
+# on a machine without AVX-512.
 
-# A level is compiled for its own instruction set and no other, whatever CMAKE_CXX_FLAGS say (-march=native, -mavx512f): what
-# follows them takes that back first.
+# A level is compiled for its own instruction set only, whatever CMAKE_CXX_FLAGS are (-march=native, -mavx512f): these
+# flags undo them, and the flags of the level follow.
 set(HEED_LEVEL_RESET "")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  set(HEED_LEVEL_RESET -march=x86-64 -mno-sse3)  # all later extensions of vectors go with SSE3
+  set(HEED_LEVEL_RESET -march=x86-64 -mno-sse3)  # without SSE3, all later vector extensions are off too
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
   set(HEED_LEVEL_RESET -march=armv8-a)
 endif()
 
-# The levels, and the flags of each. avx512_bf16 is avx512 with other products of bf16.
+# The levels and their flags. avx512_bf16 is avx512 with other bf16 products.
 set(HEED_LEVELS baseline)
 set(HEED_FLAGS_baseline $<$<CONFIG:Release>:-O2>)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
@@ -51,8 +51,8 @@ function(heed_kernels name)
     target_compile_definitions(${target} PRIVATE HEED_LEVEL=${level} HEED_LEVEL_${level})
     target_compile_options(${target} PRIVATE $<$<CONFIG:Debug>:-O1> $<$<CONFIG:Release>:-O3> ${HEED_LEVEL_RESET} ${HEED_FLAGS_${level}})
     if(HEED_SANITIZE MATCHES "address")
-      # As of the checks of pointers (cmake/HeedOptions.cmake). Kernels return no pointer to a local array, and their indices are
-      # checked before they are called. A report names the function without its line.
+      # Off for the same reason as checks of pointers (cmake/HeedOptions.cmake). Kernels return no pointer to a local
+      # array, and their indices are checked before the call. A report names the function without its line.
       target_compile_options(${target} PRIVATE -g0 -fno-sanitize=alignment,signed-integer-overflow
                              -fno-sanitize-address-use-after-scope ${HEED_CALL_ADDRESS_CHECKS})
     endif()
@@ -63,7 +63,8 @@ function(heed_kernels name)
     target_include_directories(${target} PRIVATE ${PROJECT_BINARY_DIR}/include ${PROJECT_SOURCE_DIR})
     list(LENGTH sources count)
     if(count GREATER 1)
-      target_precompile_headers(${target} PRIVATE ${PROJECT_SOURCE_DIR}/core/kernels/simd.hpp)  # xsimd takes half of the time of a small kernel
+      # xsimd takes half of the compile time of a small kernel.
+      target_precompile_headers(${target} PRIVATE ${PROJECT_SOURCE_DIR}/core/kernels/simd.hpp)
     endif()
     list(APPEND objects $<TARGET_OBJECTS:${target}>)
   endforeach()

@@ -1,4 +1,5 @@
-# heed_packages: what heed's own sources use. heed_xtensor: what a program that includes <heed/core/array.hpp> needs.
+# heed_packages: packages that heed's own sources use. heed_xtensor: packages for programs that include
+# <heed/core/array.hpp>.
 include(HeedFind)
 find_package(TBB REQUIRED)
 heed_find_xtensor()
@@ -14,8 +15,8 @@ pkg_check_modules(ICU REQUIRED IMPORTED_TARGET icu-i18n icu-uc)
 add_library(heed_packages INTERFACE)
 target_link_libraries(heed_packages INTERFACE TBB::tbb nlohmann_json::nlohmann_json heed::hdf5 PkgConfig::XXHASH PkgConfig::SENTENCEPIECE PkgConfig::ICU)
 
-# xtensor before 0.25 and g++ in C++20 mode corrupt memory without this flag (a guard by __cplusplus in xexpression_traits.hpp);
-# core/array.hpp stops the compile where it is missing.
+# Without this flag, xtensor before 0.25 corrupts memory with g++ in C++20 mode, because of a guard by __cplusplus in
+# xexpression_traits.hpp. core/array.hpp stops the compile if the flag is missing.
 add_library(heed_xtensor INTERFACE)
 target_link_libraries(heed_xtensor INTERFACE xtensor)
 target_compile_options(heed_xtensor INTERFACE $<$<CXX_COMPILER_ID:GNU>:-fno-new-ttp-matching>)

@@ -1,11 +1,11 @@
-# What heed's own configuring promises to those who configure it otherwise; nothing is compiled.
+# Configures heed in other ways than its own and checks the results. Nothing is compiled.
 #   cmake -DSOURCE=... -DWORK=... -DGENERATOR=... -DCXX=... -DPLOT=... -DMPI=... -P configure.cmake
 cmake_policy(VERSION 3.22)
 include(${CMAKE_CURRENT_LIST_DIR}/step.cmake)
 file(REMOVE_RECURSE ${WORK})
 pkg_config_without_hdf5(${WORK}/pkgconfig)
 
-# As a part of another project, with flags that ask for more than the levels of the kernels have.
+# As a part of another project, with flags for more instructions than the levels of kernels have.
 set(flags "")
 execute_process(COMMAND ${CXX} -dumpmachine OUTPUT_VARIABLE machine)
 if(machine MATCHES "x86_64|amd64")
@@ -21,7 +21,7 @@ if(installed)
   message(FATAL_ERROR "HEED_INSTALL is off, and this was installed: ${installed}")
 endif()
 
-# What the compiler defines for a level, with all flags that concern the machine.
+# check_level(LEVEL WITH WITHOUT): checks which macros the compiler defines for a level with all its machine flags.
 function(check_level level with without)
   file(STRINGS ${WORK}/parent/compile_commands.json commands REGEX "\"command\".*heed_kernels_${level}[.]dir/[^ ]*/softmax")
   if(NOT commands)
@@ -49,7 +49,7 @@ else()
   message(STATUS "${machine} is no x86: its one level has no flags to check")
 endif()
 
-# Versions of xsimd that nobody tried: newer, between, older.
+# Versions of xsimd that heed was not tested with: newer, between, older.
 foreach(version 15.0.0 11.0.0 8.0.5)
   set(folder ${WORK}/xsimd_${version}/lib/cmake/xsimd)
   file(WRITE ${folder}/xsimdConfig.cmake "if(NOT TARGET xsimd)\n  add_library(xsimd INTERFACE IMPORTED)\nendif()\n")
@@ -64,7 +64,8 @@ foreach(version 15.0.0 11.0.0 8.0.5)
 endforeach()
 step(${untried} -DHEED_UNTRIED_VERSIONS=ON)
 
-# What is installed after heed was configured is noticed the next time. PLOT and MPI: whether their packages are there.
+# Packages that are installed after heed was configured are found the next time. PLOT and MPI: whether their packages
+# exist.
 set(alone ${CMAKE_COMMAND} -S ${SOURCE} -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX} -DHEED_EXAMPLES=OFF -DHEED_BENCHMARKS=OFF)
 function(check_components plot mpi)
   step(${alone} -B ${WORK}/components -DHEED_TESTS=OFF ${ARGN})
@@ -84,10 +85,10 @@ if(code EQUAL 0 OR NOT out MATCHES "HDF5")
 endif()
 step(${alone} -B ${WORK}/hdf5_later -DHEED_TESTS=OFF -UCMAKE_DISABLE_FIND_PACKAGE_HDF5)
 
-# CMake has nothing to warn of, and nothing is deprecated, in what the tests add either.
+# CMake gives no warning, also of deprecated features, and also for the tests.
 step(${alone} -B ${WORK}/strict -Wdev -Wdeprecated)
 
-# The README names each version that configuring says heed was tested with.
+# The README lists each version that heed was tested with.
 file(READ ${SOURCE}/README.md readme)
 string(REGEX REPLACE ".*\n## Tested versions\n(.*)\n## Pages.*" "\\1" readme "${readme}")
 file(STRINGS ${SOURCE}/cmake/HeedFind.cmake find REGEX "heed_check_version.x")

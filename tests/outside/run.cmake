@@ -1,4 +1,4 @@
-# Installs the build into a prefix of its own, then configures, builds and runs tests/outside with nothing else in sight.
+# Installs the build into a separate prefix, then configures, builds and runs tests/outside with this prefix only.
 #   cmake -DBUILD=... -DSOURCE=... -DWORK=... -DGENERATOR=... -DCXX=... -P run.cmake
 include(${CMAKE_CURRENT_LIST_DIR}/step.cmake)
 file(REMOVE_RECURSE ${WORK})
@@ -6,7 +6,7 @@ step(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix)
 step(${CMAKE_COMMAND} -S ${SOURCE}/tests/outside -B ${WORK}/build -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_PREFIX_PATH=${WORK}/prefix
      -DPLOT=${PLOT} -DMPI=${MPI})
 step(${CMAKE_COMMAND} --build ${WORK}/build)
-# clang warns of other things in a user's program.
+# clang gives other warnings in a user's program.
 find_program(CLANG clang++)
 if(CLANG AND NOT CXX MATCHES "clang")
   step(${CMAKE_COMMAND} -S ${SOURCE}/tests/outside -B ${WORK}/by_clang -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CLANG}
@@ -37,7 +37,7 @@ if(PLOT)
   endif()
 endif()
 
-# HDF5 is found where pkg-config does not know it, too.
+# HDF5 is also found if pkg-config does not know it.
 pkg_config_without_hdf5(${WORK}/pkgconfig)
 step(${CMAKE_COMMAND} -E env PKG_CONFIG_LIBDIR=${WORK}/pkgconfig
      ${CMAKE_COMMAND} -S ${SOURCE}/tests/outside -B ${WORK}/by_search -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX}

@@ -1,4 +1,5 @@
-# step(COMMAND ...): runs it, stops with its output where it fails or where CMake warns, and leaves that output in `out`.
+# step(COMMAND ...): runs a command and sets `out` to its output. Stops with the output if the command fails or CMake
+# warns.
 function(step)
   execute_process(COMMAND ${ARGV} RESULT_VARIABLE code OUTPUT_VARIABLE out ERROR_VARIABLE out)
   if(NOT code EQUAL 0)
@@ -12,7 +13,8 @@ function(step)
   set(out "${out}" PARENT_SCOPE)
 endfunction()
 
-# pkg_config_without_hdf5(FOLDER): what pkg-config needs to know in it, all but HDF5. For PKG_CONFIG_LIBDIR.
+# pkg_config_without_hdf5(FOLDER): copies to FOLDER the files that pkg-config needs, except HDF5's. For
+# PKG_CONFIG_LIBDIR.
 function(pkg_config_without_hdf5 into)
   find_program(PKG_CONFIG pkg-config REQUIRED)
   foreach(module libxxhash sentencepiece icu-i18n icu-uc)
