@@ -1,4 +1,4 @@
-"""The comments by which pages name the commands of their figures: tests/jobs/figures explains them."""
+"""Reads the comments of pages that name the commands of their figures (described in tests/jobs/figures)."""
 import dataclasses
 import itertools
 import re
@@ -16,12 +16,12 @@ class PageError(Exception):
 
 @dataclasses.dataclass
 class Figure:
-    """A number of a page, and the command that gives it."""
+    """A number on a page, and the command that prints it."""
     page: str
     line: int
     name: str
-    value: str            # as the page has it
-    commands: list        # one, or those over which the mean is taken
+    value: str            # as on the page
+    commands: list        # one, or several whose mean is taken
     pattern: str
     group: int
     rule: dict
@@ -29,7 +29,7 @@ class Figure:
     seconds: float
 
     def tolerance(self):
-        """As text, and as a number."""
+        """The tolerance as text, and as a number."""
         within = self.rule["within"]
         if within is None:
             digits = len(self.value.partition(".")[2])
@@ -48,11 +48,11 @@ def plain(text):
 
 
 class Target:
-    """What a comment stands before: a table, a paragraph, or an indented block."""
+    """The part of a page after a comment: a table, a paragraph, or an indented block."""
 
     def __init__(self, lines, start):
         self.start, self.lines = start, []
-        indented = lines[start].startswith("    ")  # such a block may have blank lines
+        indented = lines[start].startswith("    ")  # may have blank lines
         for line in lines[start:]:
             if line.startswith("<!--") or (not line.startswith("    ") and line.strip() if indented else not line.strip()):
                 break
@@ -72,7 +72,7 @@ class Target:
 
 
 def targets(lines):
-    """Comments with what they stand before: (line, text, Target)."""
+    """Yields comments with the parts after them: (line, text, Target)."""
     comment = None
     pending = []
     inside = False
@@ -95,7 +95,7 @@ def targets(lines):
 
 
 def alternatives(command):
-    """The commands that (a|b) in it makes."""
+    """The commands that a command with (a|b) describes."""
     parts = re.split(r"\(([^()|]+(?:\|[^()|]+)+)\)", command)
     choices = [p.split("|") if i % 2 else [p] for i, p in enumerate(parts)]
     return ["".join(c) for c in itertools.product(*choices)]
@@ -124,7 +124,7 @@ def numbers_of(where, text, rule):
 
 
 def places_of(target, rule, rows):
-    """Where a rule's figures are: (line, name, figures, values for {NAME}) of each cell, or of the text."""
+    """The places of a rule's figures: (line, name, figures, values for {NAME}) per cell, or for the text."""
     if rule["kind"] == "text":
         text = "\n".join(target.lines)
         found = re.search(re.sub(r" (?!\?|\*|\+)", r"\\s+", rule["page"]), text)
@@ -170,7 +170,7 @@ def rule_figures(page, target, command, rule, rows):
 
 
 def table_figures(page, target, command, rule):
-    """Of a table that the command prints."""
+    """The figures of a table that the command prints."""
     text, needs, seconds = command
     for line, cells in target.rows:
         for at in range(1, len(cells)):
@@ -180,7 +180,7 @@ def table_figures(page, target, command, rule):
 
 
 def rules_of(page, target, text):
-    """The figures of a comment's lines."""
+    """The figures of the commands and rules in a comment."""
     command = used = None
     for line in re.sub(r" *\\\n *", " ", text).strip().split("\n"):
         start = re.fullmatch(r"\$ (\d+) s(?:, needs ([a-z0-9_]+))?: (.+)", line)
@@ -202,7 +202,7 @@ def rules_of(page, target, text):
 
 
 def figures_of(page, text):
-    """The figures that a page's comments name, and the reasons of those without a command."""
+    """The figures that a page's comments name, and the reasons in comments without a command."""
     figures, reasons = [], []
     for at, comment, target in targets(text.split("\n")):
         try:

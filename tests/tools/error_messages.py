@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Which error messages of the library does the test suite never provoke?
+"""Lists the error messages of the library that no test provokes.
 
   tests/tools/error_messages.py BUILD [ctest arguments]
   tests/tools/error_messages.py
 
 Runs ctest in the build folder with every heed::Error logged (tests/tools/log_errors.cpp), and lists each call of
-check(), require(), fail() and their like in core, autograd, layers, optim and data whose message was not among them.
-Exits 1 where there is one that tests/tools/error_messages.txt does not name with its reason.
+check(), require(), fail() and similar functions in core, autograd, layers, optim and data whose message was not
+logged. Exits with 1 if tests/tools/error_messages.txt does not list such a message with a reason.
 
-Without a build folder it reads the sources only, and exits 1 where that file names a message that they do not have.
+Without a build folder, reads the sources only, and exits with 1 if that file lists a message that they do not have.
 """
 import os
 import pathlib
@@ -19,8 +19,8 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDERS = ["core", "autograd", "layers", "optim", "data", "models"]
-# Calls that throw: the fewest arguments they take, and the parts of the message, made of the arguments. A call with fewer is
-# one of another function of that name.
+# Calls that throw: the minimum number of arguments, and the parts of the message as a function of the arguments. A call
+# with fewer arguments is to another function of this name.
 CALLS = {
     "check": (3, lambda a: a[2:]),
     "require": (2, lambda a: a[1:]),
@@ -58,7 +58,7 @@ def arguments(text, start):
 
 
 def calls():
-    """(file:line, pattern of the message) for every call."""
+    """Yields (file:line, pattern of the message) for every call."""
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*.?pp")):
             if path.name == "check.hpp":
@@ -67,7 +67,7 @@ def calls():
             constants = dict(re.findall(r'char\s*\*\s*(?:const )?(\w+) =\s*("(?:[^"\\]|\\.)*"(?:\s*"(?:[^"\\]|\\.)*")*);', text))
             for m in re.finditer(r"(?<![\w.>:])(?:detail::)?(\w+)\s*\(", text):
                 if m.group(1) not in CALLS or re.search(r"\b(void|bool|Handle) +$", text[:m.start()]):
-                    continue  # another call, or a function of that name
+                    continue  # another call, or the definition of this function
                 least, parts_of = CALLS[m.group(1)]
                 given = arguments(text, m.end() - 1)
                 if len(given) < least:
@@ -89,11 +89,11 @@ def plain(pattern):
 
 
 def provoked(build, arguments):
-    """The messages of every Error that ctest saw."""
+    """Runs ctest. Returns the messages of all Errors that were thrown."""
     with tempfile.TemporaryDirectory() as folder:
         log = pathlib.Path(folder) / "errors"
         log.touch()
-        log.chmod(0o666)  # some tests give up the rights of root
+        log.chmod(0o666)  # some tests drop the rights of root
         os.chmod(folder, 0o755)
         env = dict(os.environ, HEED_ERROR_LOG=str(log), LD_PRELOAD=str(build / "tests/tools/log_errors.so"))
         subprocess.run(["ctest", *arguments], cwd=build, env=env, stdout=subprocess.DEVNULL)
