@@ -1,4 +1,4 @@
-// Tensors and xtensor arrays.
+// Conversions between tensors and xtensor arrays.
 #include <cmath>
 #include <heed/core/array.hpp>
 #if __has_include(<xtensor/core/xmath.hpp>)
@@ -15,7 +15,7 @@ using namespace heed;
 using test::contains;
 using test::error_of;
 
-TEST_CASE("an array of a tensor shares its memory") {
+TEST_CASE("array: an array of a tensor shares its memory") {
   Tensor x = Tensor::from({1, 2, 3, 4, 5, 6}, {2, 3});
   const std::uint64_t version = x.version();
   x.array<float>() = xt::sqrt(x.array<float>()) * 2;
@@ -28,7 +28,7 @@ TEST_CASE("an array of a tensor shares its memory") {
   CHECK(contains(error_of([&] { x.t().array<float>(); }), "needs a contiguous tensor"));
 }
 
-TEST_CASE("a tensor of an expression") {
+TEST_CASE("array: a tensor of an expression") {
   const Tensor y(xt::linspace<double>(0, 1, 5) + 1);
   CHECK(y.dtype() == DType::float64);
   CHECK(y.to_vector<double>() == std::vector<double>{1, 1.25, 1.5, 1.75, 2});

@@ -1,5 +1,5 @@
-// Computations that must give the same bits on every level with fma, and on every machine: trainings of models, every
-// mechanism and optimizer among them, and ops at many rows. Each gives a hash, which is in
+// Computations whose results must have the same bits on every level with fma and on every machine: trainings of models
+// that cover every mechanism and optimizer, and ops with many rows. Each computation gives a hash, which is stored in
 // tests/reference/training_bits.txt.
 #pragma once
 #include <algorithm>
@@ -19,10 +19,10 @@ struct Training {
   double dropout = 0, clip = 0;
   DType products = DType::float32;
   Index steps = 3;
-  bool gradients = false;  // their bits count as well, as those of a step's weights hide most of them
+  bool gradients = false;  // also hashes the gradients, because the weights of a step hide most of their bits
 };
 
-// FNV-1a of all bytes of tensors.
+// FNV-1a over the bytes of tensors.
 class Hash {
  public:
   void add(const Tensor& given) {
@@ -41,7 +41,7 @@ class Hash {
   std::uint64_t hash_ = 0xcbf29ce484222325;
 };
 
-// Some steps of a model of tokens.
+// Trains a model of tokens for some steps and returns the hash.
 template <class Model, class Loss>
 std::string trained(Model& model, const Training& t, const Loss& loss) {
   if (t.dtype != DType::float32) to(model, t.dtype);
@@ -133,12 +133,12 @@ inline std::string recurrent_translator(DecoderAttention attention, RecurrentKin
 
 using BitsCases = std::map<std::string, std::function<std::string()>>;
 
-// The bits of an op's result and gradients, for inputs of these shapes, drawn from a normal distribution.
+// Hashes an op's result and gradients for inputs of these shapes, drawn from a normal distribution.
 struct BitsOp {
   std::string name;
   std::vector<Shape> shapes;
   std::function<Tensor(const std::vector<Tensor>&)> f;
-  bool bfloat16 = false;  // takes inputs of it; those of rank 1 are float32, as biases are
+  bool bfloat16 = false;  // also runs with bfloat16 inputs; inputs of rank 1 stay float32, as biases do
 };
 
 inline std::string bits_of(const BitsOp& op, DType type) {
@@ -158,7 +158,7 @@ inline std::string bits_of(const BitsOp& op, DType type) {
   return hash.text();
 }
 
-// Ops that sum over many rows, or whose work is cut into blocks.
+// Ops that sum over many rows, or whose work is divided into blocks.
 inline std::vector<BitsOp> bits_ops() {
   using List = std::vector<Tensor>;
   const std::vector<Shape> heads = {{1, 2, 530, 8}, {1, 2, 530, 8}, {1, 2, 530, 12}}, rows = {{1041, 65}, {65}, {65}};
@@ -200,8 +200,8 @@ inline std::vector<BitsOp> bits_ops() {
     ops.push_back({std::string("linear_attention ") + name, heads, [m = map](const List& x) {
                      return linear_attention(x[0], x[1], x[2], {.causal = true}, {.feature_map = m});
                    }});
-  // Biases that jump by more than a chunk of logarithms may rise, and keys that take them back: of lanes beyond the
-  // width, whose number differs between levels, only the biases would be seen.
+  // The biases jump by more than logarithms may rise within a chunk, and the keys subtract the jumps. In padding lanes
+  // beyond the width only the biases would count, and the number of such lanes depends on the level.
   for (const Index width : {4, 8, 20})
     ops.push_back({"linear_attention exp of jumping biases, width " + std::to_string(width),
                    {{1, 2, 150, width}, {1, 2, 150, width}, {1, 2, 150, 12}},
@@ -225,7 +225,7 @@ inline BitsCases op_bits() {
   return list;
 }
 
-// Models whose products have so many rows that they are cut into several blocks, and one of gpt2's width.
+// Models whose products have enough rows for several blocks, and one model of GPT-2's width.
 inline void add_large(BitsCases& list, const std::string& of, const Training& t) {
   constexpr Rows many{8, 130};
   list["1040 rows" + of] = [=] { return language_model("softmax", true, t, {}, many); };

@@ -1,4 +1,4 @@
-// Trainings and ops give the same bits on every level with fma: hashes of tests/reference/training_bits.txt.
+// Trainings and ops have the bits that tests/reference/training_bits.txt stores as hashes, on every level with fma.
 #include <doctest/doctest.h>
 
 #include <cstdlib>
@@ -11,7 +11,7 @@
 using namespace heed;
 using heed::test::bits_cases, heed::test::on_each_level;
 
-// HEED_TRAINING_BITS names the file where the hashes of this machine go.
+// The hashes of this machine are written to the file that HEED_TRAINING_BITS names, if it is set.
 TEST_CASE("trainings and ops: the same bits on every level with fma, and on every machine") {
   const std::string path = test::in_source("tests/reference/training_bits.txt");
   std::map<std::string, std::string> stored, now;

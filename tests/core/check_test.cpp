@@ -1,4 +1,4 @@
-// Errors: what a message says of its parts, of the module and of the caller's line.
+// Errors: how a message shows its arguments, the module and the caller's line.
 #include <heed/core/check.hpp>
 #include <heed/core/members.hpp>
 #include <heed/core/tensor.hpp>
@@ -11,12 +11,12 @@ using test::error_of;
 
 namespace {
 
-// An op of a user's, which tells the line that called it.
+// An op as a user may write it, whose error names the line of the call.
 void even(Index n, Where where = Where::current()) { check(n % 2 == 0, where, "even: n is ", n, "; it must be even"); }
 
 }  // namespace
 
-TEST_CASE("check: nothing where all is well, else an Error with the caller's line") {
+TEST_CASE("check: does nothing if the condition holds, else throws Error with the caller's line") {
   CHECK(error_of([] { even(2); }).empty());
   const unsigned line = Where::current().line() + 1;
   const std::string message = error_of([] { even(3); });
@@ -25,7 +25,7 @@ TEST_CASE("check: nothing where all is well, else an Error with the caller's lin
   CHECK_THROWS_AS(even(3), std::runtime_error);
 }
 
-TEST_CASE("check: require and fail have no line to tell") {
+TEST_CASE("check: require and fail name no line") {
   CHECK(error_of([] { require(true, "never"); }).empty());
   CHECK(error_of([] { require(false, "file: ", "x.h5", " has ", 3, " rows"); }) == "file: x.h5 has 3 rows");
   CHECK(error_of([] { fail("no such ", std::string("batch")); }) == "no such batch");
@@ -49,13 +49,14 @@ TEST_CASE("check: tensors show as shape and dtype, numbers as they are, NaN with
   CHECK(error_of([] { fail(-test::kInf); }) == "-inf");
 }
 
-TEST_CASE("check: the module of the first parameter stands before the line") {
+TEST_CASE("check: the module of the first parameter is named before the line") {
   Parameter weight(Tensor::zeros({2})), other(Tensor::zeros({3})), top(Tensor::zeros({1}));
   weight.set_path("blocks.2.mlp.weight");
   other.set_path("blocks.3.norm.gain");
   top.set_path("scale");
   CHECK(error_of([&] { fail(weight, " and ", other); }) == "[2] float32 and [3] float32 (blocks.2.mlp)");
-  CHECK(error_of([&] { fail(top, " is bad"); }) == "[1] float32 is bad (scale)");  // in no module: its own name
+  CHECK(error_of([&] { fail(top, " is bad"); }) == "[1] float32 is bad (scale)");  // a parameter outside any module is
+                                                                                   // shown by its own name
   const unsigned line = Where::current().line() + 1;
   const std::string message = error_of([&] { check(false, Where::current(), other, " is bad"); });
   CHECK(message == "[3] float32 is bad (blocks.3.norm, check_test.cpp:" + std::to_string(line) + ")");

@@ -1,4 +1,4 @@
-// copy_ and fill_ where memory is shared: between parts of one storage, and into views that repeat elements.
+// copy_ and fill_ on shared memory: between parts of one storage, and into views that repeat elements.
 #include <heed/core/tensor.hpp>
 
 #include "tests/support.hpp"
@@ -6,7 +6,7 @@
 using namespace heed;
 using test::same_bits;
 
-TEST_CASE("copy: between parts of one storage, the values are those from before") {
+TEST_CASE("copy: between overlapping parts of one storage, the source is read before it is overwritten") {
   const Index n = 300;  // more than one chunk of a copy
   const Tensor start = test::normal({n, n});
   Tensor x = start.clone();
@@ -42,7 +42,7 @@ TEST_CASE("copy: a view that repeats elements is not written to") {
        }},
   });
   CHECK(x.to_vector<double>() == std::vector<double>{1, 1, 1});
-  x.expand({1, 3, 1}).fill_(2);  // an axis of one element repeats nothing, and no elements are none twice
+  x.expand({1, 3, 1}).fill_(2);  // an axis of one element repeats nothing, nor does a view without elements
   CHECK(x.to_vector<double>() == std::vector<double>{2, 2, 2});
   Tensor::zeros({0, 3}).expand({4, 0, 3}).fill_(1);
   Tensor::zeros({3, 0}).copy_(Tensor::zeros({3, 0}));

@@ -1,4 +1,4 @@
-// What is left out in a run without work, and what may stay of it.
+// dry_run(): skipped loops, pauses, and tensors that outlive the run.
 #include <atomic>
 #include <heed/core/detail/dry_run.hpp>
 #include <heed/core/parallel.hpp>
@@ -10,7 +10,7 @@
 using namespace heed;
 using test::error_of;
 
-TEST_CASE("dry_run leaves out the loops of its thread, but for pauses, and passes on what is thrown") {
+TEST_CASE("dry_run: loops of its thread are skipped except in pauses, and exceptions are rethrown") {
   std::atomic<int> chunks{0};
   const auto loop = [&] { parallel_for(2, 1, [&](Index, Index) { ++chunks; }); };
   detail::dry_run([&] {
@@ -25,7 +25,7 @@ TEST_CASE("dry_run leaves out the loops of its thread, but for pauses, and passe
   CHECK((chunks == 4 && !detail::in_dry_run()));
 }
 
-TEST_CASE("dry_run: a tensor that stays is an Error, unless it was made in a pause") {
+TEST_CASE("dry_run: a tensor that outlives the run is an Error, unless it was made in a pause") {
   Tensor one, other;
   CHECK(error_of([&] { detail::dry_run([&] { one = Tensor::zeros({3}); }); }) ==
         "dry_run: 1 tensor that was made in it is still there, and holds anything; what stays after a dry run must be "
@@ -39,5 +39,5 @@ TEST_CASE("dry_run: a tensor that stays is an Error, unless it was made in a pau
     one = Tensor::full({3}, 2);
   });
   CHECK(one.at({2}) == 2);
-  detail::dry_run([&] { one = Tensor(); });  // what was there before may go
+  detail::dry_run([&] { one = Tensor(); });  // a tensor from before the run may be released
 }

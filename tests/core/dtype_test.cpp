@@ -1,4 +1,4 @@
-// Element types: what each is called, holds and rounds to.
+// Element types: names, sizes, ranges and rounding.
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr DType kTypes[] = {DType::float32, DType::float64, DType::bfloat16, DType::int32, DType::bool8};
 
-// The number of this exponent and these seven bits of a bfloat16, by its definition; finite.
+// The value of a finite bfloat16, computed from its sign, exponent and fraction.
 double exact(std::uint32_t bits) {
   const int exponent = static_cast<int>(bits >> 7 & 255), fraction = static_cast<int>(bits & 127);
   const double size = exponent == 0 ? std::ldexp(fraction, -133) : std::ldexp(128 + fraction, exponent - 134);
@@ -37,7 +37,7 @@ TEST_CASE("dtype: names, sizes, and which are floating") {
     CHECK(name_of(kTypes[i]) == names[i]);
     CHECK(size_of(kTypes[i]) == sizes[i]);
     CHECK(is_floating(kTypes[i]) == (i < 3));
-    // The C++ type that ops are called with is that of the dtype.
+    // visit_dtype passes a value of the C++ type that belongs to the dtype.
     visit_dtype(kTypes[i], [&](auto t) {
       CHECK(dtype_of<decltype(t)> == kTypes[i]);
       CHECK(sizeof t == sizes[i]);
@@ -45,7 +45,7 @@ TEST_CASE("dtype: names, sizes, and which are floating") {
   }
 }
 
-TEST_CASE("dtype: int32 and bool8 hold their own numbers, floating types all") {
+TEST_CASE("dtype: int32 and bool8 hold only numbers of their range, floating types hold every number") {
   const double whole[] = {0, 1, 2, -1, 2147483647, -2147483648.0}, others[] = {0.5, 2147483648.0, -2147483649.0, 1e300};
   for (const double x : whole) {
     CHECK(holds(DType::int32, x));
@@ -62,14 +62,14 @@ TEST_CASE("dtype: int32 and bool8 hold their own numbers, floating types all") {
   }
 }
 
-TEST_CASE("dtype: a float32 becomes the nearest bfloat16, of two as near the even one") {
+TEST_CASE("dtype: float32 rounds to the nearest bfloat16, ties to even") {
   int wrong_values = 0, wrong_roundings = 0;
   for (std::uint32_t upper = 0; upper < 0x10000; ++upper) {
     if ((upper & 0x7f80) == 0x7f80) continue;  // infinities and NaN
     bfloat16 stored;
     stored.bits = static_cast<std::uint16_t>(upper);
     wrong_values += static_cast<double>(static_cast<float>(stored)) != exact(upper);
-    const bool last = (upper & 0x7fff) == 0x7f7f;  // infinity is next, as if it were 2^128
+    const bool last = (upper & 0x7fff) == 0x7f7f;  // the next value is infinity, treated as 2^128
     const double next = last ? std::copysign(std::ldexp(1, 128), exact(upper)) : exact(upper + 1);
     for (const std::uint32_t lower : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
       const float x = float_of(upper << 16 | lower);
@@ -82,7 +82,7 @@ TEST_CASE("dtype: a float32 becomes the nearest bfloat16, of two as near the eve
   CHECK(wrong_roundings == 0);
 }
 
-TEST_CASE("dtype: infinities and NaN stay in bfloat16, also a NaN whose upper half is an infinity's") {
+TEST_CASE("dtype: infinities and NaN keep their kind in bfloat16, even a NaN whose upper half is that of infinity") {
   for (const float x : {static_cast<float>(test::kInf), -static_cast<float>(test::kInf)})
     CHECK(static_cast<float>(bfloat16(x)) == x);
   for (const std::uint32_t bits : {0x7fc00000u, 0x7f800001u, 0xff800001u, 0x7fffffffu, 0xffffffffu}) {
@@ -92,7 +92,7 @@ TEST_CASE("dtype: infinities and NaN stay in bfloat16, also a NaN whose upper ha
   }
 }
 
-TEST_CASE("dtype: tensors become bfloat16 and float32 again as numbers do, on each level, at any length and place") {
+TEST_CASE("dtype: tensors convert to bfloat16 and back as single numbers do, on each level, at any length and offset") {
   std::vector<float> numbers;
   for (std::uint32_t upper = 0; upper < 0x10000; upper += 3)
     for (const std::uint32_t lower : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu})

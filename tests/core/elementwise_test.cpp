@@ -1,3 +1,4 @@
+// The engine of elementwise kernels: strides, broadcasting, accumulation, and bits that do not depend on threads.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -17,7 +18,7 @@ using heed::test::on_each_level;
 
 namespace {
 
-// A deterministic scramble of i in [-1, 1].
+// A deterministic pseudo-random number in [-1, 1) for index i.
 double noise(Index i) {
   const double v = std::sin(12.9898 * static_cast<double>(i + 1)) * 43758.5453;
   return 2 * (v - std::floor(v)) - 1;
@@ -29,7 +30,7 @@ Tensor noisy(const Shape& shape, DType dtype, double scale = 4) {
   return x.to(dtype);
 }
 
-// a - b against numbers that were read by the tensors' own indices.
+// Compares a - b with numbers that are read by the tensors' own indices.
 void check_sub(const Tensor& a, const Tensor& b, const Shape& shape) {
   const DType dtype = a.dtype();
   const Tensor y = Tensor::empty(shape, dtype);

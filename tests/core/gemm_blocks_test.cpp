@@ -1,4 +1,4 @@
-// Products whose right operand is packed first, in all or in parts, and those in halves of k.
+// Products whose right operand is packed whole or in parts, and products in halves of k.
 #include <array>
 
 #include "tests/core/gemm_testing.hpp"
@@ -7,7 +7,7 @@
 using namespace heed;
 using namespace heed::test;
 
-TEST_CASE("gemm: b wider than what is packed at a time") {
+TEST_CASE("gemm: b has more columns than are packed at once") {
   PlainProducts plain;
   on_each_level([&] {
     const GemmOptions o{.a = Layout::columns, .b = Layout::columns, .bias = true};
@@ -15,7 +15,7 @@ TEST_CASE("gemm: b wider than what is packed at a time") {
   });
 }
 
-TEST_CASE("gemm: columns of a by more of b than the second cache holds, in parts of k") {
+TEST_CASE("gemm: transposed a times a b that exceeds the L2 cache, in blocks of k") {
   PlainProducts plain;
   on_each_level([&] {
     for (const Index n : {199, 208, 257}) {
@@ -29,7 +29,7 @@ TEST_CASE("gemm: columns of a by more of b than the second cache holds, in parts
   });
 }
 
-TEST_CASE("gemm: columns of a by some columns of b, as of a weight's gradient, in halves of a long k") {
+TEST_CASE("gemm: transposed a times few columns of b, as for a weight gradient, in two halves of a long k") {
   PlainProducts plain;
   const auto check_all = [&](DType a_type, DType b_type) {
     for (const auto [m, n, k] :

@@ -1,4 +1,4 @@
-// Products of few rows: their bits, and how they are shared.
+// Products of few rows: bits of each row, and division among threads.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -15,7 +15,7 @@ using namespace heed::test;
 namespace {
 
 std::vector<double> product_of(const GemmOperand& a, const GemmOperand& b, Index m, Index n, Index k, Index first = 0) {
-  std::vector<double> c(static_cast<std::size_t>(m * n));  // of either type
+  std::vector<double> c(static_cast<std::size_t>(m * n));  // memory for float32 or float64 results
   MatrixIn rows = a.in;
   rows.data = static_cast<const char*>(rows.data) + first * rows.row * static_cast<Index>(size_of(rows.dtype));
   gemm({.m = m, .n = n, .k = k, .a = rows, .b = b.in, .c = c.data(), .ldc = n});
@@ -24,7 +24,7 @@ std::vector<double> product_of(const GemmOperand& a, const GemmOperand& b, Index
 
 }  // namespace
 
-TEST_CASE("gemm: a row of a product of few rows has the bits that it has alone") {
+TEST_CASE("gemm: in a product of few rows, each row has the bits of a product of that row alone") {
   on_each_level([] {
     for (const auto& [a_type, b_type] : {std::pair{DType::float32, DType::float32},
                                          {DType::float32, DType::bfloat16},
@@ -63,7 +63,7 @@ TEST_CASE("gemm: a few rows by bfloat16 have the bits of the same values in floa
   });
 }
 
-TEST_CASE("gemm: a matrix times a column that lies close") {
+TEST_CASE("gemm: a matrix times a contiguous column") {
   on_each_level([] {
     for (const Layout a_layout : kLayouts)
       for (const Index m : {1, 2, 5, 70, 900}) {
@@ -88,7 +88,7 @@ TEST_CASE("gemm: a row times a matrix that takes long to read is shared among th
   const GemmOperand weight = operand(768, 768, Layout::columns, DType::float32, 2);
   std::vector<float> c(768);
   set_threads(2);
-  const AwakeThreads awake;  // on a busy machine, one that sleeps comes when such a product is over
+  const AwakeThreads awake;  // on a busy machine, a sleeping thread would wake after such a short product ends
   int seen = 0;
   for (int tries = 0; seen < 2 && tries < 100000; ++tries) {
     threads_seen();

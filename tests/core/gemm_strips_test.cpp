@@ -1,4 +1,4 @@
-// Products of some rows by many columns.
+// Products of up to 512 rows by many columns.
 #include <array>
 
 #include "tests/core/gemm_testing.hpp"
@@ -7,7 +7,7 @@
 using namespace heed;
 using namespace heed::test;
 
-TEST_CASE("gemm: some rows by many columns, whose parts of b are packed by who multiplies them") {
+TEST_CASE("gemm: up to 512 rows by many columns, where each task packs its own strip of b") {
   PlainProducts plain;
   const auto check_all = [&](DType a_type, DType b_type) {
     for (const Layout b : kLayouts)

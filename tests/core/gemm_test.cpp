@@ -1,4 +1,4 @@
-// Products against plain loops in float64: layouts, types and ways to end, whichever way they are multiplied.
+// Products against plain loops in float64: layouts, dtypes and epilogues, for every algorithm.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -30,7 +30,7 @@ void check_layouts(DType a_type, DType b_type, PlainProducts& plain) {
       expect<T>(3, 70, 1025, o, plain);
       expect<T>(30, 40, 257, o, plain);
       expect<T>(31, 33, 515, o, plain);
-      expect<T>(200, 130, 300, o, plain);  // enough work to be shared among threads
+      expect<T>(200, 130, 300, o, plain);  // enough work for several threads
     }
 }
 
@@ -79,8 +79,7 @@ TEST_CASE("gemm: alpha, accumulation and bias") {
   });
 }
 
-// Products of float32 operands that are rounded to bfloat16 on the way equal those of operands that were rounded
-// before, to the bit.
+// Operands that are rounded to bfloat16 while they are read give the bits of operands that were rounded before.
 TEST_CASE("gemm: operands that are rounded as they are read") {
   on_each_level([] {
     for (const Layout a_layout : kLayouts)
@@ -95,7 +94,7 @@ TEST_CASE("gemm: operands that are rounded as they are read") {
               gemm({.m = m, .n = n, .k = k, .a = left.in, .b = right.in, .products = narrow, .c = c.data(), .ldc = n});
               return c;
             };
-            // Few rows read columns of b in place if they are bfloat16: their sums have another order.
+            // Few rows read columns of a bfloat16 b in place and sum in another order.
             CHECK(multiply(a, b16) == multiply(a16, b16));
             const std::vector<float> want = multiply(a16, b);
             CHECK(multiply(a, b) == want);
@@ -108,10 +107,10 @@ TEST_CASE("gemm: operands that are rounded as they are read") {
   });
 }
 
-TEST_CASE("gemm: rounding on the way is the rounding of bfloat16, of NaN and of infinities too") {
+TEST_CASE("gemm: operands that are rounded while they are read round as bfloat16 does, NaN and infinities included") {
   on_each_level([] {
     const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
-    // Halves between two bfloat16 go to the even one.
+    // Ties round to the even bfloat16.
     const float values[] = {1.00390625f, 1.01171875f, 3.3895314e38f, inf, -inf, nan, 0.f, -0.f, 1e-3f};
     for (const float x : values) {
       const std::vector<float> a(8 * 5, x), one(5 * 40, 1.f);
@@ -130,7 +129,7 @@ TEST_CASE("gemm: rounding on the way is the rounding of bfloat16, of NaN and of 
   });
 }
 
-TEST_CASE("gemm: blocks of a result are finished once each, with memory of their own or without") {
+TEST_CASE("gemm: each block of a result is finished once, whether or not the result has memory") {
   const int before = threads();
   on_each_level([] {
     for (const int count : {1, 3}) {
@@ -172,7 +171,8 @@ TEST_CASE("gemm: blocks of a result are finished once each, with memory of their
   set_threads(before);
 }
 
-// A sum over rows that a finish makes has the same order on every level where it is made of kFinishRows rows at a time.
+// A sum over rows in a finish function has the same order on every level if the function sums kFinishRows rows at a
+// time.
 TEST_CASE("gemm: blocks that are finished begin at multiples of kFinishRows") {
   const auto check_blocks = [](DType type, DType products) {
     const bool wide = type == DType::float64;
@@ -210,7 +210,7 @@ TEST_CASE("gemm: two batch axes, of few large or many small products") {
       const Index a_size = m * (k + 2), b_size = n * (k + 1), c_size = m * n;
       std::vector<float> c(static_cast<std::size_t>(6 * c_size), -1.f), bias(static_cast<std::size_t>(n), 0.25f);
       Gemm g{.m = m, .n = n, .k = k, .a = a.in, .b = b.in, .c = c.data(), .ldc = n, .bias = bias.data()};
-      g.batch[0] = Gemm::Axis{2, 3 * a_size, 0, 3 * c_size};  // b is shared by the outer axis
+      g.batch[0] = Gemm::Axis{2, 3 * a_size, 0, 3 * c_size};  // the outer axis shares b
       g.batch[1] = {3, a_size, b_size, c_size};
       gemm(g);
       double worst = 0;
@@ -258,14 +258,14 @@ TEST_CASE("gemm: the same bits at any number of threads") {
   set_threads(before);
 }
 
-TEST_CASE("gemm: NaN and infinity in an operand reach what they touch and nothing else") {
+TEST_CASE("gemm: NaN and infinity in an operand reach only the sums that contain them") {
   on_each_level([] {
     for (const DType type : {DType::float32, DType::bfloat16}) {
       const Index m = 21, n = 37, k = 19;
       GemmOperand a = operand(m, k, Layout::rows, type, 1), b = operand(k, n, Layout::columns, type, 2);
       const float bad = std::numeric_limits<float>::quiet_NaN();
       const bfloat16 bad_half(bad);
-      // The gaps after a row of a and a column of b hold NaN too: they must not be read into sums.
+      // The gaps after rows of a and columns of b also hold NaN, which must not enter a sum.
       const auto spoil = [&](GemmOperand& x, Index place) {
         if (type == DType::float32)
           std::memcpy(&x.bytes[static_cast<std::size_t>(place) * 4], &bad, 4);
@@ -285,7 +285,7 @@ TEST_CASE("gemm: NaN and infinity in an operand reach what they touch and nothin
   });
 }
 
-// Operands are packed where others lay before, and an odd depth leaves half of a pair to fill.
+// Packing reuses memory of earlier products, and an odd k leaves half of a pair to fill.
 TEST_CASE("gemm: NaN of the product before is not read into sums") {
   on_each_level([] {
     for (const Layout a_layout : kLayouts)
@@ -314,7 +314,7 @@ TEST_CASE("gemm: NaN of the product before is not read into sums") {
   });
 }
 
-TEST_CASE("gemm: types that do not go together are errors") {
+TEST_CASE("gemm: dtypes that cannot be multiplied are errors") {
   float x[4] = {};
   double y[4] = {};
   Gemm g{.m = 2, .n = 2, .k = 2, .c = x, .ldc = 2};

@@ -1,5 +1,5 @@
-// What the tests of products share: operands in every layout and type beside their values in float64, and the
-// comparison with plain loops.
+// Shared by the tests of products: operands in every layout and dtype with their values in float64, and the comparison
+// with plain loops.
 #pragma once
 #include <doctest/doctest.h>
 
@@ -18,7 +18,7 @@ namespace heed::test {
 enum class Layout { rows, columns, strided, reversed };
 inline constexpr Layout kLayouts[] = {Layout::rows, Layout::columns, Layout::strided, Layout::reversed};
 
-// Values of one dtype with room around the matrix, and their float64 copies.
+// A matrix of one dtype with gaps around it, and its values in float64.
 struct GemmOperand {
   std::vector<char> bytes;
   std::vector<double> exact;
@@ -42,7 +42,7 @@ inline GemmOperand operand(Index rows, Index columns, Layout layout, DType type,
     x.in.column = column;
     x.offset = offset;
   };
-  // Whole rows with a gap, whole columns with an odd gap, every third element, and backwards.
+  // Rows with a gap, columns with an odd gap, every third element, and reversed.
   Index size = 0;
   if (layout == Layout::rows) set(columns + 2, 1, 0), size = rows * (columns + 2);
   if (layout == Layout::columns) set(1, rows + 1, 0), size = columns * (rows + 1);
@@ -68,10 +68,11 @@ inline GemmOperand operand(Index rows, Index columns, Layout layout, DType type,
   return x;
 }
 
-// Products by plain float64 loops, made once for all instruction sets and epilogues; of operands of the same seeds.
+// Products by plain float64 loops, computed once for all levels and epilogues. Operands of the same size, layout and
+// dtype must have the same seeds.
 class PlainProducts {
  public:
-  // Of each element, row by row: the sum of a b and that of |a||b|.
+  // For each element, in row-major order: the sum of a b and the sum of |a||b|.
   struct Sums {
     std::vector<double> value, size;
   };
@@ -94,7 +95,7 @@ class PlainProducts {
 
 // ---- The comparison ----
 
-// How operands lie, of what types they are, and what is done with their product.
+// The layouts and dtypes of the operands, and the epilogue.
 struct GemmOptions {
   Layout a = Layout::rows, b = Layout::rows;
   DType a_type = DType::float32, b_type = DType::float32;
@@ -102,7 +103,7 @@ struct GemmOptions {
   double alpha = 1;
 };
 
-// Computes, compares with the plain products, and gives the worst error over eps * sum |a||b| (with all other terms).
+// Returns the largest error of gemm() compared with the plain products, divided by eps (2 + sum |a||b|).
 template <class T>
 double worst_of(Index m, Index n, Index k, const GemmOptions& o, PlainProducts& plain) {
   const GemmOperand a = operand(m, k, o.a, o.a_type, 1), b = operand(k, n, o.b, o.b_type, 2);
@@ -124,7 +125,7 @@ double worst_of(Index m, Index n, Index k, const GemmOptions& o, PlainProducts& 
     for (Index j = 0; j < ldc; ++j) {
       const auto at = static_cast<std::size_t>(i * ldc + j);
       if (j >= n) {
-        worst = std::max(worst, c[at] == c_old[at] ? 0.0 : 1e30);  // the gap between rows is not ours
+        worst = std::max(worst, c[at] == c_old[at] ? 0.0 : 1e30);  // gemm() must not write to the gap between rows
         continue;
       }
       const auto product = static_cast<std::size_t>(i * n + j);
@@ -137,7 +138,7 @@ double worst_of(Index m, Index n, Index k, const GemmOptions& o, PlainProducts& 
   return worst / std::numeric_limits<T>::epsilon();
 }
 
-// Sums in blocks and vectors keep the error of long ones low.
+// Summing in blocks and vectors keeps the error of long sums low.
 inline constexpr double kBound = 4;
 
 template <class T>
@@ -159,7 +160,7 @@ inline void expect_of(DType a_type, Index m, Index n, Index k, const GemmOptions
   a_type == DType::float64 ? expect<double>(m, n, k, o, plain) : expect<float>(m, n, k, o, plain);
 }
 
-// check(the type of a, that of b)
+// Calls check(dtype of a, dtype of b).
 template <class F>
 void with_types(const F& check) {
   check(DType::float32, DType::float32);

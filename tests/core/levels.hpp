@@ -1,4 +1,5 @@
-// Runs a test on every instruction set that the machine has, and prints those that it lacks.
+// on_each_level(f): calls f on each level (instruction set) of this machine, and prints the levels that the machine
+// lacks.
 #pragma once
 #include <doctest/doctest.h>
 

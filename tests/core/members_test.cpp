@@ -1,4 +1,4 @@
-// Walking a model: names, parameters shared or absent, buffers, freezing, and a parameter's own rules.
+// Walking a model: names, shared and absent parameters, buffers, freezing, and Parameter itself.
 #include <heed/core/members.hpp>
 #include <heed/core/random.hpp>
 
@@ -48,7 +48,7 @@ struct Tree {
   }
 };
 
-// As a model does whose walk is in a source: no template.
+// A model whose members() is in a source file and is not a template.
 struct Plain {
   Leaf left, right;
   Tensor seen = Tensor::zeros({2});
@@ -83,7 +83,7 @@ TEST_CASE("members: every parameter has its path, through vectors, optionals and
   CHECK(named_buffers(tree)[2].buffer == &tree.maybe->count);
 }
 
-TEST_CASE("members: a walk may be a function of a source, and the layers of a vector are numbered") {
+TEST_CASE("members: members() may be a function in a source, and the layers of a vector are numbered") {
   Plain plain;
   CHECK(paths_of(plain) == std::vector<std::string>{"left.weight", "right.weight"});
   CHECK(named_buffers(plain).back().name == "seen");
@@ -133,7 +133,7 @@ TEST_CASE("members: a parameter owns its values and is not copied by accident") 
   CHECK(row.to_vector<int>() == std::vector<int>{3, 4, 5});
   Tensor alone = Tensor::ones({5});
   const void* memory = alone.raw();
-  CHECK(Parameter(std::move(alone)).raw() == memory);  // no copy where there is no other holder
+  CHECK(Parameter(std::move(alone)).raw() == memory);  // no copy if no other tensor shares the memory
   Parameter from(Tensor::ones({2}));
   from.set_path("a.b");
   const Parameter moved = std::move(from);

@@ -1,4 +1,4 @@
-// How much memory there is, and what is refused before it is asked for. The pool itself: pool_test.cpp.
+// The memory limit, and requests that are refused before allocation. The pool has its own test: pool_test.cpp.
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@ using namespace heed;
 
 namespace {
 
-// What f tells in a child process that may have so many bytes of addresses.
+// The result of f in a child process whose address space is limited to `bytes`.
 template <class F>
 std::string told_under(rlim_t bytes, F&& f) {
   int ends[2];
@@ -46,10 +46,10 @@ TEST_CASE("memory: the limit is no more than the machine has") {
   CHECK(memory_limit() <= machine);
 }
 
-TEST_CASE("memory: what needs more than there is, is refused in words") {
+TEST_CASE("memory: a computation that needs more memory than exists is refused with a message") {
   CHECK(test::error_of([] { check_memory("x", 0); }).empty());
   CHECK(test::error_of([] { check_memory("x", memory_limit()); }).empty());
-  CHECK(test::error_of([] { check_memory("x", test::kNaN); }).empty());  // not certainly needed
+  CHECK(test::error_of([] { check_memory("x", test::kNaN); }).empty());  // an unknown need is not refused
   const std::string message = test::error_of([] { check_memory("generate: a cache of 4 layers", std::ldexp(3, 60)); });
   CHECK(test::contains(message,
                        "generate: a cache of 4 layers takes at least 3 EiB of memory, and this process can "
@@ -57,7 +57,7 @@ TEST_CASE("memory: what needs more than there is, is refused in words") {
   CHECK(test::contains(test::error_of([] { check_memory("x", std::ldexp(1.5, 70)); }), "at least 1.54e+03 EiB"));
 }
 
-#if !defined(HEED_SANITIZED)  // they take terabytes of addresses
+#if !defined(HEED_SANITIZED)  // sanitizers reserve terabytes of addresses
 TEST_CASE("memory: ulimit -v lowers the limit") {
   const auto refused = [](double bytes) {
     return [bytes]() -> std::string {
@@ -77,7 +77,7 @@ TEST_CASE("memory: ulimit -v lowers the limit") {
 }
 #endif
 
-TEST_CASE("memory: scratch is of the pool, and goes back to it") {
+TEST_CASE("memory: Scratch takes memory from the pool and returns it") {
   const std::size_t before = memory_use().current;
   {
     Scratch<double> scratch(1000);

@@ -1,4 +1,4 @@
-// Tapes and the scopes beside them (NoTape, Evaluation) that end in any order, and on another thread.
+// Tape, NoTape and Evaluation scopes that end in any order, and on another thread.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,7 +18,7 @@ using test::contains;
 
 namespace {
 
-// Scopes of one kind each, begun in this order.
+// One scope of each kind, started in this order.
 struct FourScopes {
   std::unique_ptr<Tape> outer = std::make_unique<Tape>();
   std::unique_ptr<NoTape> off = std::make_unique<NoTape>();
@@ -34,7 +34,7 @@ struct FourScopes {
     if (i == 2) evaluation.reset();
     if (i == 3) inner.reset();
   }
-  // What those that have not ended make of the mode, one after the other.
+  // Compares the mode with the effect of the scopes that have not ended, applied in order.
   void check_mode() const {
     Tape* tape = nullptr;
     bool suspended = false, training = false;
@@ -49,7 +49,7 @@ struct FourScopes {
   }
 };
 
-// What a child process, which ends the scope, says before it dies; empty if it goes on.
+// Ends the scope in a child process. Returns the message of the Error that terminates the process; empty if none does.
 template <class Scope>
 std::string last_words(std::unique_ptr<Scope>& scope) {
   int ends[2];
@@ -85,7 +85,7 @@ TEST_CASE("scopes: a tape may begin before the one that it replaces ends") {
   Parameter w(Tensor::from<double>({2, 3}));
   std::unique_ptr<Tape> tape;
   for (const double factor : {1., 2., 3.}) {
-    tape = std::make_unique<Tape>();  // the old one ends after the new one began
+    tape = std::make_unique<Tape>();  // the old tape ends after the new tape has started
     CHECK(detail::mode().tape == tape.get());
     CHECK(is_training());
     w.zero_grad();
@@ -98,7 +98,7 @@ TEST_CASE("scopes: a tape may begin before the one that it replaces ends") {
   CHECK((w * 2).is_unrecorded());
 }
 
-TEST_CASE("scopes: in whichever order they end, those that go on keep their say") {
+TEST_CASE("scopes: they may end in any order, and the remaining scopes stay in effect") {
   for (const bool with_inner : {true, false}) {
     std::array<int, 4> order = {0, 1, 2, 3};
     do {
@@ -114,7 +114,7 @@ TEST_CASE("scopes: in whichever order they end, those that go on keep their say"
   }
 }
 
-TEST_CASE("scopes: what outlives its thread leaves the mode of others alone") {
+TEST_CASE("scopes: a scope that outlives its thread does not change the mode of other threads") {
   Parameter w(Tensor::from<double>({2, 3}));
   const Tape here;
   std::unique_ptr<Tape> tape;
@@ -131,7 +131,7 @@ TEST_CASE("scopes: what outlives its thread leaves the mode of others alone") {
   CHECK(!detail::mode().suspended);
 }
 
-TEST_CASE("scopes: one that ends on another thread while its own goes on ends the program, and says why") {
+TEST_CASE("scopes: ending a scope on another thread while its own thread runs terminates the program with a message") {
   std::unique_ptr<Tape> tape;
   std::unique_ptr<NoTape> off;
   std::promise<void> begun, over;

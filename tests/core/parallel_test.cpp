@@ -1,4 +1,4 @@
-// The wrapper over threads: what is covered, by which chunks, what is passed on.
+// parallel_for and its threads: coverage, chunks, slots and exceptions.
 #include <atomic>
 #include <chrono>
 #include <heed/core/check.hpp>
@@ -17,7 +17,7 @@ using test::error_of;
 
 namespace {
 
-struct Threads {  // so many inside the scope
+struct Threads {  // sets the number of threads within the scope
   explicit Threads(int n) { set_threads(n); }
   ~Threads() { set_threads(0); }
 };
@@ -58,7 +58,7 @@ TEST_CASE("parallel: one chunk runs on the calling thread, many on several") {
   CHECK(ran == std::this_thread::get_id());
   CHECK(threads_seen() == 0);
   std::atomic<int> inside{0};
-  // On a busy machine the second thread may come late.
+  // On a busy machine the second thread may start late.
   int seen = 0;
   const auto start = std::chrono::steady_clock::now();
   while (seen < 2 && std::chrono::steady_clock::now() - start < std::chrono::seconds(20)) {
@@ -107,7 +107,9 @@ TEST_CASE("parallel: threads that stay awake run the same chunks, each once") {
     CHECK(chunks_of(1000, 1).size() == 1000);
     std::vector<int> runs(64);
     for (int loop = 0; loop < 3000; ++loop) {
-      if (loop % 1000 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));  // the others fell asleep
+      if (loop % 1000 == 0)
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));  // the other threads have fallen
+                                                                    // asleep
       const AwakeThreads again;
       parallel_for(64, 1 + loop % 7, [&](Index b, Index e) {
         for (; b < e; ++b) ++runs[static_cast<std::size_t>(b)];
@@ -200,12 +202,12 @@ TEST_CASE("parallel: the number of threads") {
   CHECK(threads() == available_threads());
 }
 
-TEST_CASE("parallel: the machine's peaks are those of an idle one while other threads are busy") {
+TEST_CASE("parallel: the machine's measured peaks do not drop while other threads are busy") {
   const double idle = peak_flops(), memory = peak_bandwidth();
   CHECK(idle > 1e8);
   CHECK(memory > 1e8);
   CHECK(peak_flops(DType::float32, 1) > 0.4 * idle / threads());
-  CHECK(peak_flops(DType::bfloat16) > 0.4 * idle);  // dot products, or else float32's
+  CHECK(peak_flops(DType::bfloat16) > 0.4 * idle);  // bfloat16 dot products, or else float32 arithmetic
   CHECK(peak_flops(DType::float64) < 0.8 * idle);
   std::atomic<bool> over{false};
   std::vector<std::thread> others;
@@ -217,5 +219,5 @@ TEST_CASE("parallel: the machine's peaks are those of an idle one while other th
   const double busy = peak_flops();
   over = true;
   for (std::thread& t : others) t.join();
-  CHECK(busy > 0.4 * idle);  // a tenth by the clock of the wall; units that two threads of a core share halve it
+  CHECK(busy > 0.4 * idle);  // by wall time it would be a tenth; two threads that share a core's units halve it
 }

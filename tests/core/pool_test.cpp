@@ -1,4 +1,4 @@
-// The memory pool: alignment, reuse, what it counts, and running out.
+// The memory pool: alignment, reuse, statistics, and running out of memory.
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -48,7 +48,7 @@ TEST_CASE("pool: blocks are aligned, writable to the last byte and apart from ea
   CHECK(memory_use().current == before.current);
 }
 
-TEST_CASE("pool: a freed block serves the next of its size, and the system is asked no more") {
+TEST_CASE("pool: a freed block serves the next request of its size, without a call of the system") {
   release_cached_memory();
   CHECK(memory_use().cached == 0);
   { const Tensor x = Tensor::empty({1000}); }
@@ -80,7 +80,7 @@ TEST_CASE("pool: what memory holds that nobody wrote, for the case below") {
   std::cout << "pool: " << (all_nan ? "NaN" : "the last owner's") << "\n";
 }
 
-TEST_CASE("pool: memory is handed out full of NaN where HEED_FILL_MEMORY asks for it, or the address sanitizer runs") {
+TEST_CASE("pool: new memory is full of NaN if HEED_FILL_MEMORY is 1, and by default under the address sanitizer") {
 #if defined(HEED_SANITIZED_ADDRESS)
   const std::string by_default = "NaN";
 #else
@@ -132,7 +132,7 @@ TEST_CASE("pool: blocks of every size give their pages back to the system, and s
 }
 #endif
 
-TEST_CASE("pool: the peak is the most at one time since it was reset") {
+TEST_CASE("pool: the peak is the maximum use since its reset") {
   reset_peak_memory();
   const std::size_t start = memory_use().peak;
   CHECK(start == memory_use().current);
@@ -157,7 +157,7 @@ TEST_CASE("pool: more than the system has is an Error, which changes no count") 
   CHECK(memory_use().system_allocations == before.system_allocations);
 }
 
-TEST_CASE("pool: threads take and give back at the same time") {
+TEST_CASE("pool: threads allocate and free at the same time") {
   const std::size_t before = memory_use().current;
   std::vector<std::thread> threads;
   std::atomic<int> wrong{0};

@@ -1,4 +1,4 @@
-// Random numbers: Philox against its published values, distributions, and that a number depends on its counter alone.
+// Random numbers: Philox against published values, distributions, and each number as a function of its counter alone.
 #include <algorithm>
 #include <array>
 #include <heed/core/parallel.hpp>
@@ -15,7 +15,7 @@ using test::error_of;
 using test::same_bits;
 
 TEST_CASE("random: Philox4x32-10 gives the known answers of Random123") {
-  // kat_vectors of Random123 1.14: counter and key of zeros, of ones, of the digits of pi.
+  // kat_vectors of Random123 1.14: counter and key of all zeros, all ones, and the digits of pi.
   using Words = std::array<std::uint32_t, 4>;
   CHECK(philox(0, 0, 0) == Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
   CHECK(philox(~0ull, ~0ull, ~0ull) == Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
@@ -46,7 +46,7 @@ TEST_CASE("random: a number is a function of seed, stream and position") {
 
 namespace {
 
-// FNV-1a of the bytes.
+// FNV-1a over the bytes of a tensor.
 std::uint64_t hash_of(const Tensor& x) {
   std::uint64_t hash = 0xcbf29ce484222325;
   const auto* bytes = static_cast<const unsigned char*>(x.raw());
@@ -55,7 +55,7 @@ std::uint64_t hash_of(const Tensor& x) {
   return hash;
 }
 
-// sqrt(-2 log(1 - u)) cos(x), with x = 2 pi v rounded to double, of the 53-bit numbers u and v of a block.
+// sqrt(-2 log(1 - u)) cos(x), where x = 2 pi v rounded to double and u, v are the 53-bit numbers of a block.
 long double normal_of(std::uint64_t seed, std::uint64_t position, std::uint64_t stream) {
   const auto w = philox(seed, position, stream);
   const auto unit = [](std::uint32_t high, std::uint32_t low) {
@@ -67,8 +67,8 @@ long double normal_of(std::uint64_t seed, std::uint64_t position, std::uint64_t 
 
 }  // namespace
 
-TEST_CASE("random: the same bits at any number of threads and on every instruction set, those that are stored") {
-  // Seeds are promises: who changes these numbers changes what every model begins with.
+TEST_CASE("random: the stored bits at any number of threads and on every instruction set") {
+  // These hashes are part of the interface: changing them changes the initial values of every model.
   const auto draw = [] {
     Rng rng(3, 1);
     rng.set_position(0xffffff00);  // the low word of the counter overflows
@@ -80,7 +80,7 @@ TEST_CASE("random: the same bits at any number of threads and on every instructi
                                rng.normal({3001}, 1, 2, DType::bfloat16),
                                rng.integers({5000}, -3, 9)};
   };
-  // All but the fifth, of float64, are also what log() and cos() of glibc give.
+  // log() and cos() of glibc give the same hashes, except the fifth (float64).
   const std::vector<std::uint64_t> stored = {0x068de8e8ea9db273, 0x7adff8a4214ab395, 0x8e31c5ec3cf7b8dc,
                                              0xc8a54b3980134130, 0x69b380dea90a0804, 0x8e5ffd4f730f22e3,
                                              0xd7ba55077afe4c76};
@@ -96,11 +96,11 @@ TEST_CASE("random: the same bits at any number of threads and on every instructi
   set_threads(0);
 }
 
-TEST_CASE("random: numbers of single blocks are those that mpmath computes with 200 bits") {
+TEST_CASE("random: single numbers are those that mpmath computes with 200 bits") {
   struct Known {
     std::uint64_t seed, position, stream;
     double uniform, normal;
-    float rounded;  // the normal one
+    float rounded;  // the normal number in float32
   };
   constexpr Known kKnown[] = {
       {7, 0, 3, 0.5925802497947082, 0.6986583481913332, 0.6986583471298218f},
@@ -128,7 +128,7 @@ TEST_CASE("random: numbers of single blocks are those that mpmath computes with 
   });
 }
 
-TEST_CASE("random: normal numbers are those of the formula to some units in the last place, at every width") {
+TEST_CASE("random: normal numbers agree with the formula to a few units in the last place, at every width") {
   test::on_each_level([] {
     double worst = 0;
     for (const Index n : {1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 33, 127, 128, 129, 20000}) {
@@ -173,8 +173,8 @@ double mean_of(const std::vector<double>& v, F f) {
   return sum / static_cast<double>(v.size());
 }
 
-// The largest distance of the empirical from the given distribution function (Kolmogorov and Smirnov), times sqrt(n):
-// above 1.95 once in a thousand.
+// The largest distance between the empirical and the given distribution function (Kolmogorov-Smirnov), times sqrt(n).
+// The probability of a value above 1.95 is 0.001.
 template <class F>
 double distance(std::vector<double> v, F cdf) {
   std::sort(v.begin(), v.end());
@@ -191,7 +191,7 @@ double distance(std::vector<double> v, F cdf) {
 
 TEST_CASE("random: uniform and normal numbers have their moments and distribution, neighbours are independent") {
 #if defined(HEED_SANITIZED)
-  constexpr Index count = 100000;  // where a number of this test takes 20 times as long, and the same kernels run
+  constexpr Index count = 100000;  // under sanitizers each number takes 20 times as long, and the same kernels run
 #else
   constexpr Index count = 1000000;
 #endif
@@ -203,7 +203,8 @@ TEST_CASE("random: uniform and normal numbers have their moments and distributio
     CHECK(distance(u, [](double x) { return (x + 1) / 4; }) < 1.95);
     CHECK(distance(z, [](double x) { return 0.5 * std::erfc(-(x - 2) / 0.5 / std::sqrt(2.0)); }) < 1.95);
     const auto standard = [](double x) { return (x - 2) / 0.5; };
-    // Of a standard normal: the mean 0, 1, 0, 3 of its powers, whose deviations are 1, sqrt(2), sqrt(15), sqrt(96).
+    // For a standard normal number, the powers 1 to 4 have means 0, 1, 0, 3 and deviations 1, sqrt(2), sqrt(15),
+    // sqrt(96).
     CHECK(std::fabs(mean_of(z, standard)) * root < 4);
     CHECK(std::fabs(mean_of(z, [&](double x) { return std::pow(standard(x), 2); }) - 1) * root < 4 * std::sqrt(2.0));
     CHECK(std::fabs(mean_of(z, [&](double x) { return std::pow(standard(x), 3); })) * root < 4 * std::sqrt(15.0));
@@ -236,7 +237,7 @@ TEST_CASE("random: normal numbers have their tails") {
 }
 
 TEST_CASE("random: the upper limit is never reached, in any type") {
-  // At this position the 53 bits are 1 - 6.5e-9, which float32 rounds to 1.
+  // At this position u = 1 - 6.5e-9, which float32 rounds to 1.
   Rng rng(1);
   rng.set_position(27392119);
   CHECK(rng.uniform({1}, 0, 1, DType::float64).item() == doctest::Approx(0.99999999352942726).epsilon(1e-15));
@@ -259,9 +260,9 @@ TEST_CASE("random: integers and permutations are uniform") {
   for (const double v : drawn.to_vector<double>()) counts.at(static_cast<std::size_t>(v + 3)) += 1;
   double chi2 = 0;
   for (const double c : counts) chi2 += (c - 10000) * (c - 10000) / 10000;
-  CHECK(chi2 < 22.5);  // once in a thousand, 6 degrees of freedom
+  CHECK(chi2 < 22.5);  // probability 0.001 at 6 degrees of freedom
   CHECK(rng.integers({4}, 7, 8).to_vector<int>() == std::vector<int>{7, 7, 7, 7});
-  // Of a range of 3/4 of all 64-bit numbers, remainders would favour the lower third.
+  // With a range of 3/4 of all 64-bit numbers, taking remainders would favour the lower third.
   const Index wide = Index{3} << 61;
   int low = 0;
   for (int i = 0; i < 3000; ++i) low += rng.integer(wide) < wide / 3 ? 1 : 0;
@@ -272,7 +273,7 @@ TEST_CASE("random: integers and permutations are uniform") {
   CHECK(seen.size() == 24);
   chi2 = 0;
   for (const auto& [order, c] : seen) chi2 += (c - 1000) * (c - 1000) / 1000;
-  CHECK(chi2 < 49.7);  // once in a thousand, 23 degrees of freedom
+  CHECK(chi2 < 49.7);  // probability 0.001 at 23 degrees of freedom
   std::vector<Index> order = rng.permutation(1000);
   std::sort(order.begin(), order.end());
   for (Index i = 0; i < 1000; ++i) CHECK(order[static_cast<std::size_t>(i)] == i);
@@ -280,7 +281,7 @@ TEST_CASE("random: integers and permutations are uniform") {
   CHECK(rng.permutation(1) == std::vector<Index>{0});
 }
 
-TEST_CASE("random: wrong limits are named") {
+TEST_CASE("random: invalid limits are errors that name them") {
   Rng rng;
   test::check_errors({
       {"integer: n is 0; it must be 1 or more", [&] { rng.integer(0); }},

@@ -1,5 +1,5 @@
-// Reductions of int32 and bool8, against plain loops. These go through float64, which holds every int32 and its sums
-// here.
+// Reductions of int32 and bool8 against plain loops in float64, which represents every int32 and every sum here
+// exactly.
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/record.hpp>
 #include <heed/autograd/reductions.hpp>
@@ -24,7 +24,7 @@ double total_of(const std::vector<double>& x) {
   return y;
 }
 
-// The place of the first element that none exceeds; of the first that exceeds none, if `least`.
+// The index of the first maximum; of the first minimum if `least`.
 std::size_t place_of_best(const std::vector<double>& x, bool least) {
   std::size_t best = 0;
   for (std::size_t i = 1; i < x.size(); ++i)
@@ -39,7 +39,7 @@ std::vector<double> running_totals(const std::vector<double>& x) {
   return y;
 }
 
-// Views of every kind of a tensor of rank 3: as it lies, turned, with gaps, of an offset, expanded.
+// Views of a tensor of rank 3: itself, transposed, permuted, with gaps, with an offset, expanded.
 std::vector<Tensor> views_of(const Tensor& x) {
   return {x,
           x.transpose(0, 2),
@@ -84,7 +84,7 @@ TEST_CASE("sum of int32 and bool8 over any axes, of any strides, is int32") {
   CHECK(sum(mask, {0, 2}).shape() == Shape{4});
   CHECK(sum(mask, {0, -1}, true).shape() == Shape{1, 4, 1});
   CHECK(sum(ints).shape() == Shape{});
-  // Above 2^24 float32 would round.
+  // float32 would round above 2^24.
   CHECK(sum(Tensor::from<std::int32_t>({1 << 30, 1, 1})).to_vector<std::int32_t>() ==
         std::vector<std::int32_t>{(1 << 30) + 2});
 }
@@ -99,7 +99,7 @@ TEST_CASE("max, min, argmax and argmin of int32 over any axes, of any strides, w
         check_places(v, axes, keepdim);
     }
   }
-  // The ends of int32, which float32 does not tell from their neighbours.
+  // The limits of int32, which float32 cannot distinguish from their neighbours.
   const std::int32_t least = std::numeric_limits<std::int32_t>::min(), most = std::numeric_limits<std::int32_t>::max();
   const Tensor ends = Tensor::from(std::vector<std::int32_t>{most - 1, most, least + 1, least}, {4});
   CHECK(max(ends).item<std::int32_t>() == most);
@@ -123,8 +123,7 @@ TEST_CASE("cumsum of int32 and bool8 along any axis, of any strides, is int32") 
   }
 }
 
-TEST_CASE(
-    "integer reductions of long rows and wide columns go through their parts, the same at any number of threads") {
+TEST_CASE("integer reductions of long rows and wide columns, in parts, are the same at any number of threads") {
   Rng rng(4);
   const std::vector<Tensor> inputs = {rng.integers({100003}, -9999, 9999),      rng.integers({3, 70001}, -9999, 9999),
                                       rng.integers({300, 1500}, -9999, 9999),   rng.integers({40000, 3}, -9999, 9999),
@@ -184,7 +183,7 @@ TEST_CASE("integer reductions of no elements, of one and of rank 0") {
   CHECK(contains(error_of([&] { argmin(none); }), "argmin" + words));
 }
 
-TEST_CASE("integer sums that int32 does not hold are an Error, those that it holds are not") {
+TEST_CASE("integer sums that exceed int32 are an Error, and sums at its limits are not") {
   const Tensor high = Tensor::from<std::int32_t>({2147483647, 852516353}),
                low = Tensor::from<std::int32_t>({-2147483647, -1, -1});
   const std::string above = "; int32 holds at most 2147483647: convert to float64 first",
@@ -198,14 +197,14 @@ TEST_CASE("integer sums that int32 does not hold are an Error, those that it hol
   CHECK(cumsum(low.slice(0, 0, 2), 0).to_vector<double>() == std::vector<double>{-2147483647, -2147483648.0});
   CHECK(sum(high.to(DType::float64)).item() == 3e9);
 
-  // On the way a sum may leave int32 as it returns, but a running sum may not. What is 2^32 too great would wrap to
-  // what fits.
+  // A sum may leave the range of int32 temporarily, but a running sum may not. A sum that is too large by exactly 2^32
+  // would wrap to a valid number.
   const Tensor back = Tensor::from<std::int32_t>({2147483647, 1, -1});
   CHECK(sum(back).item() == 2147483647);
   CHECK(contains(error_of([&] { cumsum(back, 0); }), "cumsum: a running sum is 2147483648" + above));
   CHECK(contains(error_of([] { sum(Tensor::full({4, 3}, 1 << 30, DType::int32), 0); }), "the sum is 4294967296"));
 
-  // Of several the first is named, at any number of threads: here that of row 1, column 2.
+  // If several sums overflow, the error names the first at any number of threads: here row 1, column 2.
   Tensor x = Tensor::zeros({4, 300, 200}, DType::int32);
   for (Index r = 1; r < 4; ++r)
     for (Index c = 2; c < 200; ++c)
@@ -233,7 +232,7 @@ TEST_CASE("integer reductions on a tape are constants") {
   CHECK(tape.grad(in).to_vector<double>() == std::vector<double>{1, 1, 2, 2});
 }
 
-TEST_CASE("reductions name what types they take") {
+TEST_CASE("errors of reductions name the dtypes that they accept") {
   const Tensor ints = Tensor::arange(3), mask = Tensor::zeros({3}, DType::bool8);
   const std::string convert = "; it must be floating: convert it with to(DType::float32) first";
   const std::string ordered = "; it must be floating or int32";

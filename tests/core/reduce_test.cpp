@@ -1,3 +1,4 @@
+// Reductions against float64 loops: every kind, axes, strides, NaN, and bits that do not depend on threads.
 #include <chrono>
 #include <heed/core/detail/reduce.hpp>
 #include <heed/core/parallel.hpp>
@@ -32,7 +33,7 @@ double value_of(kernels::Reduction op, const std::vector<double>& x, double c) {
   return static_cast<double>(y);
 }
 
-// The same as the reference, for each kind of reduction, to the tolerance relative to the sum of what is added.
+// Compares each kind of reduction with float64 loops. The tolerance is relative to the sum of absolute values.
 void check_all(const Tensor& x, const std::vector<int>& axes, double tolerance) {
   const detail::Grouped g(x, Axes(axes).of("test", x));
   for (int i = 0; i <= static_cast<int>(kernels::Reduction::max_abs); ++i) {
@@ -77,7 +78,7 @@ TEST_CASE("reductions agree with float64 loops, by rows and by columns, at every
   }
 }
 
-TEST_CASE("reductions of many rows, long rows and wide columns go through their parts") {
+TEST_CASE("reductions of many rows, long rows and wide columns are divided into parts") {
   Rng rng(2);
   check_all(rng.normal({2, 40001}), {1}, 4e-7);
   check_all(rng.normal({70001}), {}, 4e-7);
@@ -144,7 +145,7 @@ TEST_CASE("sum_to undoes broadcasting") {
     for (const Tensor& from : {x, rng.normal({5, 3, 4, 2}, 0, 1, DType::float64).transpose(0, 3)}) {
       const Tensor y = detail::sum_to(from, shape);
       CHECK(y.shape() == shape);
-      // Naive: every element is added to where broadcasting would have read it.
+      // Naive: adds every element to the place from which broadcasting would read it.
       Tensor want = Tensor::zeros(shape, DType::float64);
       const auto values = from.to_vector<double>();
       const Strides strides = want.expand(from.shape()).strides();
@@ -163,7 +164,7 @@ TEST_CASE("sum_to undoes broadcasting") {
   CHECK(detail::sum_to(Tensor::ones({1, 1, 3}), {3}).to_vector<double>() == std::vector<double>{1, 1, 1});
 }
 
-TEST_CASE("NaN is the greatest and the least, in any lane and part") {
+TEST_CASE("max, min and sum of a row with NaN are NaN, in any lane and part") {
   on_each_level([] {
     for (const Index n : {1, 3, 16, 17, 40, 200, 20000}) {
       for (const Index at : {Index{0}, n / 3, n / 2, n - 1}) {
@@ -201,7 +202,7 @@ TEST_CASE("reductions have the same bits at any number of threads") {
           got.push_back(detail::reduce(op, detail::Grouped(x, axes)));
     if (n == 2) {
       int seen = threads_seen();
-      // On a busy machine the second thread may come late.
+      // On a busy machine the second thread may start late.
       const auto start = std::chrono::steady_clock::now();
       while (seen < 2 && std::chrono::steady_clock::now() - start < std::chrono::seconds(20)) {
         detail::reduce(kernels::Reduction::exp, detail::Grouped(inputs[4], 1));

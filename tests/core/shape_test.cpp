@@ -1,4 +1,4 @@
-// Shapes: sizes by axes from either end, strides, and which shapes go together.
+// Shapes: axes from either end, strides, and broadcasting.
 #include <heed/core/random.hpp>
 #include <heed/core/tensor.hpp>
 #include <limits>
@@ -10,7 +10,7 @@ using namespace heed;
 
 namespace {
 
-// NumPy's rule, spelled out: both padded by ones in front; -1 where an axis does not fit.
+// NumPy's rule: pads the shorter shape with ones in front. The result has -1 where sizes do not match.
 std::vector<Index> broadcast_by_rule(const std::vector<Index>& a, const std::vector<Index>& b) {
   const std::size_t rank = std::max(a.size(), b.size());
   std::vector<Index> all;
@@ -24,7 +24,7 @@ std::vector<Index> broadcast_by_rule(const std::vector<Index>& a, const std::vec
 
 Shape shape_of(const std::vector<Index>& x) { return Shape(x.begin(), x.end()); }
 
-// Axes, positions and sizes are whole numbers: nothing else is converted.
+// Axes, indices and sizes are integers. Other types are not converted.
 template <class A>
 concept WholeOfAny = requires(const Tensor& x, A a) { x[a]; } || requires(const Tensor& x, A a) { x.dim(a); } ||
     requires(const Tensor& x, A a) { x.select(a, 0); } || requires(const Tensor& x, A a) { x.select(0, a); } ||
@@ -66,7 +66,7 @@ TEST_CASE("shape: axes from either end, parts and products") {
   CHECK(s.back() == 5);
   CHECK(s.with(1, 7) == Shape{2, 7, 4, 5});
   CHECK(s.with(-1, 7) == Shape{2, 3, 4, 7});
-  CHECK(s == Shape{2, 3, 4, 5});  // with() makes another
+  CHECK(s == Shape{2, 3, 4, 5});  // with() returns a copy
   CHECK(s.without(0) == Shape{3, 4, 5});
   CHECK(s.without(-2) == Shape{2, 3, 5});
   CHECK(s.first(3) == Shape{2, 3, 4});
@@ -84,7 +84,7 @@ TEST_CASE("shape: row-major strides, by which each element has a place of its ow
   for (const Shape& s : {Shape{2, 3, 4}, Shape{1, 5}, Shape{7}, Shape{2, 1, 3, 2}}) {
     const Strides strides = contiguous_strides(s);
     REQUIRE(strides.rank() == s.rank());
-    std::vector<Index> at(static_cast<std::size_t>(s.rank()));  // an index that counts as an odometer does
+    std::vector<Index> at(static_cast<std::size_t>(s.rank()));  // advances like an odometer
     for (Index n = 0; n < s.numel(); ++n) {
       Index place = 0;
       for (int a = 0; a < s.rank(); ++a) place += at[static_cast<std::size_t>(a)] * strides[a];
@@ -96,7 +96,7 @@ TEST_CASE("shape: row-major strides, by which each element has a place of its ow
   CHECK(contiguous_strides({}) == Strides{});
 }
 
-TEST_CASE("shape: two broadcast as NumPy's do, in either order, or do not fit") {
+TEST_CASE("shape: two shapes broadcast as in NumPy, in either order") {
   std::vector<std::vector<Index>> all = {{}};
   for (std::size_t begin = 0, rank = 0; rank < 3; ++rank) {
     const std::size_t end = all.size();

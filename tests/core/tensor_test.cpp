@@ -1,4 +1,4 @@
-// Tensors: making, reading, viewing, converting and printing them, and what is refused.
+// Tensors: creation, access, views, conversion, printing and errors. Above 400 lines: the members of one class.
 #include <heed/core/members.hpp>
 #include <heed/core/random.hpp>
 #include <limits>
@@ -27,7 +27,7 @@ std::string printed(const Tensor& x) {
   return out.str();
 }
 
-// The element at each index, one by one.
+// The elements of a matrix, read one by one with at().
 Values by_at(const Tensor& x) {
   REQUIRE(x.rank() == 2);
   Values v;
@@ -38,7 +38,7 @@ Values by_at(const Tensor& x) {
 
 }  // namespace
 
-TEST_CASE("tensor: made of values, of one value, of nothing") {
+TEST_CASE("tensor: created from values, from one value, and empty") {
   CHECK(Tensor::from({1, 2, 3}).dtype() == DType::float32);
   CHECK(Tensor::from<double>({1, 2, 3, 4}, {2, 2}).at({1, 0}) == 3);
   CHECK(Tensor::from<std::int32_t>({7, -8}).to_vector<int>() == std::vector<int>{7, -8});
@@ -93,7 +93,7 @@ TEST_CASE("tensor: views show the same memory") {
   CHECK(x.view({-1, 6}).shape() == Shape{2, 6});
   CHECK(x.view({12}).shares_storage(x));
   CHECK(x.slice(1, 0, 2).view({3, 2, 1}).shares_storage(x));
-  const Tensor every_second = x.view({2, 6}).slice(1, 0, 6, 2);  // an axis of one element lies in no view's way
+  const Tensor every_second = x.view({2, 6}).slice(1, 0, 6, 2);  // an axis of one element never prevents a view
   for (const int axis : {0, 1, 2})
     CHECK(every_second.unsqueeze(axis).view({6}).to_vector<double>() == Values{0, 2, 4, 6, 8, 10});
   CHECK(x.t().view({2, 2, 3}).at({1, 0, 2}) == x.t().at({2, 2}));
@@ -108,7 +108,7 @@ TEST_CASE("tensor: views show the same memory") {
   CHECK(x[1].to_vector<double>() == Values{4, 5, 6, 7});
 }
 
-TEST_CASE("tensor: reshape copies where it must, and only there") {
+TEST_CASE("tensor: reshape copies only where strides need it") {
   const Tensor x = Tensor::arange(24).view({2, 3, 4});
   CHECK(x.reshape({6, 4}).shares_storage(x));
   CHECK(!x.t().reshape({6, 4}).shares_storage(x));
@@ -119,7 +119,7 @@ TEST_CASE("tensor: reshape copies where it must, and only there") {
   CHECK(Tensor::scalar(1).flatten().shape() == Shape{1});
   CHECK(x.contiguous().shares_storage(x));
   CHECK(x.t().contiguous().is_contiguous());
-  // All small shapes, permuted and sliced, seen as each shape of the same size.
+  // All permutations of a small shape, sliced, reshaped to each shape of the same size.
   for (const std::vector<int>& order :
        {std::vector<int>{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}) {
     const Tensor p = x.permute(order).slice(1, 0, 2);
@@ -154,7 +154,7 @@ TEST_CASE("tensor: every dtype converts to every other, from and to any strides"
   CHECK(std::isnan(narrow[0]));
   CHECK(narrow[1] == INFINITY);
   CHECK(narrow[4] == INFINITY);
-  const Values ints{0, 2147483647, -2147483648.0, 0, 2147483647};  // on every machine
+  const Values ints{0, 2147483647, -2147483648.0, 0, 2147483647};  // the same on every machine
   CHECK(odd.to(DType::int32).to_vector<double>() == ints);
   CHECK(odd.to(DType::float32).to(DType::int32).to_vector<double>() == ints);
   CHECK(odd.to(DType::bfloat16).to(DType::int32).to_vector<double>() == ints);
@@ -186,7 +186,7 @@ TEST_CASE("tensor: writing raises the version, reading and viewing do not") {
   CHECK(!x.clone().shares_storage(x));
 }
 
-TEST_CASE("tensor: memory of another's is kept as long as a tensor is there, and is no parameter's") {
+TEST_CASE("tensor: of_memory() keeps foreign memory until its last tensor is gone, and a Parameter copies it") {
   auto memory = std::make_shared<std::vector<float>>(std::vector<float>{1, 2, 3, 4, 5, 6});
   const std::weak_ptr<std::vector<float>> seen = memory;
   Tensor x = Tensor::of_memory(memory->data(), memory, {2, 2}, DType::float32);
@@ -228,7 +228,7 @@ TEST_CASE("tensor: printed as nested lists, aligned, shortened where long") {
   CHECK(describe(Tensor::zeros({2}, DType::bool8)) == "[2] bool8");
 }
 
-TEST_CASE("tensor: what is refused, in words") {
+TEST_CASE("tensor: errors have messages that show the input") {
   const Tensor x = Tensor::zeros({2, 3}), none;
   Tensor undefined, y = x.clone();
   test::check_errors({
@@ -349,7 +349,7 @@ TEST_CASE("tensor: what is refused, in words") {
   });
 }
 
-TEST_CASE("tensor: whole numbers of 64 bits become int32, and come back") {
+TEST_CASE("tensor: 64-bit integers become int32, and convert back") {
   const std::vector<long> longs = {-2147483648, -1, 0, 7, 2147483647};
   const std::vector<long long> same(longs.begin(), longs.end());
   for (const Tensor& x :
@@ -365,8 +365,8 @@ TEST_CASE("tensor: whole numbers of 64 bits become int32, and come back") {
 
 namespace {
 
-// What the compiler of the tests says of a function with this body, with the warnings of -Wall as errors. Not the
-// inside of sanitizers, which hides it.
+// Compiles a function with this body with the compiler of the tests and -Wall -Werror, but without sanitizers, which
+// hide the warning.
 test::Ran compiled(const std::string& body) {
   const test::TemporaryFolder folder;
   const std::string file = folder
@@ -381,7 +381,8 @@ test::Ran compiled(const std::string& body) {
 
 }  // namespace
 
-// x[0] = y, p.grad() = y and their like would set a handle that is gone at once. Named handles are set.
+// Assignments such as x[0] = y or p.grad() = y would set a temporary handle, so they do not compile. Named handles can
+// be assigned.
 static_assert(!std::is_assignable_v<Tensor, Tensor> && !std::is_assignable_v<Tensor, const Tensor&>);
 static_assert(!std::is_assignable_v<decltype(std::declval<Tensor&>()[0]), Tensor>);
 static_assert(!std::is_assignable_v<decltype(std::declval<Parameter&>().grad()), Tensor>);

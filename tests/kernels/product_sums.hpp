@@ -1,5 +1,5 @@
-// The products of a chunk of linear attention, on pointers, so that tests can check them on every level. Rows of all
-// matrices are `stride` elements apart, a multiple of all vectors, and aligned.
+// Matrix products within a chunk of linear attention as functions of pointers, so that tests can check them on every
+// level. Rows of all matrices are aligned and `stride` elements apart; the stride is a multiple of every vector length.
 #pragma once
 
 namespace heed::kernels {
@@ -21,6 +21,6 @@ struct ProductSums {
   ProductSum<double> f64;
 };
 
-const ProductSums& product_sums();  // of the level that runs
+const ProductSums& product_sums();  // of the current level
 
 }  // namespace heed::kernels

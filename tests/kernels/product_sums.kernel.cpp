@@ -1,3 +1,4 @@
+// The functions of product_sums.hpp, compiled once per level.
 #include "product_sums.hpp"
 
 #include "core/kernels/linear_attention_rows.hpp"

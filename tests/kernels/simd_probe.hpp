@@ -1,4 +1,4 @@
-// The functions of simd.hpp on arrays, so that tests can check them on every level.
+// The functions of simd.hpp applied to arrays, so that tests can check them on every level.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -7,11 +7,11 @@ namespace heed::kernels {
 
 enum class SimdFunction { exp, expm1, log, log1p, tanh, erf, sigmoid, gelu_tanh, gelu_exact, sqrt, rsqrt };
 
-// For one element type. Arrays of the lane functions have `width` items.
+// The functions for one element type. Arrays have `width` items unless n is given.
 template <class T>
 struct SimdProbe {
   int width;
-  void (*apply)(SimdFunction f, const T* x, T* y, size_t n);  // any n: whole batches and a masked tail
+  void (*apply)(SimdFunction f, const T* x, T* y, size_t n);  // any n: whole vectors and a masked tail
   void (*copy_part)(const T* x, T* y, int n, T fill);         // y[0, width) = load_part(x, n, fill)
   void (*store_part)(T* y, const T* x, int n);                // x has `width` items
   void (*fma)(const T* x, const T* y, const T* z, T* out);
@@ -32,6 +32,6 @@ struct SimdProbes {
   void (*from_bf16)(const uint16_t* x, float* y, size_t n);
 };
 
-const SimdProbes& simd_probes();  // of the level that runs
+const SimdProbes& simd_probes();  // of the current level
 
 }  // namespace heed::kernels

@@ -1,3 +1,4 @@
+// The functions of simd_probe.hpp, compiled once per level.
 #include "simd_probe.hpp"
 
 #include "core/kernels/reduce_tree.hpp"

@@ -1,4 +1,4 @@
-// The tables of what tests alone call of the kernels.
+// The dispatch tables of kernels that only tests call.
 #include <heed/core/kernels/table.hpp>
 
 #include "tests/kernels/product_sums.hpp"

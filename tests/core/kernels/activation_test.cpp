@@ -1,4 +1,4 @@
-// Activations in bfloat16, whose formulas may be shorter than float32's: every bfloat16 against double.
+// Activations in bfloat16, which may use shorter formulas than float32: every bfloat16 against double.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -59,7 +59,7 @@ TEST_CASE("activation: GELU in bfloat16 adds less than a sixteenth to the roundi
   });
 }
 
-TEST_CASE("activation: GELU in bfloat16 of infinities and NaN is that of float32") {
+TEST_CASE("activation: GELU in bfloat16 of infinities and NaN equals GELU in float32") {
   on_each_level([] {
     const auto& gelu = kernels::activation_table().f32.gelu;
     const float inf = std::numeric_limits<float>::infinity(), x[] = {inf, -inf, std::nanf(""), 3e38f, -3e38f};

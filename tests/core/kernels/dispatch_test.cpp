@@ -1,4 +1,4 @@
-// The choice of the instruction set: by the machine, by HEED_ARCH, by set_level.
+// The choice of the level (instruction set): by the machine, by HEED_ARCH, and by set_level().
 #include <filesystem>
 #include <heed/core/kernels/dispatch.hpp>
 #include <iostream>
@@ -17,7 +17,7 @@ TEST_CASE("dispatch: the level of this process, for the case below") {
   std::cout << "level: " << (error.empty() ? arch() : error) << "\n";
 }
 
-TEST_CASE("dispatch: HEED_ARCH forces a level, and a wrong one is an error that lists those of the machine") {
+TEST_CASE("dispatch: HEED_ARCH sets the level, and an invalid one is an error that lists the levels of the machine") {
   const std::string self = test::emulator() + test::quoted(std::filesystem::read_symlink("/proc/self/exe").string()) +
                            " --test-case='dispatch: the level of this process*'";
   const auto with = [&](const std::string& arch) { return test::run("HEED_ARCH=" + arch + " " + self).output; };

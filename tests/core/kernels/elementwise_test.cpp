@@ -1,4 +1,4 @@
-// Each elementwise kernel at every instruction set against plain loops in long double, at widths around the vectors'.
+// Each elementwise kernel on every level against plain loops in long double, at widths around the vector length.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -38,7 +38,7 @@ struct UnaryCase {
   double low, high;
   bool keeps_output = false;
   double a = 0, b = 0;
-  bool absolute = false;  // values cancel as the formula does: judged against |x|, at least 1 where the slope is
+  bool absolute = false;  // terms cancel, so errors are relative to |x|, for the slope to max(|x|, 1)
   double most = 3, most_slope = 4;
 };
 
@@ -114,7 +114,7 @@ std::vector<T> numbers(double low, double high, int n, int seed = 0) {
 template <class T>
 constexpr int type = sizeof(T) == 4 ? kFloat32 : kFloat64;
 
-// Runs a kernel on n elements; what lies behind them must stay.
+// Runs a kernel on n elements. Elements after them must not change.
 template <class T>
 std::vector<T> run(ElementwiseKernel k, const std::vector<const T*>& in, const std::vector<unsigned char>& step, int n,
                    ElementwiseOptions options, T before = 0) {
@@ -227,7 +227,7 @@ void check_binary() {
   }
 }
 
-// Whose sign a zero keeps, or is turned, as IEEE 754 and C have it.
+// The sign of a zero result is that of IEEE 754 and of the C library.
 template <class T>
 void check_zeros() {
   for (const UnaryCase& c : unary_cases()) {

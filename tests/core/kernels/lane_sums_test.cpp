@@ -1,4 +1,4 @@
-// Sums over the elements of a row are made in one order, whatever the registers of the level.
+// The elements of a row are summed in one order on every level.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -14,7 +14,7 @@ using heed::test::on_each_level;
 
 namespace {
 
-// Numbers of both signs and several sizes, whose sums depend on the order.
+// Numbers of both signs and several magnitudes, so that their sum depends on the order.
 template <class T>
 std::vector<T> mixed_numbers(std::size_t n, double step) {
   std::vector<T> x;
@@ -25,7 +25,7 @@ std::vector<T> mixed_numbers(std::size_t n, double step) {
   return x;
 }
 
-// The order as it is told: lane i mod lanes, then halves.
+// The documented order: element i is added to lane i mod lanes, then the lanes are added in halves.
 template <class T, class Add>
 T in_order(std::size_t n, const Add& add) {
   constexpr std::size_t lanes = 64 / sizeof(T);
@@ -63,7 +63,7 @@ void check_lane_sums(std::size_t n) {
 
 }  // namespace
 
-TEST_CASE("lane_sums: each element goes to its lane, and the lanes are added in halves, on every level") {
+TEST_CASE("lane_sums: each element is added to its lane, and the lanes are added in halves, on every level") {
   for (std::size_t n = 0; n < 70; ++n) {
     CAPTURE(n);
     check_lane_sums<float>(n);

@@ -1,4 +1,4 @@
-// The products of a chunk of linear attention against plain loops, at sizes around those of tiles and vectors.
+// Matrix products within a chunk of linear attention against plain loops, at sizes around those of tiles and vectors.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -13,7 +13,7 @@ using heed::test::on_each_level;
 
 namespace {
 
-constexpr long kStride = 80, kRows = 66;  // rows of numbers, of which tests take the first ones
+constexpr long kStride = 80, kRows = 66;  // the size of all matrices; tests use their first rows and columns
 
 template <class T>
 const kernels::ProductSum<T>& product_sum() {
@@ -37,7 +37,7 @@ struct Matrix {
   void fill(T x) { std::fill_n(data.data(), kRows * kStride, x); }
 };
 
-// |got - sum of products| over what float sums of so many terms may be off by.
+// off(): |got - sum| in units of terms * (1 + sum of |terms|) * epsilon.
 template <class T>
 struct Sum {
   double sum = 0, size = 1;
@@ -49,7 +49,7 @@ struct Sum {
   }
 };
 
-// The triangle that the function under test made, in memory that held NaN, is an operand of the next.
+// The triangle that lower() writes to memory full of NaN is an operand of the next product.
 template <class T>
 double worst(char part, long n, long columns, long depth) {
   const auto& f = product_sum<T>();
@@ -75,7 +75,7 @@ double worst(char part, long n, long columns, long depth) {
       }
       most = std::max(most, s.off(c.at(i, j)));
     }
-  for (long j = 0; j < columns; ++j) most = std::max(most, c.at(n, j) == 7 ? 0. : 1e9);  // no row beyond
+  for (long j = 0; j < columns; ++j) most = std::max(most, c.at(n, j) == 7 ? 0. : 1e9);  // rows after n are not written
   c.fill(T(7));
   f.add(n, depth, columns, x.p(), y.p(), c.p(), kStride);
   for (long i = 0; i < depth; ++i)

@@ -1,4 +1,4 @@
-// Linear attention with features known by their logarithms: the exponential map, and Efficient attention.
+// Linear attention whose features are given by their logarithms: the exponential feature map and Efficient attention.
 #include <heed/autograd/norms.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/parallel.hpp>
@@ -13,7 +13,7 @@ namespace {
 
 const LinearFeatures kExp{.feature_map = FeatureMap::exp};
 
-// o_i = sum_r softmax(q_i)_r sum_j exp(k_jr + bias_j) v_j / sum_j exp(k_jr + bias_j), over the keys that i may see.
+// o_i = sum_r softmax(q_i)_r sum_j exp(k_jr + bias_j) v_j / sum_j exp(k_jr + bias_j), over the keys visible to query i.
 Tensor naive_efficient(const AttentionData& x, const AttentionCall& o) {
   const Index B = x.q.dim(0), H = x.q.dim(1), T = x.q.dim(2), D = x.q.dim(3), Hk = x.k.dim(1), S = x.k.dim(2),
               V = x.v.dim(3);
@@ -48,7 +48,7 @@ Tensor naive_efficient(const AttentionData& x, const AttentionCall& o) {
   return y;
 }
 
-// Causal, exp features: the weight of key j is sum_r exp(q_ir + k_jr), with the largest taken out.
+// Causal with exp features: the weight of key j is sum_r exp(q_ir + k_jr), with the largest exponent subtracted.
 Tensor naive_in_logarithms(const AttentionData& x) {
   const Index B = x.q.dim(0), H = x.q.dim(1), T = x.q.dim(2), D = x.q.dim(3), Hk = x.k.dim(1), V = x.v.dim(3);
   Tensor y = Tensor::zeros({B, H, T, V}, DType::float64);
@@ -91,7 +91,7 @@ void check_efficient(const AttentionSize& s, const AttentionCall& o) {
   });
 }
 
-// Keys whose largest logarithm jumps by `jump` at every `every`th position.
+// Keys whose largest logarithm jumps by `jump` at every `every`-th position.
 AttentionData jumping(const AttentionSize& s, double jump, Index every) {
   AttentionData x = random_attention(s);
   x.k = x.k.clone();
@@ -99,7 +99,7 @@ AttentionData jumping(const AttentionSize& s, double jump, Index every) {
     Tensor row = x.k.slice(2, j, j + 1);
     detail::copy_values(row, row + jump * static_cast<double>(j / every));
   }
-  x.k = x.k.to(DType::float32).to(DType::float64);  // so that both types have the same numbers
+  x.k = x.k.to(DType::float32).to(DType::float64);  // both dtypes then have the same numbers
   return x;
 }
 
@@ -133,7 +133,7 @@ TEST_CASE("log attention: Efficient attention passes gradcheck in float64") {
         },
         {x.q, x.k, x.v, bias});
   }
-  // Over several chunks and steps.
+  // Several chunks and steps.
   const AttentionData longer = random_attention({1, 1, 1, 70, 75, 66, 2});
   gradcheck([&](const std::vector<Tensor>& in) { return efficient_attention(in[0], in[1], in[2], {.causal = true}); },
             {longer.q, longer.k, longer.v});
@@ -154,7 +154,7 @@ TEST_CASE("log attention: maxima that jump, up and down, lose nothing") {
   }
 }
 
-TEST_CASE("log attention: what is masked may be NaN, later keys change nothing, empty rows are zeros") {
+TEST_CASE("log attention: masked keys may be NaN, later keys change nothing, rows without keys are zeros") {
   on_each_level([] {
     const AttentionData x = random_attention({2, 2, 1, 150, 150, 7, 9});
     for (const bool efficient : {false, true})
@@ -193,7 +193,7 @@ TEST_CASE("log attention: what is masked may be NaN, later keys change nothing, 
   });
 }
 
-TEST_CASE("log attention at once equals chunks and token by token") {
+TEST_CASE("log attention: one call equals chunks and single tokens") {
   on_each_level([] {
     const AttentionData x = jumping({2, 4, 2, 150, 150, 9, 11}, 30, 40);
     for (const bool efficient : {false, true})

@@ -1,4 +1,4 @@
-// Products of two elements as features: their dot product, and the derivative against plain loops.
+// Features that are products of two elements: their dot product, and their derivative against plain loops.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -20,7 +20,7 @@ Numbers numbers(std::int64_t n, double step) {
 double at(const Numbers& x, std::int64_t i) { return x[static_cast<std::size_t>(i)]; }
 Numbers zeros(std::int64_t n) { return Numbers(static_cast<std::size_t>(n)); }
 
-// dx of rows x of `width`, for the gradients d + factor shared^T of their features.
+// The gradient of rows x of `width`, for the gradient d + factor shared^T of their features.
 Numbers plain_backward(const Numbers& x, std::int64_t rows, std::int64_t width, const Numbers& d, const Numbers& factor,
                        const Numbers& shared) {
   Numbers dx = zeros(rows * width);
@@ -57,7 +57,7 @@ TEST_CASE("products_of_two: f(q) . f(k) is (q . k)^2, and no number beyond the f
   });
 }
 
-TEST_CASE("products_of_two: the derivative is added to what is there") {
+TEST_CASE("products_of_two: the derivative is added to the output") {
   heed::test::on_each_level([] {
     for (const std::int64_t width : {1, 2, 7, 8, 9, 16, 17, 33}) {
       CAPTURE(width);

@@ -1,4 +1,4 @@
-// Functions of single numbers: near what long double gives, the C library's special cases, and the bits that they gave.
+// Functions of single numbers: accuracy against long double, special cases of the C library, and stored bits.
 #include <doctest/doctest.h>
 
 #include <bit>
@@ -21,7 +21,7 @@ struct Case {
   std::string name;
   Function f;
   Exact exact;
-  double low, high;  // of the argument, or of its logarithm
+  double low, high;  // range of the argument, or of its logarithm
   bool logarithmic;
   double ulps;
 };
@@ -64,7 +64,7 @@ bool same(double a, double b) {
 
 }  // namespace
 
-TEST_CASE("scalar_math: within a part of an ulp of long double") {
+TEST_CASE("scalar_math: errors are a fraction of an ulp compared with long double") {
   for (const Case& c : cases()) {
     CAPTURE(c.name);
     double worst = 0;
@@ -75,13 +75,13 @@ TEST_CASE("scalar_math: within a part of an ulp of long double") {
       worst = std::max(worst, static_cast<double>(std::fabs((c.f(x) - want) / ulp)));
     }
     CHECK(worst <= c.ulps);
-    CHECK(worst > 0.4);  // not more digits than float64 has
+    CHECK(worst > 0.4);  // no more digits than float64 has
   }
 }
 
 TEST_CASE("scalar_math: the quantile undoes the distribution function") {
   for (int i = 0; i <= 320; ++i) {
-    const double x = -8 + i * 0.025;  // up to 0: above, the rounding of the probability hides x
+    const double x = -8 + i * 0.025;  // up to 0, because above 0 the rounding of the probability hides x
     const double p = static_cast<double>(upper_tail(-static_cast<long double>(x)));
     CHECK(std::fabs(scalar::normal_quantile(p) - x) <= 2e-15 * std::max(1.0, std::fabs(x)));
     CHECK(std::fabs(scalar::normal_quantile(1 - p) + x) <= 2e-16 / (0.39 * std::exp(-0.5 * x * x)) + 2e-15 * 8);
@@ -93,7 +93,7 @@ TEST_CASE("scalar_math: the quantile undoes the distribution function") {
   CHECK(std::isnan(scalar::normal_quantile(std::nan(""))));
 }
 
-TEST_CASE("scalar_math: special arguments give what the C library gives") {
+TEST_CASE("scalar_math: special arguments give the results of the C library") {
   constexpr double inf = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
   const double tiny = std::numeric_limits<double>::denorm_min();
   const std::vector<double> special = {0.0,  -0.0, 1,    -1,  2,    -2,    3,      -3,   0.5,
@@ -116,11 +116,11 @@ TEST_CASE("scalar_math: special arguments give what the C library gives") {
   for (int n = 0; n <= 22; ++n) CHECK(scalar::pow(10, n) == std::round(std::pow(10.0L, n)));
 }
 
-// FNV-1a of all results: the same on every machine.
-TEST_CASE("scalar_math: the bits that it gave") {
+// FNV-1a over all results, which is the same on every machine.
+TEST_CASE("scalar_math: the results have the stored bits") {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const Case& c : cases()) {
-    if (c.logarithmic) continue;  // arguments by the C library
+    if (c.logarithmic) continue;  // these arguments are computed by the C library
     for (const double x : arguments(c)) hash = (hash ^ std::bit_cast<std::uint64_t>(c.f(x))) * 0x100000001b3;
   }
   for (int i = 1; i < 1000; ++i) {

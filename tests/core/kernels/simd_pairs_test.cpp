@@ -1,5 +1,5 @@
-// Products of pairs of bfloat16: each level sums them in one order and rounding, by the machine's instruction where it
-// has one, and what is below 2^-126 counts as 0.
+// Dot products of bfloat16 by pairs: every level sums and rounds in the order of the machine instruction, whether or
+// not the level has the instruction. Results below 2^-126 count as 0.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -25,12 +25,12 @@ float number(std::uint16_t bits) {
   return flushed(x);
 }
 
-// sum = a1 b1 + sum, then sum = a0 b0 + sum, for each pair, as the instruction is described. Few rows have eight sums,
-// of every eighth pair each, which are added in halves.
+// For each pair, sum = a1 b1 + sum and then sum = a0 b0 + sum, as the instruction is documented. Few rows have eight
+// sums, each over every eighth pair, which are added in halves.
 float sum_of_pairs(const std::uint16_t* a, const std::uint16_t* b, Index k, bool few) {
   float sums[8] = {};
   for (Index p = 0; p < k; p += 2)
-    for (const Index i : {p + 1, p}) {  // what a last pair lacks is 0
+    for (const Index i : {p + 1, p}) {  // an odd last element is paired with 0
       float& sum = sums[few ? p / 2 % 8 : 0];
       sum = flushed(std::fmaf(i < k ? number(a[i]) : 0, i < k ? number(b[i]) : 0, sum));
     }
@@ -40,7 +40,7 @@ float sum_of_pairs(const std::uint16_t* a, const std::uint16_t* b, Index k, bool
   return sums[0];
 }
 
-// Any finite numbers: of all exponents, or of those whose products are about as small as float32 goes.
+// Arbitrary finite numbers: with all exponents, or with products near the smallest float32.
 std::vector<std::uint16_t> some_bits(Index n, std::uint64_t seed, bool small) {
   const Tensor x = Rng(seed).integers({2, n}, 0, 1 << 15);
   const std::vector<std::int32_t> numbers = x.to_vector<std::int32_t>();
@@ -85,15 +85,15 @@ TEST_CASE("simd_pairs: sums of products of pairs, of any size, on every level wi
       }
 }
 
-TEST_CASE("simd_pairs: what sums of products become, and are added to, counts as 0 below 2^-126 on every level") {
+TEST_CASE("simd_pairs: sums of products, addends and biases below 2^-126 count as 0 on every level") {
   constexpr float kTiny = 0x1p-130f;
   for (const Index m : {1, 3, 8, 70}) {  // few rows, and blocks
     CAPTURE(m);
     const Index n = 37, k = 16;
     const Tensor x = Tensor::full({m, k}, 0x1p-50f, DType::bfloat16),
                  w = Tensor::full({n, k}, 0x1p-50f, DType::bfloat16);
-    // Sums are 2^-96: times 2^-40 too small for float32, on which what c holds and the bias, alone as small, leave no
-    // trace either. Times 2^-20 they are not.
+    // All sums are 2^-96. Times 2^-40 they are below 2^-126, as are c and the bias, so the result is 0. Times 2^-20
+    // they are normal numbers.
     for (const double alpha : {0x1p-40, 0x1p-20}) {
       CAPTURE(alpha);
       on_each_level([&] {

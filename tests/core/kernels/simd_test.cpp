@@ -1,4 +1,4 @@
-// What simd.hpp promises of vectors, each promise on every instruction set.
+// Guarantees of simd.hpp, each tested on every level.
 #include <doctest/doctest.h>
 
 #include <bit>
@@ -49,7 +49,7 @@ long double exact(SimdFunction f, long double x) {
   return 0;
 }
 
-// |y - want| in units of the last place of want.
+// y - want| in units of the last place of want.
 template <class T>
 double ulps(T y, long double want) {
   const T rounded = static_cast<T>(want);
@@ -112,7 +112,7 @@ void check_accuracy() {
   CHECK(worst<T>(SimdFunction::rsqrt, powers<T>(tiny, -tiny, 50000, false)) < 1.6);
 }
 
-// GELU cancels on the far negative side, as its formula does: judged against max(|x|, |y|).
+// GELU cancels for large negative x, as its formula does, so errors are relative to max(|x|, |y|).
 template <class T>
 void check_gelu() {
   for (const SimdFunction f : {SimdFunction::gelu_tanh, SimdFunction::gelu_exact}) {
@@ -148,7 +148,8 @@ void check_parts() {
   std::vector<T> x, y(w);
   for (int i = 0; i < w; ++i) x.push_back(T(i + 1));
   for (int n = 0; n <= w; ++n) {
-    const std::vector<T> exactly(x.begin(), x.begin() + n);  // its own allocation: the sanitizer sees a read beyond
+    const std::vector<T> exactly(x.begin(), x.begin() + n);  // an exact allocation, so that the sanitizer detects a
+                                                             // read beyond it
     probe<T>().copy_part(exactly.data(), y.data(), n, T(-5));
     bool ok = true;
     for (int i = 0; i < w; ++i) ok &= y[i] == (i < n ? x[i] : T(-5));
@@ -179,7 +180,8 @@ void check_lanes() {
       for (int i = 0; i < w; ++i) ok &= same(out[i], want(i, true));
       probe<T>().min(x.data(), y.data(), out.data());
       for (int i = 0; i < w; ++i) ok &= same(out[i], want(i, false));
-      // A NaN of the second operand stays, whatever the machine and xsimd do: exp, softmax and losses rely on it.
+      // quick_max and quick_min return NaN if the second operand is NaN, on any machine: exp, softmax and losses depend
+      // on this.
       probe<T>().quick_max(x.data(), y.data(), out.data());
       for (int i = 0; i < w; ++i) ok &= std::isnan(x[i]) && !std::isnan(y[i]) ? true : same(out[i], want(i, true));
       probe<T>().quick_min(x.data(), y.data(), out.data());
@@ -215,7 +217,7 @@ void check_reductions() {
   }
 }
 
-// x * x - round(x * x) is exact when fused.
+// x * x - round(x * x) is exact only with a fused multiply-add.
 template <class T>
 void check_fma() {
   const int w = probe<T>().width;
@@ -230,7 +232,7 @@ void check_fma() {
   for (int i = 0; i < w; ++i) CHECK(out[i] == (fused ? std::fma(a, a, -(a * a)) : T(0)));
 }
 
-// Rounded once, from the smallest to the greatest: no estimate.
+// Division is rounded once for the smallest to the largest numbers, never estimated.
 template <class T>
 void check_division() {
   const T inf = std::numeric_limits<T>::infinity(), big = std::numeric_limits<T>::max();
@@ -274,7 +276,7 @@ void check_all() {
 TEST_CASE("simd: float32 functions agree with long double libm") { on_each_level(check_all<float>); }
 TEST_CASE("simd: float64 functions agree with long double libm") { on_each_level(check_all<double>); }
 
-TEST_CASE("simd: the greater and the lesser keep NaN, whatever xsimd and the machine do with it") {
+TEST_CASE("simd: max and min return NaN if an operand is NaN, whatever xsimd and the machine do") {
   on_each_level(check_lanes<float>);
   on_each_level(check_lanes<double>);
 }
