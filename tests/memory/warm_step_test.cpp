@@ -1,5 +1,6 @@
-// A warm training step asks the system for no memory: not heed, not TBB, not the C++ library. This executable replaces
-// malloc and its kin for the whole process, which glibc allows and sanitizers do not: it is not built with one.
+// A warm training step requests no memory from the system, neither in heed nor in TBB or the C++ library. This program
+// replaces malloc and related functions for the whole process. glibc allows this but sanitizers do not, so sanitizer
+// builds leave the program out.
 #include <execinfo.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -16,7 +17,7 @@ namespace {
 
 std::atomic<bool> counting{false};
 std::atomic<int> requests{0};
-void* first_request[32];  // the calls that led to it
+void* first_request[32];  // its call stack
 std::atomic<int> first_request_depth{0};
 
 void note_request() {
@@ -57,7 +58,7 @@ using namespace heed;
 
 namespace {
 
-// How often f, and what runs beside it, asks for memory.
+// The number of memory requests during f, by any thread.
 template <class F>
 int requests_of(F&& f) {
   requests = 0;
@@ -83,8 +84,8 @@ void print_first_request() {
 
 }  // namespace
 
-TEST_CASE("requests are counted, whoever makes them") {
-  void* volatile kept = nullptr;  // or the compiler would leave the pairs out
+TEST_CASE("requests are counted, whichever library makes them") {
+  void* volatile kept = nullptr;  // keeps the compiler from removing the calls
   CHECK(requests_of([] {}) == 0);
   CHECK(requests_of([&] { kept = ::operator new(100), ::operator delete(kept); }) == 1);
   CHECK(requests_of([&] { kept = std::calloc(3, 5), std::free(kept); }) == 1);
@@ -96,7 +97,7 @@ TEST_CASE("requests are counted, whoever makes them") {
   CHECK(requests_of([&] { kept = realpath("/", nullptr), std::free(kept); }) >= 1);  // by the C library
   CHECK(requests_of([&] { std::thread([&] { kept = std::malloc(10), std::free(kept); }).join(); }) >= 2);
   const Tensor first = Tensor::empty({123457});
-  CHECK(requests_of([&] { Tensor::empty({1234567}); }) >= 1);  // the pool has none of this size
+  CHECK(requests_of([&] { Tensor::empty({1234567}); }) >= 1);  // the pool has no block of this size
   CHECK(requests_of([&] { Tensor::empty({1234567}); }) == 0);  // now it has
 }
 
@@ -180,7 +181,7 @@ TEST_CASE("a warm training step makes no request while no profile is on, before 
   CHECK(requests_of(steps) == 0);
   {
     Profile profile;
-    CHECK(requests_of(steps) > 0);  // it notes what it sees
+    CHECK(requests_of(steps) > 0);  // a profile stores records
   }
   CHECK(requests_of(steps) == 0);
 }

@@ -1,10 +1,10 @@
-// The driver of the benchmarks, a program in Python with tests of its own: tests/benchmarks/driver_test.py.
+// Runs the tests of the benchmark driver, a Python program: tests/benchmarks/driver_test.py.
 #include "tests/tools/paths.hpp"
 #include "tests/tools/python.hpp"
 
 using namespace heed::test;
 
-TEST_CASE("bench: the driver reads what programs print, measures in turn and makes the table") {
+TEST_CASE("bench: the driver reads the output of programs, measures them in turn and makes the table") {
   const std::string python = python_with("unittest, dataclasses");
   if (python.empty()) return;
   const Ran ran = run("exec " + python + " " + quoted(in_source("tests/benchmarks/driver_test.py")));

@@ -1,4 +1,4 @@
-// tests/jobs/figures: the comments of the pages, and what it makes of a page and of what a command prints.
+// tests/jobs/figures: the comments of the pages, and its results for pages and outputs of commands.
 #include <fstream>
 
 #include "tests/data/temporary_folder.hpp"
@@ -14,7 +14,7 @@ Ran run_figures(const std::string& python, const std::string& arguments) {
   return run("exec " + python + " " + quoted(in_source("tests/jobs/figures")) + " " + arguments + " 2>/dev/null");
 }
 
-// A tree of one page whose figures a script prints.
+// A source tree with one page, and a script that prints its figures.
 struct Tree {
   TemporaryFolder folder;
   std::string arguments =

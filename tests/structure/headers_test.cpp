@@ -1,5 +1,5 @@
-// The public headers: cmake/HeedHeaders.cmake lists them, and they alone are installed. And the tests, which are named
-// after headers and sources.
+// The public headers: cmake/HeedHeaders.cmake lists them, and only they are installed. Also the names of tests, which
+// follow headers and sources.
 #include <doctest/doctest.h>
 
 #include <set>
@@ -10,7 +10,7 @@ using namespace heed::test;
 
 namespace {
 
-// The names of headers in cmake/HeedHeaders.cmake.
+// The headers listed in cmake/HeedHeaders.cmake.
 std::set<std::string> public_headers() {
   std::set<std::string> found;
   static const std::regex header("^ +([a-z0-9_/]+\\.hpp)$"),
@@ -31,7 +31,7 @@ bool is_inside(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("headers: those of the library are public, or in a folder detail or kernels") {
+TEST_CASE("headers: those of the library are public, or in a folder named detail or kernels") {
   const std::set<std::string> list = public_headers();
   CHECK(list.size() > 40);
   for (const std::string& path : list) {
@@ -46,7 +46,7 @@ TEST_CASE("headers: those of the library are public, or in a folder detail or ke
   }
 }
 
-TEST_CASE("headers: public ones include public ones") {
+TEST_CASE("headers: public headers include only public headers") {
   const std::set<std::string> list = public_headers();
   for (const std::string& path : list) {
     for (const Include& include : read_source(path).includes) {
@@ -58,7 +58,7 @@ TEST_CASE("headers: public ones include public ones") {
   }
 }
 
-TEST_CASE("headers: heed.hpp has all that ask for no other package") {
+TEST_CASE("headers: heed.hpp has all public headers that need no other package") {
   std::set<std::string> rest = public_headers();
   for (const char* path : {"heed.hpp", "core/array.hpp", "layers/attention/conformance_doctest.hpp", "plot/plot.hpp",
                            "mpi/mpi_ranks.hpp"})
@@ -70,7 +70,7 @@ TEST_CASE("headers: heed.hpp has all that ask for no other package") {
   for (const std::string& path : rest) FAIL_CHECK("heed.hpp does not include ", path);
 }
 
-TEST_CASE("headers: each begins with what it is for, and ends that with an example") {
+TEST_CASE("headers: each begins with a comment on its purpose, which ends with an example") {
   for (const std::string& path : public_headers()) {
     const Source source = read_source(path);
     std::size_t line = 0, example = 0;
@@ -104,7 +104,7 @@ TEST_CASE("headers: programs that pages show include public ones") {
   CHECK(found > 0);
 }
 
-TEST_CASE("headers: each of layers and optim has a test of its path and name") {
+TEST_CASE("headers: each header of layers and optim has a test of its path and name") {
   int found = 0;
   for (const Source& source : sources()) {
     if (!source.is_header() || (source.folder() != "layers" && source.folder() != "optim")) continue;
@@ -116,7 +116,7 @@ TEST_CASE("headers: each of layers and optim has a test of its path and name") {
   CHECK(found > 30);
 }
 
-TEST_CASE("headers: each test is named after a header, a source, a script, or a table of cases that tests walk") {
+TEST_CASE("headers: each test is named after a header, a source, a script or a table of test cases") {
   const std::string ending = "_test.cpp", errors = "_errors";
   const auto exists = [](const std::string& name) {
     for (const std::string& path : {name + ".hpp", name + ".cpp", name + ".kernel.cpp", "tests/" + name + ".hpp", name})
@@ -127,7 +127,7 @@ TEST_CASE("headers: each test is named after a header, a source, a script, or a 
   for (const Source& source : sources()) {
     if (!starts_with(source.path, "tests/") || !ends_with(source.path, ending)) continue;
     const std::string name = source.path.substr(6, source.path.size() - 6 - ending.size());  // core/tensor
-    if (!is_of_library(name)) continue;  // of examples, docs, structure, memory
+    if (!is_of_library(name)) continue;  // examples, docs, structure, memory
     INFO(source.path, " is named after no header, source or script; its cases belong to the test of what they test");
     CHECK((exists(name) || (ends_with(name, errors) && exists(name.substr(0, name.size() - errors.size())))));
     ++found;

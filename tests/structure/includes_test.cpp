@@ -1,4 +1,4 @@
-// Who includes what: the order of the folders (docs/design.md, Layout), and the few files of each package.
+// Allowed includes: the order of the folders (docs/design.md, Layout), and the files that may include each package.
 #include <doctest/doctest.h>
 
 #include <map>
@@ -10,7 +10,7 @@ using namespace heed::test;
 
 namespace {
 
-// What each folder of the library sees besides itself.
+// The other folders of the library that a folder may include.
 const std::map<std::string, std::set<std::string>> kSees = {{"core", {}},
                                                             {"autograd", {"core"}},
                                                             {"layers", {"core", "autograd", "data"}},
@@ -19,7 +19,7 @@ const std::map<std::string, std::set<std::string>> kSees = {{"core", {}},
                                                             {"mpi", {"core", "optim"}},
                                                             {"plot", {"core", "data", "optim"}}};
 
-// The headers of a package, and the files that may include them, as regular expressions.
+// The headers of a package and the files that may include them, as regular expressions.
 struct Package {
   const char* headers;
   const char* users;
@@ -36,7 +36,7 @@ const Package kPackages[] = {
      "tests/tools/seal.hpp"},
     {"nlohmann/.*",
      "data/tokenizer.cpp|layers/model_config.cpp|optim/(profile_trace|run_log|run_settings).cpp|(examples|tests)/.*"},
-    {"CLI/.*", "examples/support/command_line.cpp"},  // it takes ten seconds to compile
+    {"CLI/.*", "examples/support/command_line.cpp"},  // slow to compile: ten seconds
     {"gnuplot-iostream.h", "plot/detail/drawing.hpp"},
     {"mpi.h", "mpi/mpi_ranks.cpp"},
     {"doctest/.*", "tests/.*"},
@@ -52,7 +52,7 @@ bool is_of_the_system(const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("includes: a folder sees only what lies below it") {
+TEST_CASE("includes: a folder includes only the folders below it") {
   int checked = 0;
   for (const Source& source : sources()) {
     const auto sees = kSees.find(source.folder());
@@ -87,7 +87,7 @@ TEST_CASE("includes: the library and the programs include heed by <heed/...>, te
   }
 }
 
-TEST_CASE("includes: only the few files of a package include it") {
+TEST_CASE("includes: only the listed files include a package") {
   std::map<std::string, int> found;
   for (const Source& source : sources()) {
     for (const Include& include : source.includes) {
@@ -111,7 +111,7 @@ TEST_CASE("includes: only the few files of a package include it") {
   }
 }
 
-TEST_CASE("includes: what a program gets with heed.hpp is installed, and holds no package") {
+TEST_CASE("includes: all headers that heed.hpp includes are installed, and none includes a package") {
   std::vector<std::string> reached = {"heed.hpp"};
   for (std::size_t i = 0; i < reached.size(); ++i) {
     for (const Include& include : read_source(reached[i]).includes) {

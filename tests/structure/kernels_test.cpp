@@ -1,4 +1,4 @@
-// Kernels, which are compiled once per instruction set, leave nothing of theirs to the rest of the program: see
+// Kernels are compiled once per instruction set. They must not define symbols that the rest of the program may use: see
 // cmake/HeedKernels.cmake.
 #include <doctest/doctest.h>
 
@@ -18,13 +18,13 @@ namespace {
 
 const char* const kLevels[] = {"baseline", "avx2", "avx512", "avx512_bf16"};
 
-// What the object files of a level define. Weak ones (inline functions, templates, their variables) may stand in
-// several objects: the linker keeps one of them for the whole program.
+// The symbols that the object files of a level define. Weak symbols (inline functions, templates, their variables) may
+// be in several objects, and the linker keeps one copy for the whole program.
 struct Symbols {
   std::set<std::string> weak, strong;
 };
 
-// Object files, as tests/structure/CMakeLists.txt lists them; none if the level was not compiled.
+// The object files that tests/structure/CMakeLists.txt lists for a level; none if the level was not compiled.
 std::vector<std::string> objects_of(const std::string& level) {
   std::ifstream list(in_build("tests/structure/") + level + ".objects");
   std::vector<std::string> files;
@@ -72,15 +72,15 @@ TEST_CASE("kernels: their sources include xsimd, C headers and each other, nothi
   }
 }
 
-TEST_CASE("kernels: no symbol of one instruction set can serve another, or the rest of the program") {
-  // A function of xsimd that is not inlined has its instruction set in its name, which no other level uses.
+TEST_CASE("kernels: no symbol of one instruction set can replace a symbol of another or of the rest of the program") {
+  // An xsimd function that is not inlined has its instruction set in its name, and no other level uses that set.
   const std::map<std::string, std::string> arch = {
       {"avx2", "xsimd::fma3<xsimd::avx2>"}, {"avx512", "xsimd::avx512bw"}, {"avx512_bf16", "xsimd::avx512bw"}};
   std::map<std::string, Symbols> levels;
   for (const char* level : kLevels)
     if (const auto objects = objects_of(level); !objects.empty()) levels[level] = symbols_of(objects);
   REQUIRE(levels.count("baseline") == 1);
-  // The levels that dispatch.hpp is told of, and no other, were compiled.
+  // Exactly the levels that dispatch.hpp expects were compiled.
 #ifdef HEED_HAS_avx2
   CHECK(levels.count("avx2") == 1);
   CHECK(levels.count("avx512") == 1);
@@ -90,7 +90,7 @@ TEST_CASE("kernels: no symbol of one instruction set can serve another, or the r
 #else
   std::cout << "the level avx512_bf16 was not compiled: not tested here\n";
 #endif
-  for (const auto& entry : levels) {  // no structured binding: clang 14 has none in the lambdas of INFO
+  for (const auto& entry : levels) {  // no structured binding, which lambdas of INFO cannot capture in clang 14
     const std::string& level = entry.first;
     const auto& symbols = entry.second;
     const std::string own = "heed::kernels::" + level + "::";
@@ -102,10 +102,10 @@ TEST_CASE("kernels: no symbol of one instruction set can serve another, or the r
       ++in_namespace;
     }
     CHECK(in_namespace > 0);
-    if (level == "baseline") continue;  // what it shares runs everywhere
+    if (level == "baseline") continue;  // symbols of the baseline run on every machine
     for (const std::string& name : symbols.weak) {
       const bool of_level = contains(name, own) || (contains(name, "xsimd::") && contains(name, arch.at(level)));
-      // The pointer to the handler of exceptions is the same in all objects.
+      // The pointer to the exception handler is the same in all objects.
       if (of_level || name == "DW.ref.__gxx_personality_v0") continue;
       INFO("the linker may take ", name, " of the objects of ", level, " for the whole program");
       CHECK(false);

@@ -1,4 +1,4 @@
-// The scripts of the tree: what they say where they have nothing to do, or cannot do it.
+// The scripts of the tree: their messages if there is nothing to do, or if they cannot do their task.
 #include <filesystem>
 #include <fstream>
 
@@ -11,7 +11,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// ./run with these arguments on a system that has no other programs than those.
+// Runs ./run with these arguments on a system that has only the given programs.
 Ran run_script_with(const std::vector<std::string>& programs, const std::string& arguments) {
   const TemporaryFolder folder;
   for (const std::string& program : programs) {
@@ -43,11 +43,11 @@ TEST_CASE("scripts: ./run deps lists what is needed where there are no Debian pa
   CHECK(build.output == "run: unknown preset 'nonsense'; there are release, dev, asan and tsan\n");
 }
 
-TEST_CASE("scripts: ./run deps --peers says in one sentence that pip cannot do it") {
+TEST_CASE("scripts: ./run deps --peers reports in one sentence that pip cannot install them") {
   const TemporaryFolder folder;
   const std::string script =
       "HEED_PEERS=" + quoted((folder.path / "peers").string()) + " /bin/bash " + quoted(in_source("run"));
-  // No Python at all, and one whose environments cannot be made.
+  // Without Python, and with a Python that cannot make virtual environments.
   for (const char* python : {"", "#!/bin/sh\nexit 1\n"}) {
     const TemporaryFolder programs;
     for (const char* name : {"cmake", "ninja", "python3"}) {
@@ -65,11 +65,11 @@ TEST_CASE("scripts: ./run deps --peers says in one sentence that pip cannot do i
   }
 }
 
-TEST_CASE("scripts: every message that no test is said to reach is one of the sources") {
+TEST_CASE("scripts: every message in error_messages.txt is a message of the sources") {
   const std::string python = python_with("pathlib");
   if (python.empty()) return;
   const Ran ran = run("exec " + python + " " + quoted(in_source("tests/tools/error_messages.py")));
   INFO(ran.output);
   CHECK(ran.exit_code == 0);
-  CHECK(std::stoi(ran.output) > 500);  // calls that throw
+  CHECK(std::stoi(ran.output) > 500);  // number of calls that throw
 }

@@ -1,4 +1,4 @@
-// The sources of the tree, for tests that read them.
+// Reads the sources of the tree, for the tests of this folder.
 #pragma once
 #include <algorithm>
 #include <filesystem>
@@ -27,17 +27,17 @@ inline bool is_of_library(const std::string& path) {
 
 struct Include {
   std::string name;
-  bool quoted = false;  // in quotes, not in < >
+  bool quoted = false;  // in quotes instead of < >
   int line = 0;
 };
 
 struct Source {
-  std::string path;  // from the root: core/tensor.hpp
+  std::string path;  // relative to the root: core/tensor.hpp
   std::string text;
   std::vector<std::string> lines;
   std::vector<Include> includes;
 
-  std::string folder() const { return path.substr(0, path.find('/')); }  // the first: core
+  std::string folder() const { return path.substr(0, path.find('/')); }  // the first folder: core
   bool is_header() const { return ends_with(path, ".hpp"); }
 };
 
@@ -56,7 +56,7 @@ inline Source read_source(const std::string& path) {
   return s;
 }
 
-// Every .cpp, .hpp and .c.
+// All .cpp, .hpp and .c files.
 inline const std::vector<Source>& sources() {
   static const std::vector<Source> list = [] {
     std::vector<Source> found;

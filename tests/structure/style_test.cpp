@@ -1,4 +1,4 @@
-// Habits that a machine can check: guards of headers, lengths of files, names of tests, captures of closures given to
+// Style rules that a machine can check: header guards, file lengths, names of tests, and captures of closures given to
 // record().
 #include <doctest/doctest.h>
 
@@ -8,12 +8,12 @@ using namespace heed::test;
 
 namespace {
 
-// The captures of a lambda among the arguments of the call whose "(" is at `open`; empty where there is none. Lambdas
-// deeper inside are the closure's own business.
+// The captures of the lambdas among the arguments of the call whose "(" is at `open`. Lambdas nested deeper are
+// skipped.
 std::vector<std::string> captures_of_call(const std::string& text, std::size_t open) {
   std::vector<std::string> captures;
   int depth = 0;
-  char before = 0;  // the last character that is no space
+  char before = 0;  // the last character that is not a space
   for (std::size_t i = open; i < text.size(); ++i) {
     const char c = text[i];
     if (c == '[' && depth == 1 && (before == ',' || before == '('))
@@ -50,10 +50,10 @@ TEST_CASE("style: each header has #pragma once, before any code") {
   CHECK(headers > 80);
 }
 
-TEST_CASE("style: a file of more than 400 lines says why in its first lines") {
+TEST_CASE("style: a file of more than 400 lines gives the reason in its first lines") {
   for (const Source& source : sources()) {
     if (source.lines.size() <= 400 || starts_with(source.path, "tests/reference/"))
-      continue;  // those are made by scripts
+      continue;  // scripts write these files
     bool says = false;
     for (std::size_t i = 0; i < 12; ++i) says = says || source.lines[i].find("400 lines") != std::string::npos;
     INFO(source.path, " has ", source.lines.size(),
@@ -68,14 +68,14 @@ TEST_CASE("style: lines have at most 120 characters") {
       const std::string& line = source.lines[i];
       const auto characters = std::ranges::count_if(line, [](char c) { return (c & 0xc0) != 0x80; });  // of UTF-8
       INFO(source.path, ":", i + 1, " has ", characters);
-      const bool is_message = i > 0 && starts_with(source.lines[i - 1], "#error");  // of which no line may be broken
+      const bool is_message = i > 0 && starts_with(source.lines[i - 1], "#error");  // its lines cannot be broken
       const bool fits = characters <= 120 || is_message;
       CHECK(fits);
     }
   }
 }
 
-TEST_CASE("style: names of test cases hold no semicolon") {  // a list of CMake's: CTest would make two tests of them
+TEST_CASE("style: names of test cases hold no semicolon") {  // a CMake list would split the name into two CTest tests
   int cases = 0;
   const std::regex name("\\bTEST_CASE\\(\"([^\"]*)\"");
   for (const Source& source : sources()) {
@@ -89,7 +89,7 @@ TEST_CASE("style: names of test cases hold no semicolon") {  // a list of CMake'
 }
 
 TEST_CASE("style: closures given to record() name what they capture, and capture by value") {
-  // This test finds what it must.
+  // The checks find the forms that they must find.
   const std::string example =
       "record(\"f\", y, {x}, saved(x), [=](Grads& d) { each([&] { d.add(g(1), 2); }); }); other([&] {})";
   REQUIRE(captures_of_call(example, 6) == std::vector<std::string>{"="});
