@@ -44,7 +44,7 @@ TEST_CASE("additive attention equals the naive loops at lengths and widths aroun
       check_additive({1, 1, 1, 7, 21, 6, d}, {});
     }
     check_additive({1, 1, 1, 120, 250, 32, 32}, {.causal = true});
-    check_additive({1, 1, 1, 90, 40, 16, 16}, {.causal = true});  // rows without keys first
+    check_additive({1, 1, 1, 90, 40, 16, 16}, {.causal = true});  // the first rows have no keys
     check_additive({2, 4, 2, 1, 300, 24, 16}, {});
   });
 }
@@ -100,7 +100,7 @@ TEST_CASE("additive attention passes gradcheck in float64") {
         },
         inputs);
   }
-  // One tensor in all roles, and views with gaps.
+  // One tensor as queries, keys and values, and views with gaps.
   gradcheck(
       [&](const std::vector<Tensor>& in) {
         return additive_attention(in[0], in[0], in[0].transpose(2, 3).contiguous().transpose(2, 3),
@@ -129,7 +129,7 @@ TEST_CASE("additive attention drops the weights that Philox names, and only in t
   });
 }
 
-TEST_CASE("additive attention: what is masked may be NaN, later keys change nothing, empty rows are zeros") {
+TEST_CASE("additive attention: masked keys may be NaN, later keys change nothing, rows without keys are zeros") {
   on_each_level([] {
     const AttentionSize s{2, 2, 1, 70, 70, 7, 9};
     const AdditiveData x = random_additive(s);
@@ -154,7 +154,7 @@ TEST_CASE("additive attention: what is masked may be NaN, later keys change noth
       o.mask.slice(1, 11, 12).fill_(0);
       same_with_nan([](Tensor& t) { t.slice(2, 11, 12).fill_(kNaN); });
 
-      // Keys and values after query 50 do not reach it, whatever they are.
+      // Keys and values after position 50 do not affect query 50 and earlier ones, even if they are NaN.
       const Tensor q = x.pairs.q.to(dtype), k = x.pairs.k.to(dtype), v = x.pairs.v.to(dtype), u = x.u.to(dtype);
       const Tensor before = additive_attention(q, k, v, u, {.causal = true});
       Tensor later_k = k.clone(), later_v = v.clone();
@@ -163,7 +163,7 @@ TEST_CASE("additive attention: what is masked may be NaN, later keys change noth
       const Tensor after = additive_attention(q, later_k, later_v, u, {.causal = true});
       CHECK(same_bits(after.slice(2, 0, 51).contiguous(), before.slice(2, 0, 51).contiguous()));
 
-      // No key at all.
+      // Without any key.
       o = {.key_lengths = Tensor::from<std::int32_t>({0, 3})};
       const AdditiveResult none = run_additive(x, o, dtype);
       for (const Tensor& t : {none.pairs.out, none.pairs.dq, none.pairs.dk, none.pairs.dv})
@@ -175,7 +175,7 @@ TEST_CASE("additive attention: what is masked may be NaN, later keys change noth
 TEST_CASE("additive attention keeps its precision where scores and tanh are large") {
   on_each_level([] {
     AdditiveData x = random_additive({1, 1, 1, 12, 90, 16, 8});
-    x.u = x.u * 100.0;  // scores of some hundreds, of which float32 holds 4 or 5 decimals
+    x.u = x.u * 100.0;  // scores of a few hundred, which float32 represents to 4 or 5 decimals
     const AdditiveResult wanted = naive_additive(x, {});
     CHECK(additive_error(run_additive(x, {}), wanted) < 1e-10);
     CHECK(additive_error(run_additive(x, {}, DType::float32), wanted) < 2e-3);
@@ -216,11 +216,12 @@ TEST_CASE("additive attention holds neither T x S x A nor T x S numbers") {
   const std::size_t before = memory_use().current;
   const Tensor y = additive_attention(q, k, v, u);
   tape.backward(y, y.detach());
-  // 16 shares of the gradients of keys and values, and a few rows of scores a thread: T x S are 4 MB.
+  // The op stores 16 partial gradients of keys and values and a few rows of scores per thread. T x S floats would be 4
+  // MB.
   CHECK(memory_use().peak - before < static_cast<std::size_t>(T * T) * 4 * 3 / 4);
 }
 
-TEST_CASE("additive attention names what is wrong") {
+TEST_CASE("additive attention: errors name the wrong argument") {
   const Tensor x = Tensor::ones({2, 2, 3, 4}), u = Tensor::ones({2, 4});
   const auto with = [&](const AttentionCall& o) { return [=] { additive_attention(x, x, x, u, o); }; };
   check_errors({

@@ -1,4 +1,5 @@
-// Additive attention and its derivative as plain loops in float64, term by term from the formulas; calls no kernel.
+// Additive attention and its gradients as plain loops in float64, term by term from the formulas, without calling a
+// kernel.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -29,15 +30,15 @@ inline bool allowed(const AttentionCall& o, Index b, Index h, Index i, Index j, 
   return !o.mask.defined() || o.mask.at({b, h, i, j}) != 0;
 }
 
-// 0 or 1 / (1 - dropout) for the weight of pair (row, j), as Philox says.
+// The factor of the weight of pair (row, j), as Philox draws it: 0, or 1 / (1 - dropout).
 inline double kept(const Rng& drawn, double dropout, Index row, Index j, Index S) {
   const auto counter = drawn.position() + static_cast<std::uint64_t>(row * ((S + 3) / 4) + j / 4);
   const auto word = philox(drawn.seed(), counter, drawn.stream())[static_cast<std::size_t>(j % 4)];
   return word < dropout * 0x1p32 ? 0 : 1 / (1 - dropout);
 }
 
-// Term by term from the formulas: s_ij = u . t_ij + bias_ij, t_ij = tanh(q_i + k_j). `drawn`: the generator as it was
-// before the call, where dropout acted.
+// Term by term from the formulas: s_ij = u . t_ij + bias_ij, t_ij = tanh(q_i + k_j). `drawn` is the generator before a
+// call with dropout; null without dropout.
 inline AdditiveResult naive_additive(const AdditiveData& data, AttentionCall o, const Rng* drawn = nullptr) {
   const AttentionData& x = data.pairs;
   const Index B = x.q.dim(0), H = x.q.dim(1), T = x.q.dim(2), A = x.q.dim(3), Hk = x.k.dim(1), S = x.k.dim(2),

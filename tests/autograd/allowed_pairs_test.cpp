@@ -1,4 +1,4 @@
-// Helpers for the authors of mechanisms, against plain loops.
+// Helpers for authors of mechanisms, against plain loops.
 #include <heed/heed.hpp>
 
 #include "tests/support.hpp"
@@ -18,7 +18,7 @@ struct Pairs {
 
   Pairs() {
     keys[0].slice(0, 1, 2).fill_(0);
-    mask[1][2].fill_(0);  // the last query of the second head sees nothing
+    mask[1][2].fill_(0);  // the last query of the second head has no keys
     mask[0][1].slice(0, 0, 1).fill_(0);
   }
   AttentionCall everything() const {
@@ -28,7 +28,7 @@ struct Pairs {
     return !(c.causal && j > i + S - T) && !(c.key_lengths.defined() && j >= static_cast<Index>(lengths.at({b}))) &&
            !(c.key_mask.defined() && keys.at({b, j}) == 0) && !(c.mask.defined() && mask.at({h, i, j}) == 0);
   }
-  // f(b, h, i, j) of all pairs
+  // a tensor of f(b, h, i, j) for all pairs
   template <class F>
   Tensor all(F&& f) const {
     Tensor y = Tensor::zeros({B, H, T, S});
@@ -70,7 +70,7 @@ TEST_CASE("allowed pairs: as numbers to add to scores") {
     };
     CHECK(same(additive_mask(p.q, p.k, c).expand({B, H, T, S}), p.all(added)));
     CHECK(additive_mask(p.q, p.k, c).dtype() == DType::float32);
-    // Scores with them, through softmax, are masked_softmax where a row has a key.
+    // Softmax of scores plus the mask equals masked_softmax in rows that have a key.
     const Tensor scores = matmul(p.q, p.k.t()), bias = c.bias.defined() ? c.bias : Tensor::zeros({});
     const Tensor allowed = allowed_pairs(p.q, p.k, c);
     const Tensor got = softmax(scores + additive_mask(p.q, p.k, c)), wanted = masked_softmax(scores + bias, allowed);
@@ -79,7 +79,7 @@ TEST_CASE("allowed pairs: as numbers to add to scores") {
   }
   const Tensor wide = p.q.to(DType::float64);
   CHECK(additive_mask(wide, wide, {.causal = true}).dtype() == DType::float64);
-  // What a bias holds where a pair is not allowed is not seen, and gets no gradient.
+  // The bias of a masked pair has no effect and gets no gradient.
   Tensor infinite = p.bias.clone();
   infinite[1][2].fill_(std::numeric_limits<double>::infinity());
   const Tensor y = additive_mask(p.q, p.k, {.mask = p.mask, .bias = infinite});
@@ -90,7 +90,7 @@ TEST_CASE("allowed pairs: as numbers to add to scores") {
   CHECK(same(tape.grad(bias)[1][2], Tensor::zeros({S})));
 }
 
-TEST_CASE("allowed pairs: a softmax over them is 0 in a row without any, and passes nothing on") {
+TEST_CASE("allowed pairs: a softmax over a row without allowed pairs is 0 and passes no gradient on") {
   const Pairs p;
   Tape tape;
   const Tensor scores = tape.watch(Rng(4).normal({B, H, T, S}));
@@ -100,11 +100,11 @@ TEST_CASE("allowed pairs: a softmax over them is 0 in a row without any, and pas
   tape.backward(w, Rng(5).normal({B, H, T, S}));
   const Tensor d = tape.grad(scores);
   CHECK(same(d.slice(1, 1, 2).slice(2, 2, 3), Tensor::zeros({B, 1, 1, S})));
-  CHECK(d.at({0, 0, 1, 0}) == 0);  // a pair that is not allowed
+  CHECK(d.at({0, 0, 1, 0}) == 0);  // a masked pair
   CHECK(d.at({0, 0, 1, 1}) != 0);
 }
 
-TEST_CASE("allowed pairs: what padding holds reaches neither a result nor a gradient") {
+TEST_CASE("allowed pairs: values of padding affect neither results nor gradients") {
   Pairs p;
   const auto padding = [&](Index b, Index j) { return b == 1 ? j >= 3 : j == 1; };
   p.k[0].slice(1, 1, 2).fill_(NAN), p.k[1].slice(1, 3, 5).fill_(NAN);
@@ -117,7 +117,7 @@ TEST_CASE("allowed pairs: what padding holds reaches neither a result nor a grad
       CHECK(y.at({b, 0, j, 2}) == (padding(b, j) ? 0 : p.k.at({b, 0, j, 2})));
       CHECK(d.at({b, 0, j, 2}) == (padding(b, j) ? 0 : 1));
     }
-  CHECK(without_padding(p.k, {.mask = p.mask}).raw() == p.k.raw());  // x itself: no lengths, no key mask
+  CHECK(without_padding(p.k, {.mask = p.mask}).raw() == p.k.raw());  // x itself: no lengths and no key mask
 }
 
 TEST_CASE("allowed pairs: lengths and key masks of other shapes are refused by the helper that gets them") {

@@ -1,4 +1,5 @@
-// What roundings to bfloat16 may do to attention: bounds for every element of its results, from plain loops in float64.
+// Bounds of the effect of bfloat16 rounding on attention, for every element of its results, from plain loops in
+// float64.
 #pragma once
 #include "tests/autograd/attention_reference.hpp"
 
@@ -9,10 +10,10 @@ inline AttentionData rounded(const AttentionData& x) {
   return {round(x.q), round(x.k), round(x.v), round(x.dout)};
 }
 
-inline constexpr double kHalfUnit = 0x1p-8;  // what rounding to bfloat16 changes at the most, as a share of the number
-inline constexpr double kFloatSums = 1e-5;   // what sums in float32 lose
+inline constexpr double kHalfUnit = 0x1p-8;  // max relative error of rounding to bfloat16
+inline constexpr double kFloatSums = 1e-5;   // relative error of sums in float32
 
-// Zeros in the place of each result, in float64, to add bounds to.
+// Zeros in float64 with the shapes of the results, to which bounds are added.
 inline AttentionResult no_bounds(const AttentionResult& r) {
   const auto zeros = [](const Tensor& like) { return Tensor::zeros(like.shape(), DType::float64); };
   return {zeros(r.out), zeros(r.dq), zeros(r.dk), zeros(r.dv), zeros(r.dbias), {}};
@@ -20,7 +21,8 @@ inline AttentionResult no_bounds(const AttentionResult& r) {
 
 inline double* row_of(const Tensor& t, Index row) { return t.ptr<double>() + row * t.dim(-1); }
 
-// f(row, head, keys) of each query: its row of q, its head's of [B * H], and the first row of k and v that it may see.
+// Calls f(row, head, keys) for each query: its row of q, its head of the B * H heads, and the first row of k and v of
+// its key/value head.
 inline void each_query(const AttentionData& x, const std::function<void(Index row, Index head, Index keys)>& f) {
   const Index B = x.q.dim(0), H = x.q.dim(1), T = x.q.dim(2), Hk = x.k.dim(1), S = x.k.dim(2);
   for (Index row = 0; row < B * H * T; ++row) {
@@ -29,10 +31,10 @@ inline void each_query(const AttentionData& x, const std::function<void(Index ro
   }
 }
 
-// How far results may be from the exact ones, element by element, where each operand of a product is off by one
-// rounding of bfloat16, the result by another, and what is summed in float32 by a little.
+// Bounds of the errors, element by element, if each operand of a product and each result is rounded to bfloat16 once
+// and sums are computed in float32.
 //   out  = sum p v                 dv = sum p do
-//   ds   = p (dp - delta), where delta = do . out has what out is off by
+//   ds   = p (dp - delta), where delta = do . out has the error of out
 //   dq   = scale sum ds k          dk = scale sum ds q
 inline AttentionResult bounds_of(const AttentionData& x, const AttentionResult& r, double scale, double keep) {
   const Index D = x.q.dim(3), S = x.k.dim(2), V = x.v.dim(3);
@@ -60,7 +62,7 @@ inline AttentionResult bounds_of(const AttentionData& x, const AttentionResult& 
   return y;
 }
 
-// The largest share of its bound that an element is off by.
+// The largest ratio of an element's error to its bound.
 inline double share(const Tensor& x, const Tensor& wanted, const Tensor& bound) {
   const std::vector<double> a = x.to(DType::float64).to_vector<double>(), b = wanted.to_vector<double>(),
                             c = bound.to_vector<double>();

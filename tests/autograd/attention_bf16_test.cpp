@@ -1,4 +1,4 @@
-// Attention of bfloat16 q, k and v: within its roundings of plain loops in float64, and no worse than PyTorch's.
+// Attention with bfloat16 q, k and v: within rounding of plain loops in float64, and no less exact than PyTorch's.
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/flex_attention.hpp>
 #include <heed/autograd/tape.hpp>
@@ -35,7 +35,7 @@ void check_bf16(const AttentionSize& s, const AttentionCall& call, double spread
   });
 }
 
-// The numbers of tests/reference/attention_bf16_torch.py.
+// The numbers that tests/reference/attention_bf16_torch.py computes from the same seeds.
 Tensor spread_numbers(const Shape& shape, std::int64_t seed) {
   Tensor x = Tensor::empty(shape, DType::float64);
   for (Index i = 0; i < x.numel(); ++i) {
@@ -101,19 +101,19 @@ TEST_CASE("attention of bfloat16 is no further from float64 than PyTorch's, forw
   const AttentionResult wanted = naive_attention(x, {.causal = true});
   on_each_level([&] {
     const AttentionResult got = run_attention(x, {.causal = true}, DType::bfloat16);
-    CHECK(relative_error(got.out, wanted.out) < 1.05 * 1.9212e-3);  // as attention_bf16_torch.py prints them
+    CHECK(relative_error(got.out, wanted.out) < 1.05 * 1.9212e-3);  // bounds printed by attention_bf16_torch.py
     CHECK(relative_error(got.dq, wanted.dq) < 2.6057e-3);
     CHECK(relative_error(got.dk, wanted.dk) < 3.8367e-3);
     CHECK(relative_error(got.dv, wanted.dv) < 3.7279e-3);
   });
 }
 
-// Where one weight is near 1, do . v - delta cancels: what rounds delta alone is then most of the gradients.
+// If one weight is near 1, do . v - delta cancels, and a rounding error of delta alone would dominate the gradients.
 TEST_CASE("attention of bfloat16 keeps its gradients where a weight is near 1, on each level") {
   for (const AttentionSize& s : {AttentionSize{4, 1, 1, 3, 6, 8, 8}, AttentionSize{1, 2, 2, 90, 90, 24, 20},
                                  AttentionSize{1, 1, 1, 40, 600, 32, 32}}) {
     AttentionData x = rounded(random_attention(s, 5, 12));
-    x.dout = Rng(6).normal(x.dout.shape(), 0, 1, DType::float64);  // which no bfloat16 holds, as in training
+    x.dout = Rng(6).normal(x.dout.shape(), 0, 1, DType::float64);  // not representable in bfloat16, as in training
     const AttentionResult wanted = naive_attention(x, {});
     CAPTURE(s.width);
     on_each_level([&] {
@@ -134,7 +134,7 @@ TEST_CASE("attention of bfloat16 reads the views of a fused projection in place"
   const Tensor y = attention(third(all, 0), third(all, 1), third(all, 2), {.causal = true})
                        .transpose(1, 2)
                        .reshape({B, T, H * D});
-  CHECK(tape.steps() == 1);  // no copies on the way
+  CHECK(tape.steps() == 1);  // no copies
   CHECK(y.dtype() == DType::bfloat16);
   tape.backward(y, dy);
   const Tensor g = tape.grad(all);
@@ -165,7 +165,7 @@ TEST_CASE("attention of bfloat16 gives the same bits at any number of threads") 
   set_threads(0);
 }
 
-TEST_CASE("attention of bfloat16: what is hidden has no effect, even NaN, and what is seen has") {
+TEST_CASE("attention of bfloat16: hidden keys have no effect, even NaN, and visible ones have") {
   on_each_level([] {
     AttentionData x = random_attention({2, 4, 2, 40, 90, 16, 8});
     const AttentionCall o{.causal = true,
@@ -183,7 +183,7 @@ TEST_CASE("attention of bfloat16: what is hidden has no effect, even NaN, and wh
     const AttentionResult got = run_attention(x, o, DType::bfloat16);
     CHECK((same_bits(got.out, wanted.out) && same_bits(got.dq, wanted.dq) && same_bits(got.dk, wanted.dk) &&
            same_bits(got.dv, wanted.dv)));
-    // Hidden by the future: finite, and as near as the order of sums allows.
+    // Keys hidden by causality: results stay finite and differ only by the order of sums.
     AttentionData y = rounded(random_attention({1, 1, 1, 81, 81, 8, 8}));
     const AttentionResult clean = run_attention(y, {.causal = true}, DType::bfloat16);
     for (Tensor t : {y.k, y.v, y.q, y.dout}) {
@@ -228,7 +228,7 @@ TEST_CASE("flex_attention of bfloat16: functions of scores, masks of blocks and 
   });
 }
 
-TEST_CASE("attention refuses dtypes that do not go together") {
+TEST_CASE("attention refuses dtypes that cannot be combined") {
   const auto half = [](const Shape& s) { return Tensor::zeros(s, DType::bfloat16); };
   const Tensor q = half({2, 4, 5, 8}), k = half({2, 2, 7, 8}), v = half({2, 2, 7, 6});
   const auto refuses = [](auto&& run, const std::string& part) { CHECK(contains(error_of(run), part)); };

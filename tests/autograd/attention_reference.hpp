@@ -1,4 +1,4 @@
-// Attention and its derivative as plain loops in float64, term by term from the formulas; calls no kernel.
+// Attention and its gradients as plain loops in float64, term by term from the formulas, without calling a kernel.
 #pragma once
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/tape.hpp>
@@ -12,7 +12,7 @@ struct AttentionSize {
   Index batch = 1, heads = 1, kv_heads = 1, queries = 1, keys = 1, width = 1, value_width = 1;
 };
 
-// check(size, causal) at lengths and widths around blocks and vectors.
+// Calls check(size, causal) for lengths and widths around blocks and vectors.
 inline void at_block_and_vector_sizes(const std::function<void(const AttentionSize&, bool)>& check) {
   for (Index n : {1, 2, 3, 15, 16, 17, 31, 32, 33, 63, 64, 65, 130, 257}) {
     check({1, 1, 1, n, n, 8, 8}, true);
@@ -24,15 +24,15 @@ inline void at_block_and_vector_sizes(const std::function<void(const AttentionSi
     check({1, 1, 1, 37, 69, 16, d}, false);
   }
   check({1, 1, 1, 300, 600, 64, 64}, true);
-  check({1, 1, 1, 600, 300, 32, 64}, true);  // rows without keys first
+  check({1, 1, 1, 600, 300, 32, 64}, true);  // the first rows have no keys
 }
 
 struct AttentionResult {
   Tensor out, dq, dk, dv, dbias, weights;
-  Tensor dscores = {}, dsinks = {};  // by what the softmax is taken of [B, H, T, S]; [H]
+  Tensor dscores = {}, dsinks = {};  // gradients of the softmax's input [B, H, T, S] and of the sinks [H]
 };
 
-// What flex_attention adds, as plain functions of (b, h, query, key), positions among the keys. Null: nothing.
+// The additions of flex_attention as plain functions of (b, h, query, key), with positions among the keys. Null: none.
 struct NaiveRules {
   using Score = std::function<double(double s, Index b, Index h, Index q, Index k)>;
   Score f = {}, derivative = {};
@@ -59,8 +59,9 @@ inline Tensor random_mask(const Shape& shape, double share, std::uint64_t seed) 
   return m;
 }
 
-// A call for two sequences with what the bits of a number choose, so that a loop over numbers takes each alone and with
-// the others: 1 causal, 2 lengths, 4 a key mask. Masks of pairs and biases, whose shapes differ, are the test's own.
+// A call for two sequences with the options that the bits select: 1 causal, 2 lengths, 4 a key mask. A loop over all
+// values of bits thus tests each option alone and with the others. Tests add pair masks and biases, whose shapes
+// differ.
 inline AttentionCall call_of_bits(int bits, const AttentionSize& s) {
   AttentionCall o;
   if (bits & 1) o.causal = true;
@@ -69,7 +70,7 @@ inline AttentionCall call_of_bits(int bits, const AttentionSize& s) {
   return o;
 }
 
-// `drawn`: the generator as it was before the call, where dropout acted.
+// `drawn` is the generator before a call with dropout; null without dropout.
 inline AttentionResult naive_attention(const AttentionData& x, const AttentionCall& o, const Rng* drawn = nullptr,
                                        std::optional<double> given_scale = {}, const NaiveRules& rules = {}) {
   const Index B = x.q.dim(0), H = x.q.dim(1), T = x.q.dim(2), D = x.q.dim(3), Hk = x.k.dim(1), S = x.k.dim(2),
@@ -145,7 +146,7 @@ inline AttentionResult naive_attention(const AttentionData& x, const AttentionCa
   return r;
 }
 
-// heed's, forward and backward, in the given dtype; for bfloat16, bias and dout are float32.
+// Runs heed's attention forward and backward in the given dtype. With bfloat16, bias and dout are float32.
 inline AttentionResult run_attention(const AttentionData& x, AttentionCall o, DType dtype = DType::float64,
                                      std::optional<double> scale = {}) {
   Tape tape;
@@ -162,8 +163,8 @@ inline AttentionResult run_attention(const AttentionData& x, AttentionCall o, DT
   return r;
 }
 
-// The largest difference of outputs and gradients, relative to the largest value of each (at least least_scale: a
-// gradient may be nothing but what cancels).
+// The largest difference of outputs and gradients, relative to the largest value of each tensor. That value counts as
+// at least least_scale, because a gradient may consist of terms that cancel.
 inline double attention_error(const AttentionResult& a, const AttentionResult& b, double least_scale = 0.1) {
   double most = 0;
   const auto compare = [&](const Tensor& x, const Tensor& y) {

@@ -1,4 +1,4 @@
-// Values and gradients of attention against plain loops, and attention where something is hidden, missing or wrong.
+// Values and gradients of attention against plain loops; masked, missing and invalid inputs.
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/memory.hpp>
@@ -71,7 +71,7 @@ TEST_CASE("attention of one query against a cache, cut into chunks, on each leve
       if (d == 16 || d == 64) o.mask = random_mask({4, 1, n}, 0.5, 4);
       if (d == 17 || d == 64) o.bias = Rng(5).normal({2, 1, 1, n}, 0, 1, DType::float64);
       const Tensor wanted = naive_attention(x, o).out;
-      if (d == 8)  // what is masked may be NaN
+      if (d == 8)  // masked keys may be NaN
         for (Index j = 0; j < n; ++j)
           for (Index h = 0; h < 2; ++h) {
             if (o.key_mask.at({1, j}) != 0) continue;
@@ -116,7 +116,7 @@ TEST_CASE("attention passes gradcheck in float64") {
         },
         {x.q, x.k, x.v, bias});
   }
-  // More queries than keys under a causal mask: the first rows are empty. And lengths that leave nothing.
+  // More queries than keys under a causal mask, where the first rows have no keys, and lengths of 0.
   const AttentionData y = random_attention({2, 2, 1, 9, 4, 3, 2});
   const AttentionCall empty[] = {{.causal = true}, {.key_lengths = Tensor::from<std::int32_t>({0, 3})}};
   for (const AttentionCall& o : empty)
@@ -144,8 +144,8 @@ TEST_CASE("attention drops the weights that Philox names, and only in training")
 }
 
 TEST_CASE("attention keeps its precision at spreads of hundreds in the logits") {
-  // q of this spread makes logits of standard deviation 300. In float32 a logit of 1000 has an error of some 1e-4 of
-  // its own.
+  // With this spread of q, the standard deviation of logits is 300. In float32, a logit of 1000 has a rounding error of
+  // about 1e-4.
   check_softmax({1, 2, 1, 65, 130, 16, 16}, {.causal = true}, 300, 2e-3);
   check_softmax({1, 1, 1, 40, 300, 16, 16}, {}, 300, 2e-3);
   on_each_level([] {
@@ -174,14 +174,14 @@ TEST_CASE("attention reads and writes the views of a fused projection in place")
                        .transpose(1, 2)
                        .reshape({B, T, H * D});
   CHECK(close(y, wanted.out.transpose(1, 2).reshape({B, T, H * D}), 1e-12, 1e-12));
-  CHECK(tape.steps() == 1);  // no copies on the way
+  CHECK(tape.steps() == 1);  // no copies
   tape.backward(y, x.dout.transpose(1, 2).reshape({B, T, H * D}));
   const Tensor g = tape.grad(all);
   CHECK(close(third(g, 0), wanted.dq, 1e-12, 1e-12));
   CHECK(close(third(g, 1), wanted.dk, 1e-12, 1e-12));
   CHECK(close(third(g, 2), wanted.dv, 1e-12, 1e-12));
 
-  // A last axis of another stride is copied; an expanded one sums.
+  // If the stride of the last axis is not 1, the tensor is copied. Gradients of an expanded tensor are summed.
   const Tensor turned = x.q.transpose(2, 3).dense().transpose(2, 3);
   CHECK(same_bits(attention(turned, x.k, x.v), attention(x.q, x.k, x.v)));
   gradcheck(
@@ -206,7 +206,7 @@ TEST_CASE("attention gives the same bits at any number of threads, and uses them
         threads_seen();
         const AttentionResult r = run_attention(x, o, dtype);
         if (n == 1) first = r;
-        // A busy machine may wake the other thread late: that it comes at all is what counts.
+        // A busy machine may wake the second thread late. It only has to take part in one of the tries.
         int seen = threads_seen();
         for (int tries = 0; n == 2 && seen < 2 && tries < 500; ++tries)
           seen = run_attention(x, {}, dtype).out.defined() ? threads_seen() : 0;
@@ -229,7 +229,7 @@ TEST_CASE("attention never holds the matrix of weights") {
   const std::size_t before = memory_use().current;
   const Tensor y = attention(q, k, v, {.causal = true});
   tape.backward(y, x.dout.to(DType::float32));
-  CHECK(memory_use().peak - before < static_cast<std::size_t>(T * T) * 4 / 4);  // 64 MB the matrix
+  CHECK(memory_use().peak - before < static_cast<std::size_t>(T * T) * 4 / 4);  // the matrix would take 64 MB
 }
 
 TEST_CASE("attention: padding may hold NaN without any effect") {
@@ -251,14 +251,14 @@ TEST_CASE("attention: padding may hold NaN without any effect") {
       const AttentionResult got = run_attention(x, o, dtype);
       CHECK(same_bits(got.out, wanted.out));
       CHECK(same_bits(got.dq, wanted.dq));
-      CHECK(same_bits(got.dk, wanted.dk));  // 0 for masked keys, as for finite padding
+      CHECK(same_bits(got.dk, wanted.dk));  // 0 for masked keys, as with finite padding
       CHECK(same_bits(got.dv, wanted.dv));
       for (Index j = 60; j < 90; ++j) CHECK((got.dk.at({0, 0, j, 3}) == 0 && got.dv.at({0, 1, j, 3}) == 0));
     }
   });
 }
 
-TEST_CASE("attention: what a pair mask or the future hides has no effect, even NaN") {
+TEST_CASE("attention: keys hidden by a pair mask or by causality have no effect, even NaN") {
   on_each_level([] {
     for (const bool causal : {false, true}) {
       AttentionData x = random_attention({1, 1, 1, 80, 80, 8, 8});
@@ -278,9 +278,9 @@ TEST_CASE("attention: what a pair mask or the future hides has no effect, even N
       CHECK(close(got.dq.slice(2, 0, 70), clean.dq.slice(2, 0, 70), 1e-13, 1e-13));
       CHECK(std::isnan(got.out.at({0, 0, 70, 0})));
       CHECK(std::isnan(got.dk.at({0, 0, 3, 0})));
-      CHECK(!std::isnan(got.dv.at({0, 0, 75, 0})) == false);  // row 75 sees key 70
+      CHECK(!std::isnan(got.dv.at({0, 0, 75, 0})) == false);  // query 75 sees key 70
     }
-    // Also where a tile has fewer queries than lanes.
+    // Also if a tile has fewer queries than lanes.
     AttentionData few = random_attention({1, 1, 1, 3, 6, 8, 8});
     const AttentionCall even{.mask = Tensor::from({1, 0, 1, 0, 1, 0}).to(DType::bool8)};
     const AttentionResult without = run_attention(few, even);
@@ -290,7 +290,7 @@ TEST_CASE("attention: what a pair mask or the future hides has no effect, even N
         row.fill_(kNaN);
       }
     CHECK(attention_error(run_attention(few, even), without) < 1e-13);
-    // A query, or its output's gradient, spoils the keys that it sees and no others.
+    // A NaN in a query, or in its output's gradient, affects exactly the gradients of the keys that the query sees.
     for (const bool query : {false, true}) {
       AttentionData x = random_attention({1, 1, 1, 80, 80, 8, 8});
       const AttentionResult clean = run_attention(x, {.causal = true});
@@ -301,7 +301,7 @@ TEST_CASE("attention: what a pair mask or the future hides has no effect, even N
       CHECK(close(got.dv.slice(2, 71, 80), clean.dv.slice(2, 71, 80), 1e-13, 1e-13));
       CHECK((std::isnan(got.dk.at({0, 0, 69, 0})) && std::isnan(got.dv.at({0, 0, 69, 0}))));
     }
-    // A row without any key passes nothing on, whatever it or its gradient holds.
+    // A row without keys passes no gradient on, even if its query or gradient is NaN.
     AttentionData x = random_attention({1, 1, 1, 20, 12, 8, 8});
     const AttentionResult clean = run_attention(x, {.causal = true});
     for (Tensor t : {x.q, x.dout}) {
@@ -315,7 +315,7 @@ TEST_CASE("attention: what a pair mask or the future hides has no effect, even N
   });
 }
 
-TEST_CASE("attention of nothing") {
+TEST_CASE("attention with empty tensors") {
   for (const AttentionSize& s : {AttentionSize{0, 2, 1, 3, 3, 4, 4}, AttentionSize{1, 2, 1, 0, 3, 4, 4},
                                  AttentionSize{1, 2, 1, 3, 0, 4, 4}, AttentionSize{1, 2, 1, 3, 3, 4, 0}}) {
     for (const bool causal : {false, true}) {
@@ -328,7 +328,7 @@ TEST_CASE("attention of nothing") {
   }
 }
 
-TEST_CASE("attention refuses what does not fit") {
+TEST_CASE("attention refuses arguments that do not fit") {
   const auto f = [](const Shape& s) { return Tensor::zeros(s); };
   const Tensor q = f({2, 4, 5, 8}), k = f({2, 2, 7, 8}), v = f({2, 2, 7, 6});
   const auto refuses = [](auto&& run, const std::string& part) { CHECK(contains(error_of(run), part)); };

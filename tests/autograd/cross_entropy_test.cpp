@@ -1,3 +1,4 @@
+// cross_entropy against PyTorch and plain loops: ignored targets, smoothing, class weights, extreme logits.
 #include <heed/autograd/losses.hpp>
 #include <heed/autograd/tape.hpp>
 
@@ -18,7 +19,7 @@ Run run_cross_entropy(const Tensor& logits, const Tensor& targets, const CrossEn
 
 const char* name_of(Reduction r) { return r == Reduction::none ? "none" : r == Reduction::mean ? "mean" : "sum"; }
 
-// The definition, row by row in float64, no reduction: losses, and gradients for dy.
+// The definition in float64, row by row and without reduction: losses, and gradients for dy.
 List naive(const Tensor& logits, const Tensor& targets, double s, const Tensor& weight, const Tensor& dy) {
   const auto n = static_cast<std::size_t>(logits.dim(-1)), rows = static_cast<std::size_t>(logits.rows());
   const std::vector<double> x = logits.to_vector<double>(), w = weight.to_vector<double>(), ds = dy.to_vector<double>(),
@@ -33,7 +34,7 @@ List naive(const Tensor& logits, const Tensor& targets, double s, const Tensor& 
     const auto target = static_cast<std::size_t>(t[r]);
     for (std::size_t c = 0; c < n; ++c) {
       const double share =
-          (c == target ? 1 - s : 0) * w[target] + s / static_cast<double>(n) * w[c];  // of -log p_c in the loss
+          (c == target ? 1 - s : 0) * w[target] + s / static_cast<double>(n) * w[c];  // factor of -log p_c in the loss
       if (share == 0) continue;
       loss[r] += share * (lse - x[r * n + c]);
       for (std::size_t k = 0; k < n; ++k)
@@ -73,7 +74,7 @@ TEST_CASE("cross_entropy at every width and level, against plain loops in float6
                      dy = normal({2, 3}, 1, dtype);
         const Tensor t = Rng(2).integers({2, 3}, 0, c), w = Rng(3).uniform({c}, 0.1, 2, dtype);
         for (const double s : {0., 0.3}) {
-          if (c > 130 && s > 0) continue;  // the naive gradient is quadratic
+          if (c > 130 && s > 0) continue;  // the naive gradient takes quadratic time
           const List want = naive(x, t, s, s > 0 ? w : Tensor::ones({c}), dy);
           const Run got = run_cross_entropy(
               x, t, {.label_smoothing = s, .weight = s > 0 ? w : Tensor(), .reduction = Reduction::none}, dy);
@@ -112,7 +113,7 @@ TEST_CASE("cross_entropy: ignored, empty and single targets") {
   CHECK(std::isnan(cross_entropy(Tensor::zeros({0, 4}), Tensor::zeros({0}, DType::int32)).item()));
   CHECK(cross_entropy(Tensor::zeros({4}), Tensor::scalar(2, DType::int32)).item() == doctest::Approx(std::log(4.)));
   CHECK(cross_entropy(Tensor::from({7.}), Tensor::scalar(0, DType::int32)).item() == 0);
-  // A class may be the one that is ignored.
+  // ignore_index may be a valid class.
   CHECK(cross_entropy(x, Tensor::from<std::int32_t>({1, 2, 1}), {.ignore_index = 1}).item() ==
         cross_entropy(x[1], Tensor::scalar(2, DType::int32)).item());
 }
@@ -132,7 +133,7 @@ TEST_CASE("cross_entropy: large, infinite and NaN logits") {
     CHECK(std::isnan(loss({NAN, 0})));
     CHECK(std::isnan(loss({0, 0, NAN})));
     CHECK(std::isnan(loss({-kInf, -kInf, NAN})));
-    // Minus infinity, as a mask leaves it, in more than a whole piece of the row.
+    // Minus infinity, as masks produce it, in more than one whole block of the row.
     Tensor x = Tensor::full({1, 5000}, -kInf);
     x.mutable_data<float>()[1] = 2;
     x.mutable_data<float>()[4500] = 2;

@@ -1,3 +1,4 @@
+// cumsum and prod: values, gradients, precision and errors.
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/parallel.hpp>
@@ -97,7 +98,7 @@ TEST_CASE("cumsum has the same bits at any number of threads") {
   set_threads(0);
 }
 
-TEST_CASE("cumsum and prod name what is wrong") {
+TEST_CASE("cumsum and prod: errors name the wrong argument") {
   CHECK(contains(error_of([] { cumsum(Tensor::zeros({}), 1); }), "cumsum: axis is 1 but x is [1] float32"));
   CHECK(contains(error_of([] { cumsum(Tensor::zeros({2}), 1); }), "cumsum: axis is 1 but x is [2] float32"));
   CHECK(

@@ -1,3 +1,4 @@
+// dropout: the documented mask, its share and mean, gradients and errors.
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/tape.hpp>
@@ -13,7 +14,7 @@ namespace {
 
 using List = std::vector<Tensor>;
 
-// The documented mask, one element at a time.
+// The documented mask, element by element.
 bool kept(std::uint64_t seed, std::uint64_t position, Index element, double p) {
   const auto e = static_cast<std::uint64_t>(element);
   const auto words = philox(seed, position + e / 64 * 16 + e % 16, 0);
@@ -22,13 +23,13 @@ bool kept(std::uint64_t seed, std::uint64_t position, Index element, double p) {
 
 }  // namespace
 
-TEST_CASE("dropout: the mask is that of the counter, at every size and level, in both types") {
+TEST_CASE("dropout: the mask is a function of the counter, at every size and level, in both dtypes") {
   on_each_level([] {
     for (const DType dtype : {DType::float32, DType::float64}) {
       for (const Index n : {0, 1, 3, 4, 7, 15, 16, 17, 63, 64, 65, 200}) {
         CAPTURE(n);
         manual_seed(0x123456789abcdefull);
-        const std::uint64_t start = 0xfffffff5ull;  // the counter's low word overflows within the first group
+        const std::uint64_t start = 0xfffffff5ull;  // the low word of the counter overflows within the first group
         default_rng().set_position(start);
         const Tensor x = normal({n}, 1, dtype), dy = normal({n}, 2, dtype);
         const Run r = run([](const List& in) { return dropout(in[0], 0.3); }, {x}, dy);
@@ -48,7 +49,7 @@ TEST_CASE("dropout: the mask is that of the counter, at every size and level, in
   });
 }
 
-TEST_CASE("dropout drops its share, anew at each call, and keeps the mean") {
+TEST_CASE("dropout drops the given share, different elements at each call, and keeps the mean") {
   manual_seed(3);
   const Tape tape;
   const Index n = 200000;
@@ -81,7 +82,7 @@ TEST_CASE("dropout passes everything through in evaluation, outside of training 
   CHECK_FALSE(dropout(x, 0.5).shares_storage(x));
 }
 
-TEST_CASE("dropout passes gradcheck, of views and of what is used twice, recompute draws the same") {
+TEST_CASE("dropout passes gradcheck with views and repeated uses, and recompute draws the same mask") {
   const Tensor x = normal({4, 5}, 5);
   gradcheck([](const List& in) { return dropout(in[0], 0.4); }, {x});
   gradcheck([](const List& in) { return dropout(dropout(in[0].t(), 0.2), 0.2); }, {x});
@@ -96,7 +97,7 @@ TEST_CASE("dropout passes gradcheck, of views and of what is used twice, recompu
   CHECK(same_bits(plain.gradients[0], again.gradients[0]));
 }
 
-TEST_CASE("dropout has the same bits at any number of threads, what is dropped is 0, even of infinity") {
+TEST_CASE("dropout has the same bits at any number of threads, and dropped elements are 0, even infinite ones") {
   const Tensor x = normal({50000}, 8, DType::float32);
   same_at_any_threads([&] {
     manual_seed(9);
@@ -108,7 +109,7 @@ TEST_CASE("dropout has the same bits at any number of threads, what is dropped i
     CHECK((v == 0 || std::isinf(v)));
 }
 
-TEST_CASE("dropout at p = 1 leaves nothing, neither values nor gradients, not even of infinity") {
+TEST_CASE("dropout with p = 1 gives zeros and zero gradients, even for infinite elements") {
   Tensor x = normal({70}, 1, DType::float32);
   x.fill_(kInf);
   const Run r = run([](const List& in) { return dropout(in[0], 1); }, {normal({70})},

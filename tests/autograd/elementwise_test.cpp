@@ -1,4 +1,4 @@
-// Derivatives of the elementwise ops, their values where PyTorch's rules decide, and their messages.
+// Elementwise ops: derivatives, special values as in PyTorch, and errors.
 
 #include "tests/autograd/op_cases.hpp"
 #include "tests/core/levels.hpp"
@@ -36,14 +36,14 @@ TEST_CASE("elementwise: gradcheck of functions of two tensors, with broadcasting
     gradcheck(c.f, pair({0, 2}, {2}));
     gradcheck([&](const test::List& x) { return c.f({x[0].t(), x[1].slice(1, 0, 6, 2)}); }, pair({3, 4}, {4, 6}));
   }
-  // One tensor twice: both gradients go to one place.
+  // One tensor twice: both gradients are added to the same memory.
   gradcheck([](const test::List& x) { return x[0] * x[0] + x[0] / x[0] + pow(x[0], x[0]); }, {spread({4}, 0.5, 2)});
   gradcheck([](const test::List& x) { return x[0] * x[0].t(); }, {spread({3, 3}, 0.5, 2)});
 }
 
 namespace {
 
-// dy of ones taken back through f at x.
+// The gradient of sum(f(x)).
 Tensor gradient(const std::function<Tensor(const Tensor&)>& f, const Tensor& x) {
   Tape tape;
   const Tensor w = tape.watch(x);
@@ -158,8 +158,8 @@ TEST_CASE("elementwise: comparisons and masks") {
   check_values(masked_fill(Tensor::zeros({2, 4}), p, -kInf), {0, 0, -kInf, -kInf, 0, 0, -kInf, -kInf});
 }
 
-TEST_CASE("clamp by tensors: values and gradients are PyTorch's, at the limits and where these are crossed") {
-  // Below, at low, between, at high, above, and low above high; as torch.clamp of PyTorch 2.13.
+TEST_CASE("clamp by tensors: values and gradients are PyTorch's, at the limits and if the limits are crossed") {
+  // Below, at low, between, at high, above, and with low above high, as torch.clamp of PyTorch 2.13.
   const Tensor x = Tensor::from({-2, -1, 0, 1, 2, 0}), low = Tensor::from({-1, -1, -1, -1, -1, 3}),
                high = Tensor::from({1, 1, 1, 1, 1, 2});
   Tape tape;
@@ -171,7 +171,7 @@ TEST_CASE("clamp by tensors: values and gradients are PyTorch's, at the limits a
   check_values(tape.grad(c), {0, 0, 0, 0, 5, 6});
 }
 
-TEST_CASE("elementwise: int32 wraps around and divides not") {
+TEST_CASE("elementwise: int32 wraps around, and division is an error") {
   const Tensor a = Tensor::from<std::int32_t>({1, -2, 2147483647}), b = Tensor::from<std::int32_t>({3});
   check_values(a + b, {4, 1, -2147483646});
   check_values(a - b, {-2, -5, 2147483644});
@@ -195,7 +195,7 @@ TEST_CASE("elementwise: int32 wraps around and divides not") {
   CHECK(contains(error_of([&] { a + 3e9; }), "must hold it exactly"));
 }
 
-TEST_CASE("elementwise: a number that is chosen must be one that the tensor can hold") {
+TEST_CASE("elementwise: where and masked_fill refuse a number that the dtype cannot hold exactly") {
   const Tensor p = Tensor::from<bool>({0, 1}), i = Tensor::from<std::int32_t>({5, 6});
   CHECK(contains(error_of([&] { masked_fill(i, p, 2.7); }),
                  "masked_fill: the tensor is [2] int32 and the number is 2.7; int32 must hold it exactly"));
@@ -211,7 +211,7 @@ TEST_CASE("elementwise: a number that is chosen must be one that the tensor can 
   check_values(masked_fill(p, p, 0), {0, 0});
 }
 
-TEST_CASE("elementwise: errors say what is and what must be") {
+TEST_CASE("elementwise: errors show the arguments and the rule") {
   const Tensor f = Tensor::zeros({2, 3}), d = Tensor::zeros({2, 3}, DType::float64),
                i = Tensor::zeros({2}, DType::int32);
   const Tensor h = Tensor::zeros({2}, DType::bfloat16), m = Tensor::zeros({2, 3}, DType::bool8);
@@ -251,7 +251,7 @@ TEST_CASE("elementwise: errors say what is and what must be") {
                  "clamp: a is [2, 3] float32 but b is [2, 3] float64; their dtypes must be the same"));
 }
 
-TEST_CASE("elementwise: only what a wanted gradient needs is saved") {
+TEST_CASE("elementwise: an op saves only tensors that the requested gradients need") {
   const Tensor big = Tensor::ones({100}), other = Tensor::ones({100});
   Parameter w(Tensor::ones({100}));
   Tape tape;

@@ -1,3 +1,4 @@
+// embedding: rows, gradients with repeated ids and padding_idx, dtypes and errors.
 #include <heed/autograd/embedding.hpp>
 #include <heed/autograd/tape.hpp>
 
@@ -58,7 +59,7 @@ TEST_CASE("embedding: gradients against plain loops at every width and level, pa
   });
 }
 
-TEST_CASE("embedding adds to a gradient that is there already") {
+TEST_CASE("embedding adds to an existing gradient") {
   Parameter w(Tensor::zeros({4, 2}));
   for (int pass = 0; pass < 2; ++pass) {
     Tape tape;
@@ -77,7 +78,7 @@ TEST_CASE("embedding's gradient has the same bits at any number of threads") {
   });
 }
 
-TEST_CASE("embedding: rows of bfloat16 come in float32") {
+TEST_CASE("embedding: rows of bfloat16 weights are returned in float32") {
   const Tensor w = normal({50, 33}, 5, DType::float32).to(DType::bfloat16), i = Rng(6).integers({2, 7}, 0, 50);
   CHECK(same_bits(embedding(i, w), embedding(i, w.to(DType::float32))));
   CHECK(same_bits(embedding(i, w.slice(1, 3, 9)), embedding(i, w.to(DType::float32).slice(1, 3, 9))));

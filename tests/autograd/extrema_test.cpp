@@ -1,3 +1,4 @@
+// max, min, argmax, argmin, any, all and top_k: values, ties, gradients, NaN and empty tensors.
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/random.hpp>

@@ -1,4 +1,4 @@
-// The fused feed-forward network against the ops that it is made of, on every instruction set.
+// The fused feed-forward network against its composition of separate ops, on every level.
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/reductions.hpp>
@@ -40,7 +40,7 @@ struct Network {
   Tensor composed(In x, Activation a) const { return linear(activate(a, linear(x, up, up_bias)), down, down_bias); }
 };
 
-// What a network gives of x, and the gradients of x and of its parameters for a weighted sum of it.
+// The output for x, and the gradients of x and of the parameters for the loss sum(y * weights).
 std::vector<Tensor> results(Network& net, const Tensor& x, const Tensor& weights, auto&& f) {
   Parameter input(x.clone());
   Tape tape;
@@ -73,16 +73,16 @@ void compare(Index rows, Index width, Index hidden, Index out, DType type, DType
 
 }  // namespace
 
-TEST_CASE("feed_forward: values and gradients are those of linear, activation and linear") {
+TEST_CASE("feed_forward: values and gradients equal those of linear, activation and linear") {
   on_each_level([] {
     for (const Index hidden : {1, 15, 16, 17, 300}) compare(5, 7, hidden, 6, DType::float64, DType::float32, 1e-13);
     for (const Index rows : {1, 3, 40, 290}) compare(rows, 33, 530, 31, DType::float32, DType::float32, 1e-5);
   });
 }
 
-// Products are cut into tasks by their shape: these backward products into blocks of 24 rows and of 16, as are shared
-// out evenly, and whole ones.
-TEST_CASE("feed_forward: gradients are right however few rows a task of the product has") {
+// Shapes determine the division of products into tasks. These backward products have blocks of 24 rows, of 16 rows
+// (shared evenly), and whole blocks.
+TEST_CASE("feed_forward: gradients are correct for tasks with any number of rows") {
   on_each_level([] {
     for (const Index rows : {33, 48, 64, 90, 97}) {
       compare(rows, 16, 512, 256, DType::float32, DType::float32, 2e-5);
@@ -92,9 +92,9 @@ TEST_CASE("feed_forward: gradients are right however few rows a task of the prod
   });
 }
 
-// The composed network rounds u and act(u) as they are read, the fused one as they are kept: each rounding moves a
-// number by 2^-9 of itself at most, and sums average that out.
-TEST_CASE("feed_forward: in bfloat16 it is the composed one to the rounding of u and of act(u)") {
+// The composed network rounds u and act(u) when they are read, the fused network when they are stored. Each rounding
+// has a relative error of at most 2^-9, and sums average the errors.
+TEST_CASE("feed_forward: in bfloat16 it differs from the composed network only by the rounding of u and act(u)") {
   on_each_level([] {
     for (const Index rows : {5, 100}) compare(rows, 40, 150, 24, DType::float32, DType::bfloat16, 0.02);
     compare(64, 128, 515, 128, DType::float32, DType::bfloat16, 0.02);
@@ -123,7 +123,7 @@ TEST_CASE("feed_forward: the same bits at any number of threads, recorded or not
   set_threads(before);
 }
 
-TEST_CASE("feed_forward: one hidden layer of numbers is kept for backward, in bfloat16 of half the size") {
+TEST_CASE("feed_forward: backward keeps one hidden activation tensor, with bfloat16 products of half the size") {
   Rng rng(1);
   Network net(64, 8192, 64, DType::float32, rng);
   const Tensor x = rng.normal({512, 64});
@@ -134,12 +134,12 @@ TEST_CASE("feed_forward: one hidden layer of numbers is kept for backward, in bf
     const Tensor y = net.fused(x, Activation::gelu);
     return static_cast<double>(memory_use().current - before) / (512 * 8192 * 4);
   };
-  kept(DType::float32);  // the parameters have memory for their gradients from here on
+  kept(DType::float32);  // allocates memory for the gradients of the parameters
   CHECK(kept(DType::float32) < 1.15);
   CHECK(kept(DType::bfloat16) < 0.65);
 }
 
-TEST_CASE("feed_forward: weights alone, or x alone, may want a gradient, and biases may be missing") {
+TEST_CASE("feed_forward: any single input may need a gradient, and biases may be missing") {
   Rng rng(2);
   const Tensor x = rng.normal({6, 4}), up = rng.normal({8, 4}), down = rng.normal({3, 8});
   for (int wanted = 0; wanted < 3; ++wanted) {

@@ -1,4 +1,4 @@
-// The messages of attention with functions of scores.
+// Error messages of flex_attention.
 #include <heed/autograd/flex_attention.hpp>
 
 #include "tests/support.hpp"
@@ -6,7 +6,7 @@
 using namespace heed;
 using namespace heed::test;
 
-TEST_CASE("flex_attention refuses what does not fit") {
+TEST_CASE("flex_attention refuses arguments that do not fit") {
   const Tensor q = normal({2, 4, 5, 8}), k = normal({2, 2, 7, 8}), table = normal({4, 3});
   const auto f = [](auto x, int, int, int, int, auto...) { return x; };
   const auto always = [](int, int, int, int) { return true; };

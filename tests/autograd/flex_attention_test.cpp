@@ -1,6 +1,6 @@
-// Functions of scores and block masks of one's own: values and gradients against plain loops and against PyTorch
-// (tests/reference/flex_torch.py), threads, memory. Errors: flex_attention_errors_test.cpp.
-// It is above 400 lines: functions of scores, masks and sinks are one op.
+// flex_attention with user-defined score functions and block masks: values and gradients against plain loops and
+// PyTorch (tests/reference/flex_torch.py), threads, memory. Errors: flex_attention_errors_test.cpp. Above 400 lines,
+// because score functions, masks and sinks belong to one op.
 #include <heed/autograd/flex_attention.hpp>
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/tape.hpp>
@@ -18,7 +18,7 @@ using namespace heed::test;
 
 namespace {
 
-// A function that uses all that there is, its derivative, and a mask that depends on all.
+// A score function that uses all its arguments, its derivative, and a mask that depends on all indices.
 const auto wave = [](auto s, int b, int h, int q, int k) {
   const auto bent = q > k ? 2 * tanh(s / 3) : s * s / 8 - s;
   return bent + 0.25 * sin(s + b) - 0.1 * (h + 1) * abs(q - k) / 8;
@@ -39,10 +39,10 @@ const auto near = [](int, int, int q, int k) { return q - k < 50 && k - q < 50; 
 
 struct FlexResult {
   AttentionResult a;
-  std::vector<Tensor> parameters;  // their gradients
+  std::vector<Tensor> parameters;  // gradients of parameters
 };
 
-// heed's, forward and backward. Parameters of the score_mod and sinks are watched.
+// Runs flex_attention forward and backward. The tape watches the parameters of the score_mod and the sinks.
 FlexResult run_flex(const AttentionData& x, FlexAttentionOptions o, AttentionCall call, DType dtype = DType::float64) {
   Tape tape;
   const Tensor q = tape.watch(x.q.to(dtype)), k = tape.watch(x.k.to(dtype)), v = tape.watch(x.v.to(dtype));
@@ -72,7 +72,7 @@ TEST_CASE("flex_attention with a function and a mask equals the naive loops at l
   for (const Index n : {1, 2, 31, 32, 33, 63, 64, 65, 130, 300}) {
     if (kSanitized && (n == 2 || n == 31 || n == 32 || n == 64)) continue;
     for (const Index m : {n, Index{70}, Index{600}}) {
-      if (m == 600 && n != 1 && n != 33 && n != 130) continue;  // many keys at few lengths
+      if (m == 600 && n != 1 && n != 33 && n != 130) continue;  // many keys only for few lengths
       const AttentionSize s{2, 2, 1, n, m, 8, 12};
       const AttentionData x = random_attention(s, 3);
       for (const bool causal : {false, true})
@@ -89,14 +89,14 @@ TEST_CASE("flex_attention with a function and a mask equals the naive loops at l
           on_each_level([&] {
             CHECK(attention_error(run_flex(x, o, call).a, wanted) < 1e-12);
             CHECK(attention_error(run_flex(x, o, call, DType::float32).a, wanted) < 5e-6);
-            CHECK(worst(flex_attention(x.q, x.k, x.v, o, call), wanted.out, 0, 1e-12) < 1);  // n = 1: decode
+            CHECK(worst(flex_attention(x.q, x.k, x.v, o, call), wanted.out, 0, 1e-12) < 1);  // n = 1: decoding
           });
         }
     }
   }
 }
 
-TEST_CASE("flex_attention takes every mask, bias, sinks and dropout beside its own, on each level") {
+TEST_CASE("flex_attention takes every mask, a bias, sinks and dropout with its block mask, on each level") {
   const AttentionSize s{2, 4, 2, 70, 135, 8, 12};
   const AttentionData x = random_attention(s, 5);
   for (int bits = 0; bits < 128; ++bits) {
@@ -212,14 +212,14 @@ TEST_CASE(
   set_threads(0);
 }
 
-TEST_CASE("a block mask tells which blocks are empty, and those are not looked at") {
+TEST_CASE("create_block_mask finds the empty blocks, and attention skips them") {
   const Index n = 640;
   const BlockMask mask = create_block_mask([](int, int, int q, int k) { return k <= q && q - k < 64; }, 1, 1, n, n);
   CHECK(mask.shape() == Shape{1, 1, n, n});
-  // Of 20 x 10 blocks of 32 x 64, two or three in a row of blocks hold keys of the window.
+  // The mask has 20 x 10 blocks of 32 x 64. In each row of blocks, two or three blocks contain keys of the window.
   CHECK(mask.sparsity() > 0.75);
   CHECK(BlockMask().sparsity() == 0);
-  // Keys of skipped blocks are not even read: their NaN would need a select.
+  // Keys of skipped blocks are not even read; otherwise NaN in them would need a select.
   std::atomic<int> asked = 0;
   const auto counting = [&asked](auto s, int, int, int q, int k) {
     if (q - k >= 64 + 64 + 32 || k - q > 64) ++asked;
@@ -228,7 +228,7 @@ TEST_CASE("a block mask tells which blocks are empty, and those are not looked a
   const AttentionData x = random_attention({1, 1, 1, n, n, 8, 8});
   run_flex(x, {.score_mod = counting, .block_mask = mask}, {});
   CHECK(asked == 0);
-  // Positions: a block of queries in the middle, each row at a place of its own.
+  // Positions: a block of queries in the middle of the keys, at a different offset per sequence.
   const Tensor starts = Tensor::from<std::int32_t>({100, 300});
   const AttentionSize s{2, 2, 2, 40, n, 8, 8};
   const AttentionData y = random_attention(s);
@@ -268,7 +268,7 @@ TEST_CASE("a query that may see nothing gets zeros and passes no gradient on, wi
   });
 }
 
-TEST_CASE("keys that a block mask hides may be NaN, as those of other masks") {
+TEST_CASE("keys hidden by a block mask may be NaN, as with other masks") {
   on_each_level([] {
     for (const Index n : {70, 1}) {
       const AttentionSize s{1, 2, 2, n, 300, 8, 8};
@@ -288,7 +288,7 @@ TEST_CASE("keys that a block mask hides may be NaN, as those of other masks") {
       CHECK(worst(r.a.dk, wanted.a.dk, 0, 1e-13) < 1);
       CHECK(worst(r.a.dv, wanted.a.dv, 0, 1e-13) < 1);
       CHECK(worst(flex_attention(x.q, x.k, x.v, o), wanted.a.out, 0, 1e-13) < 1);
-      // One that is seen makes its queries NaN.
+      // NaN in a visible value makes the outputs of its queries NaN.
       Tensor seen = x.v[0][0][8];
       seen.fill_(kNaN);
       const Tensor out = flex_attention(x.q, x.k, x.v, o);
@@ -311,7 +311,7 @@ TEST_CASE("flex_attention without a function is attention, bit for bit") {
   CHECK(same_bits(a.a.dbias, b.dbias));
 }
 
-TEST_CASE("what a function of scores or a mask throws reaches the caller") {
+TEST_CASE("exceptions of a score function or mask function reach the caller") {
   set_threads(2);
   const AttentionData x = random_attention({2, 4, 4, 300, 300, 8, 8});
   struct Refused {};
@@ -342,7 +342,7 @@ TEST_CASE("what a function of scores or a mask throws reaches the caller") {
   set_threads(0);
 }
 
-TEST_CASE("flex_attention of nothing gives nothing") {
+TEST_CASE("flex_attention with empty tensors gives empty tensors") {
   const auto always = [](int, int, int, int) { return true; };
   for (const auto& [queries, keys] : {std::pair{0, 5}, {5, 0}, {0, 0}}) {
     const AttentionData x = random_attention({1, 2, 2, queries, keys, 3, 3});

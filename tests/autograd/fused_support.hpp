@@ -1,4 +1,4 @@
-// What the tests of the fused ops share.
+// Shared by the tests of fused ops: PyTorch's values, a run with gradients, and bits at any number of threads.
 #pragma once
 #include <functional>
 #include <heed/autograd/tape.hpp>
@@ -10,7 +10,7 @@
 
 namespace heed::test {
 
-// The values of tests/reference/losses_torch.json.
+// The tensors of tests/reference/losses_torch.json.
 inline const Named& torch_values() {
   static const Named all = stored_tensors("losses_torch.json");
   return all;
@@ -22,10 +22,10 @@ inline Tensor torch(const std::string& name, DType dtype = DType::float64) {
   return found->second.to(dtype);
 }
 
-// f(inputs) and the gradients of dy * f(inputs); dy is 1 for one number.
+// f(inputs), and the gradients of dy * f(inputs). If f returns a scalar, dy is 1.
 struct Run {
   Tensor y;
-  std::vector<Tensor> gradients;  // undefined where none came back
+  std::vector<Tensor> gradients;  // undefined for inputs without a gradient
 };
 
 inline Run run(const std::function<Tensor(const std::vector<Tensor>&)>& f, const std::vector<Tensor>& inputs,
@@ -44,7 +44,7 @@ inline Run run(const std::function<Tensor(const std::vector<Tensor>&)>& f, const
   return r;
 }
 
-// Calls f() at 1, 2, 3 and 8 threads: its tensors must have the same bits each time.
+// Calls f() at 1, 2, 3 and 8 threads. Its tensors must have the same bits each time.
 inline void same_at_any_threads(const std::function<std::vector<Tensor>()>& f) {
   set_threads(1);
   const std::vector<Tensor> first = f();

@@ -1,4 +1,4 @@
-// Attention by any similarity, against plain loops over all pairs in float64.
+// Attention by any similarity against plain loops over all pairs in float64.
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/generic_attention.hpp>
 #include <heed/autograd/tape.hpp>
@@ -13,7 +13,7 @@ using namespace heed::test;
 
 namespace {
 
-// f and f' as numbers.
+// f and f' of a named similarity, on numbers.
 double f_of(const std::string& name, double s) {
   if (name == "embedded-gaussian") return std::exp(s);
   if (name == "dot-product") return s;
@@ -31,7 +31,7 @@ double slope_of(const std::string& name, double s) {
   return name == "softplus" ? logistic : logistic * (1 - logistic);
 }
 
-// From the formulas: dw_j = (g . v_j - g . o) / c, ds = f' dw; by count without - g . o.
+// From the formulas: dw_j = (g . v_j - g . o) / c, ds = f' dw. If c is the count of keys, the term - g . o is absent.
 AttentionResult naive_generic(const AttentionData& x, const Similarity& f, const AttentionCall& o, double scale) {
   const Index B = x.q.dim(0), H = x.q.dim(1), T = x.q.dim(2), D = x.q.dim(3), Hk = x.k.dim(1), S = x.k.dim(2),
               V = x.v.dim(3);
@@ -110,12 +110,12 @@ void check_generic(const AttentionSize& s, const AttentionCall& o, double scale)
     CAPTURE(s.keys);
     const AttentionResult wanted = naive_generic(x, f, o, scale);
     CHECK(attention_error(attend_generic(x, f, o, scale), wanted) < 1e-11);
-    if (name != "relu")  // whose sums come near 0: f and its derivative are 0 for half of the scores
+    if (name != "relu")  // its sums are near 0, because f and f' are 0 for half of the scores
       CHECK(attention_error(attend_generic(x, f, o, scale, DType::float32), wanted) <
-            1e-4);  // as the conformance kit has it
+            1e-4);  // the tolerance of the conformance kit
     const auto attend = [&](In v) { return generic_attention(x.q, x.k, v, f, o, {.scale = scale}); };
     CHECK(close(weights_by(attend, x.k), wanted.weights, 1e-11, 1e-12));
-    f.derivative = {};  // then by a tape
+    f.derivative = {};  // then a tape computes the derivative
     CHECK(attention_error(attend_generic(x, f, o, scale), wanted) < 1e-11);
   }
 }
@@ -149,14 +149,14 @@ TEST_CASE("generic attention takes lengths, masks, biases and grouped heads toge
   }
 }
 
-TEST_CASE("generic attention by more scores than are held at once is that of each block") {
+TEST_CASE("generic attention with more scores than are stored at once equals attention") {
   const AttentionData x = random_attention({1, 4, 4, 1500, 1500, 4, 4}, 2);
   const Similarity f = similarity_by_name("embedded-gaussian");
   const AttentionResult wanted = run_attention(x, {.causal = true}, DType::float64, 0.5);
   CHECK(attention_error(attend_generic(x, f, {.causal = true}, 0.5), wanted) < 1e-11);
 }
 
-TEST_CASE("generic attention: logits of 300 do not overflow, and a row whose f are all 0 is zeros") {
+TEST_CASE("generic attention: logits of 300 do not overflow, and a row whose f are all 0 gives zeros") {
   AttentionData x = random_attention({1, 1, 1, 20, 20, 8, 4}, 3, 100);
   const Similarity exp = similarity_by_name("embedded-gaussian");
   const AttentionResult floats = attend_generic(x, exp, {.causal = true}, 1, DType::float32);
@@ -172,7 +172,7 @@ TEST_CASE("generic attention over pooled keys equals attention to keys that were
   const Index S = 11, pool = 4, few = 3;
   const AttentionData x = random_attention({2, 2, 2, 6, S, 3, 2}, 9);
   Tensor keys = Tensor::ones({2, S}, DType::bool8);
-  for (const Index j : {1, 4, 5, 6, 7}) keys.ptr<bool>()[j] = false;  // the second group of sequence 0 is dead
+  for (const Index j : {1, 4, 5, 6, 7}) keys.ptr<bool>()[j] = false;  // masks the whole second group of sequence 0
   const Tensor lengths = Tensor::from<std::int32_t>({11, 6});
   for (const Pooling kind : {Pooling::average, Pooling::max}) {
     const auto by_loops = [&](const Tensor& from) {
@@ -203,7 +203,7 @@ TEST_CASE("generic attention over pooled keys equals attention to keys that were
       Tensor k = x.k.clone(), v = x.v.clone();
       for (Tensor* t : {&k, &v}) (*t)[0].slice(1, 4, 8).fill_(kNaN), (*t)[1].slice(1, 6, 11).fill_(kNaN);
       CHECK(same_bits(generic_attention(x.q, k, v, f, call, o), generic_attention(x.q, x.k, x.v, f, call, o)));
-      if (name == "relu") continue;  // whose sums come near 0
+      if (name == "relu") continue;  // its sums are near 0
       gradcheck([&](const std::vector<Tensor>& in) { return generic_attention(in[0], in[1], in[2], f, call, o); },
                 {x.q, x.k, x.v});
     }
@@ -223,7 +223,7 @@ TEST_CASE("generic attention: a similarity of the user's, and dropout that backw
   gradcheck(dropped, {x.q, x.k, x.v});
 }
 
-TEST_CASE("generic attention: a similarity that uses what wants a gradient is an Error, whatever else wants one") {
+TEST_CASE("generic attention: a similarity whose f uses a value that needs a gradient is an Error") {
   Parameter w(Tensor::full({1}, 2, DType::float64));
   const AttentionData x = random_attention({1, 1, 1, 4, 4, 3, 2}, 4);
   const auto scaled = [](const Tensor& by, Similarity::Function derivative = {}) {
@@ -266,7 +266,7 @@ TEST_CASE("generic attention has the same bits at any number of threads") {
   set_threads(before);
 }
 
-TEST_CASE("generic attention: what it refuses") {
+TEST_CASE("generic attention: errors") {
   const Tensor q = Tensor::ones({1, 1, 2, 3}), bad = Tensor::ones({2, 2}), mask = Tensor::ones({2, 2}, DType::bool8);
   Similarity f = similarity_by_name("dot-product"), nothing{.name = "nothing", .f = {}},
              counted = similarity_by_name("embedded-gaussian"),

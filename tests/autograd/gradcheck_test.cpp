@@ -1,5 +1,5 @@
-// gradcheck itself: what it finds, what it leaves as it was, and what it refuses. That it finds a wrong derivative at
-// each place is the ground that all other tests stand on.
+// gradcheck itself: errors that it finds, state that it restores, and inputs that it refuses. The tests of all ops
+// depend on gradcheck finding a wrong derivative of any element.
 #include <heed/heed.hpp>
 
 #include "tests/autograd/small_ops.hpp"
@@ -12,7 +12,7 @@ namespace {
 
 using List = std::vector<Tensor>;
 
-// x, with a derivative that is off by `by` at one element.
+// x, with a derivative whose element `element` is wrong by `by`.
 Tensor wrong(In x, Index element, double by) {
   Tensor y = x->detach().clone();
   y = y.with_node(0);
@@ -45,7 +45,7 @@ TEST_CASE("gradcheck finds an error of 1e-5 at any element, and lets 1e-8 pass")
   }
 }
 
-TEST_CASE("gradcheck finds derivatives that are missing, of NaN, or of another input") {
+TEST_CASE("gradcheck finds missing derivatives, NaN, and the derivative of another input") {
   const Tensor x = normal({3}), y = normal({3});
   const auto error = [&](const std::function<Tensor(const List&)>& f) {
     return error_of([&] { gradcheck(f, {x, y}); });
@@ -58,7 +58,7 @@ TEST_CASE("gradcheck finds derivatives that are missing, of NaN, or of another i
   CHECK(error([](const List& in) { return in[0].detach() * 0; }).empty());  // constant: the derivative is 0
 }
 
-TEST_CASE("gradcheck of parameters names the path, and leaves values, mode and no gradients behind") {
+TEST_CASE("gradcheck of parameters names the path, restores values and mode, and leaves no gradients") {
   Model model;
   const Tensor before = model.a.clone();
   gradcheck([&] { return model.a * model.b; }, named_parameters(model));
@@ -72,7 +72,7 @@ TEST_CASE("gradcheck of parameters names the path, and leaves values, mode and n
     return in[0] * 2;
   };
   CHECK(error_of([&] { gradcheck(throwing, {before}); }) == "three");
-  for (int last = 1; last <= 3; ++last) {  // the tape's run, and those of the first difference
+  for (int last = 1; last <= 3; ++last) {  // the run on the tape, and the two runs of the first difference
     int n = 0;
     const auto stops = [&] {
       require(++n < last, "stopped");
@@ -86,7 +86,7 @@ TEST_CASE("gradcheck of parameters names the path, and leaves values, mode and n
   CHECK(detail::mode().tape == nullptr);
 }
 
-TEST_CASE("gradcheck draws the same random numbers each time, and passes on what is not float64") {
+TEST_CASE("gradcheck draws the same random numbers each time, and passes on inputs that are not float64") {
   manual_seed(3);
   gradcheck([](const List& in) { return dropout(in[0], 0.5) * in[1].to(DType::float64); },
             {normal({40}), Tensor::arange(40)});
@@ -95,7 +95,7 @@ TEST_CASE("gradcheck draws the same random numbers each time, and passes on what
   gradcheck([](const List& in) { return exp(in[0]); }, {Tensor::scalar(0.5, DType::float64)});
 }
 
-TEST_CASE("gradcheck: what is refused, in words") {
+TEST_CASE("gradcheck: errors") {
   Parameter single(Tensor::ones({2}));
   const auto twice = [](const List& in) { return in[0] * 2; };
   const Tensor x = normal({2});

@@ -1,4 +1,4 @@
-// Where gradients are kept: memory of their own, handed out, and written part by part.
+// Storage of gradients: separate memory, handing out, and writing part by part.
 #include <heed/heed.hpp>
 
 #include "tests/autograd/small_ops.hpp"
@@ -22,7 +22,7 @@ TEST_CASE("gradients: each value that is watched has memory of its own") {
   CHECK(values_of(c) == std::vector<double>{1, 2});
 }
 
-TEST_CASE("gradients: zero_grad leaves the old gradient to whoever holds it, and else its memory serves again") {
+TEST_CASE("gradients: zero_grad leaves the old gradient to its other holders, else its memory is reused") {
   Parameter w(Tensor::ones({2}));
   const auto step = [&](double by) {
     Tape tape;
@@ -36,13 +36,13 @@ TEST_CASE("gradients: zero_grad leaves the old gradient to whoever holds it, and
     CHECK(values_of(first) == std::vector<double>{2, 2});
     CHECK(values_of(w.grad()) == std::vector<double>{3, 3});
     Tape tape;
-    const Tensor loss = sum(w * 5), second = w.grad();  // taken when the tape knew w already
+    const Tensor loss = sum(w * 5), second = w.grad();  // taken after the tape has recorded w
     w.zero_grad();
     tape.backward(loss);
     CHECK(values_of(second) == std::vector<double>{3, 3});
     CHECK(values_of(w.grad()) == std::vector<double>{5, 5});
     const Tensor live = w.grad();
-    step(1);  // no zero_grad(): added to
+    step(1);  // without zero_grad(), the gradient is added
     CHECK(values_of(live) == std::vector<double>{6, 6});
   }
   const void* at = w.grad().raw();
@@ -53,13 +53,13 @@ TEST_CASE("gradients: zero_grad leaves the old gradient to whoever holds it, and
 
 TEST_CASE("parts that make up a value are written without zeroing it first, and a part left out counts as zero") {
   for (int left_out = -1; left_out < 3; ++left_out) {
-    for (int i = 0; i < 4; ++i) Tensor::full({2, 3, 4}, 77, DType::float64);  // what the pool hands out next
+    for (int i = 0; i < 4; ++i) Tensor::full({2, 3, 4}, 77, DType::float64);  // fills the pool's free memory
     Tape tape;
     const Tensor x = tape.watch(Tensor::ones({2, 3, 4}, DType::float64));
     const Tensor a = x.select(1, 0), b = x.select(1, 1), c = x.select(1, 2);
     Tensor y = Tensor::full({2, 4}, 3, DType::float64);
     record("sum", Where::current(), y, {a, b, c}, saved(), [left_out](Grads& d, const Tensor& dy) {
-      std::vector<Tensor> held;  // targets must stay valid while others are asked for
+      std::vector<Tensor> held;  // targets must stay valid while other targets are requested
       for (int i = 0; i < 3; ++i) {
         if (i == left_out) continue;
         if (i == 1) {

@@ -1,3 +1,4 @@
+// gather, scatter_add, index_select and one_hot: values, gradients, negative and wrong indices.
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/parallel.hpp>
@@ -17,7 +18,7 @@ Index offset_of(const Shape& shape, const std::vector<Index>& at) {
   return offset;
 }
 
-// Calls f(place in x, place in index) for each element of the index, row-major.
+// Calls f(index in x, index in `index`) for each element of `index`, in row-major order.
 template <class F>
 void naive(const Tensor& x, int axis, const Tensor& index, F f) {
   const auto at = index.to_vector<double>();
@@ -74,7 +75,7 @@ TEST_CASE("gather and scatter_add agree with plain loops over any axis and shape
         std::vector<double>{4, 0});
 }
 
-TEST_CASE("index_select takes slices in any order, and again") {
+TEST_CASE("index_select takes slices in any order, repeated too") {
   Rng rng(2);
   const Tensor x = rng.normal({4, 5, 6}), index = Tensor::from<std::int32_t>({3, 0, 3});
   for (int axis = 0; axis < 3; ++axis) {
@@ -99,7 +100,7 @@ TEST_CASE("gather, scatter_add and index_select pass gradcheck, with equal indic
               {x, index, source});
     const Tensor few = Tensor::from<std::int32_t>({1, 0, 1, 1});
     gradcheck([axis](const std::vector<Tensor>& in) { return index_select(in[0], axis, in[1]); }, {x, few});
-    // The same input again: the second derivative adds to what the first wrote.
+    // The same input twice: the second derivative is added to the first.
     gradcheck(
         [](const std::vector<Tensor>& in) {
           return scatter_add(gather(in[0].transpose(0, 1), 0, in[1]), 0, in[1],
@@ -152,7 +153,7 @@ TEST_CASE("negative indices count from the end, forward and backward, and scalar
   CHECK(scatter_add(two, 0, zero, Tensor::scalar(3)).item() == 5);
 }
 
-TEST_CASE("wrong indices are named with their place") {
+TEST_CASE("errors of indexing give the wrong index and its position") {
   const Tensor x = Tensor::zeros({4, 5});
   CHECK(contains(error_of([&] {
                    gather(x, 1, Tensor::from<std::int32_t>({0, 1, 5, 2}, {2, 2}));

@@ -1,6 +1,6 @@
-// Values and gradients of linear attention against plain loops over all pairs. Few heads are cut into spans of steps
-// that threads work on side by side: the same as many heads, which are not. One op and all that it takes: somewhat over
-// 400 lines.
+// Linear attention: values and gradients against plain loops over all pairs. With few heads, the op divides the
+// sequence into spans that threads compute in parallel; results equal those of many heads without spans.
+// Above 400 lines, because one op has all these options.
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/tape.hpp>
@@ -26,12 +26,12 @@ void check_linear(const AttentionSize& s, const LinearCase& o) {
   CAPTURE(static_cast<int>(map));
   on_each_level([&] {
     CHECK(attention_error(run_linear(x, o), wanted) < 1e-12);
-    // With one feature, o depends on q by eps alone: the terms of dq, of order 1, cancel and leave their rounding.
+    // With one feature, o depends on q only by eps: the terms of dq have order 1 and cancel to their rounding errors.
     CHECK(attention_error(run_linear(x, o, DType::float32), wanted, s.width == 1 ? 1 : 0.1) < 3e-6);
   });
 }
 
-// The maps whose kernels read bfloat16.
+// The feature maps whose kernels read bfloat16.
 constexpr FeatureMap kMapsOfBfloat16[] = {FeatureMap::elu, FeatureMap::relu, FeatureMap::softplus};
 
 void check_half(const AttentionSize& s, const LinearCase& o) {
@@ -72,7 +72,7 @@ TEST_CASE("linear attention equals the naive loops at lengths and widths around 
     check_linear({2, 2, 2, 30, 70, 12, 10}, {{}, {.feature_map = map, .eps = 1e-3}});
   }
   check_linear({1, 1, 1, 500, 1000, 64, 64}, {{.causal = true}});
-  check_linear({1, 1, 1, 1000, 500, 32, 64}, {{.causal = true}});  // rows without keys first
+  check_linear({1, 1, 1, 1000, 500, 32, 64}, {{.causal = true}});  // the first rows have no keys
 }
 
 TEST_CASE("linear attention takes lengths, masks, key biases and grouped heads together, on each level") {
@@ -94,12 +94,12 @@ TEST_CASE("linear attention takes lengths, masks, key biases and grouped heads t
     }
 }
 
-// Terms of order 1000 cancel to about 1 in each product of q and k, and those of 10^6 in its square.
+// Terms of order 1000 cancel to about 1 in each product of q and k, and terms of order 10^6 in its square.
 TEST_CASE("poly2 in float32 keeps the digits of queries and keys that are nearly orthogonal") {
   const Index half = 16;
   Rng rng(3);
   const auto part = [&](Index n, double spread) { return rng.normal({1, 1, n, half}, 0, spread); };
-  for (const Index n : {1, 40, 600})  // by scores, and beyond 32 * 33 / 2 keys by features
+  for (const Index n : {1, 40, 600})  // by scores, and above 32 * 33 / 2 keys by features
     for (const bool causal : {false, true}) {
       CAPTURE(n);
       CAPTURE(causal);
@@ -115,7 +115,7 @@ TEST_CASE("poly2 in float32 keeps the digits of queries and keys that are nearly
         CHECK(close(linear_attention_step(at(x.q), at(x.k), at(x.v), state, {}, o.features), Tensor::ones({1, 1, 1, 3}),
                     0, 2e-4));
       }
-      if (n == 1) continue;  // all gradients of q and k are eps's
+      if (n == 1) continue;  // q and k then have gradients only by eps
       x.v = wide(rng.normal({1, 1, n, 3}));
       const AttentionResult exact = run_linear(x, o), floats = run_linear(x, o, DType::float32);
       const auto share = [](const Tensor& got, const Tensor& wanted) {
@@ -127,14 +127,13 @@ TEST_CASE("poly2 in float32 keeps the digits of queries and keys that are nearly
     }
 }
 
-TEST_CASE(
-    "linear attention: a key bias of minus infinity takes a key away, whatever it holds, and no other key's NaN") {
+TEST_CASE("linear attention: a key bias of minus infinity removes a key, even NaN, but no other key's NaN") {
   for (const FeatureMap map : kMaps)
     for (const bool causal : {false, true}) {
       CAPTURE(static_cast<int>(map));
       CAPTURE(causal);
       const AttentionData x = data_for({1, 2, 2, 90, 90, 6, 5}, map);
-      const Tensor mask = Tensor::arange(90).unsqueeze(0) < 7;  // the others by a bias
+      const Tensor mask = Tensor::arange(90).unsqueeze(0) < 7;  // the bias hides the others
       const Tensor bias = where(mask, Tensor::zeros({1, 90}, DType::float64), -heed::detail::kInfinity);
       AttentionData dirty = x;
       dirty.k = x.k.clone(), dirty.v = x.v.clone();
@@ -144,7 +143,7 @@ TEST_CASE(
       const LinearFeatures features{.feature_map = map, .signed_features = checked};
       CHECK(close(linear_attention(dirty.q, dirty.k, dirty.v, {.causal = causal, .bias = bias}, features), wanted,
                   1e-12, 1e-12));
-      // relu's weights are often 0: a NaN is seen all the same.
+      // Weights of relu are often 0, but a NaN in a value must still show.
       dirty = x;
       dirty.v = x.v.clone();
       dirty.v.slice(2, 3, 4).fill_(kNaN);
@@ -177,7 +176,7 @@ TEST_CASE("linear attention passes gradcheck in float64") {
   }
 }
 
-TEST_CASE("linear attention: what is masked may be NaN, later keys change nothing, empty rows are zeros") {
+TEST_CASE("linear attention: masked keys may be NaN, later keys change nothing, rows without keys are zeros") {
   on_each_level([] {
     const AttentionSize s{2, 2, 1, 150, 150, 7, 9};
     const AttentionData x = random_attention(s);
@@ -193,7 +192,7 @@ TEST_CASE("linear attention: what is masked may be NaN, later keys change nothin
       CHECK(same_bits(masked.dq, clean.dq));
       CHECK(same_bits(masked.dk, clean.dk));
       CHECK(same_bits(masked.dv, clean.dv));
-      // Keys and values after query 99 do not reach it, whatever they are.
+      // Keys and values after position 99 do not affect query 99 and earlier ones, even if they are NaN.
       const AttentionCall causal{.causal = true};
       const Tensor before = linear_attention(x.q.to(dtype), x.k.to(dtype), x.v.to(dtype), causal);
       AttentionData later = x;
@@ -202,7 +201,7 @@ TEST_CASE("linear attention: what is masked may be NaN, later keys change nothin
       later.v.slice(2, 100, 150).fill_(kNaN);
       const Tensor after = linear_attention(later.q.to(dtype), later.k.to(dtype), later.v.to(dtype), causal);
       CHECK(same_bits(after.slice(2, 0, 100).contiguous(), before.slice(2, 0, 100).contiguous()));
-      // No key at all.
+      // Without any key.
       o.key_lengths = Tensor::from<std::int32_t>({0, 3});
       const AttentionResult none = run_linear(x, {o}, dtype);
       for (const Tensor& t : {none.out, none.dq, none.dk, none.dv})
@@ -211,7 +210,7 @@ TEST_CASE("linear attention: what is masked may be NaN, later keys change nothin
   });
 }
 
-TEST_CASE("linear attention at once equals chunks and token by token") {
+TEST_CASE("linear attention: one call equals chunks and single tokens") {
   on_each_level([] {
     const AttentionSize s{2, 4, 2, 150, 150, 9, 11};
     const AttentionData x = random_attention(s);
@@ -261,10 +260,10 @@ TEST_CASE("linear attention's memory grows with the length, not its square") {
   };
   const double at_1024 = bytes_at(1024), at_8192 = bytes_at(8192);
   CHECK(at_8192 < 9.5 * at_1024);
-  CHECK(at_8192 < 8192.0 * 16 * 4 * 12);  // a dozen tensors as large as q
+  CHECK(at_8192 < 8192.0 * 16 * 4 * 12);  // twelve tensors of the size of q
 }
 
-TEST_CASE("linear attention names what is wrong") {
+TEST_CASE("linear attention: errors name the wrong argument") {
   const Tensor x = Tensor::ones({2, 2, 3, 4});
   LinearAttentionSums state;
   CHECK(contains(error_of([&] { linear_attention(x[0], x, x); }), "linear_attention: q is [2, 3, 4]"));
@@ -291,7 +290,7 @@ TEST_CASE("linear attention names what is wrong") {
 namespace {
 
 enum class Op { linear, exp, efficient };
-constexpr Index kMany = 8;  // heads from which on none is cut
+constexpr Index kMany = 8;  // with this number of heads or more, no sequence is divided
 
 Tensor attend(Op op, In q, In k, In v, const AttentionCall& call) {
   if (op == Op::efficient) return efficient_attention(q, k, v, call);
@@ -333,8 +332,7 @@ constexpr Op kOps[] = {Op::linear, Op::exp, Op::efficient};
 
 }  // namespace
 
-TEST_CASE(
-    "linear attention: few heads in spans equal many heads without, causal or not, T != S, masked, on each level") {
+TEST_CASE("linear attention: few heads in spans equal many heads, causal or not, T != S, masked, on each level") {
   on_each_level([] {
     for (const Op op : kOps) {
       const AttentionData square = random_attention({1, 1, 1, 2500, 2500, 8, 9});
@@ -344,13 +342,13 @@ TEST_CASE(
       check_spans(op, prefix, {.causal = true, .key_lengths = Tensor::from<std::int32_t>({3100})});
       check_spans(op, random_attention({1, 1, 1, 2900, 2300, 6, 4}), {.causal = true});
       AttentionCall some{.causal = true, .key_mask = Tensor::ones({1, 2500}, DType::bool8)};
-      some.key_mask.slice(1, 0, 700).zero_();  // the first spans see nothing
+      some.key_mask.slice(1, 0, 700).zero_();  // the first spans have no visible keys
       check_spans(op, square, some);
     }
   });
 }
 
-TEST_CASE("linear attention: in spans, logarithms whose maxima rise by hundreds between them lose nothing") {
+TEST_CASE("linear attention: no precision is lost if maxima of logarithms rise by hundreds between spans") {
   AttentionData x = random_attention({1, 1, 1, 2500, 2500, 6, 5});
   for (Index j = 0; j < 2500; ++j)
     for (Index c = 0; c < 6; ++c)
@@ -358,10 +356,10 @@ TEST_CASE("linear attention: in spans, logarithms whose maxima rise by hundreds 
   for (const Op op : {Op::exp, Op::efficient}) check_spans(op, x, {.causal = true});
 }
 
-// A sum over all keys is one over chunks of 64 of sums in a chunk, so that its error is at most about (64 + n / 64)
-// 2^-24 of its terms' size. The worst element of a result of several such sums stays below that of one, as roundings
-// cancel.
-TEST_CASE("linear attention: spans in float32 are those in float64, on each level") {
+// The op sums chunks of 64 keys and then the sums of chunks, so the error is at most about (64 + n / 64) 2^-24 of the
+// magnitude of the terms. A result needs several such sums, but rounding errors cancel, so its worst element stays
+// within the bound of one sum.
+TEST_CASE("linear attention: spans in float32 agree with float64, on each level") {
   on_each_level([] {
     const AttentionData x = random_attention({1, 2, 2, 2500, 2500, 8, 9});
     const double bound = (64 + 2500.0 / 64) * 0x1p-24;
@@ -438,7 +436,7 @@ TEST_CASE("linear attention of bfloat16 has the same bits at any number of threa
   set_threads(before);
 }
 
-TEST_CASE("linear attention of bfloat16 goes on from float32 sums, token by token") {
+TEST_CASE("linear attention of bfloat16 continues from float32 sums, token by token") {
   const AttentionData x = rounded(random_attention({2, 2, 2, 20, 20, 8, 17}));
   const Tensor wanted = naive_linear(x, {{.causal = true}}).out;
   LinearAttentionSums state;

@@ -1,4 +1,4 @@
-// Linear attention of bfloat16 q, k and v, and what its roundings may do: bounds for every element of its results.
+// Bounds of the effect of bfloat16 rounding on linear attention, for every element of its results.
 #pragma once
 #include <cmath>
 
@@ -9,8 +9,8 @@ namespace heed::test {
 
 inline Tensor half(const Tensor& x) { return x.to(DType::bfloat16); }
 
-// How far results may be from the exact ones, element by element: the result by one rounding of bfloat16, gradients of
-// q and k by what that does to do . out, and all by what is summed in float32.
+// Bounds of the errors, element by element: one bfloat16 rounding of the result, its effect on do . out for gradients
+// of q and k, and float32 sums for all.
 //   dq = f'(q) sum_j da_j f(k_j), where da = (do . v - do . out) / d         dv = sum p do
 inline AttentionResult linear_bounds(const AttentionData& x, const LinearCase& how, const AttentionResult& r) {
   const FeatureMap map = how.features.feature_map;
@@ -31,13 +31,14 @@ inline AttentionResult linear_bounds(const AttentionData& x, const LinearCase& h
       if (p[j] == 0) continue;
       const double* k = row_of(fk.values, keys + j);
       const double product = dot(q, k, D);
-      double own = delta;  // what do . v - do . out is off by
+      double own = delta;  // bound of the error of do . v - do . out
       for (Index c = 0; c < V; ++c) {
         row_of(y.dv, keys + j)[c] += kFloatSums * p[j] * std::fabs(dout[c]);
         own += kFloatSums * std::fabs(dout[c] * row_of(x.v, keys + j)[c]);
       }
       row_of(y.dbias, head)[j] += p[j] * own;
-      // p / f(q).f(k), which has the factor of a key's bias; of poly2, the derivative of the square.
+      // p / f(q).f(k), which includes the factor of the key's bias. For poly2, times 2 for the derivative of the
+      // square.
       const double over_d = p[j] * own * (map == FeatureMap::poly2 ? 2 : 1) / product;
       for (Index c = 0; c < D; ++c) {
         row_of(y.dq, row)[c] += over_d * k[c] * row_of(fq.slopes, row)[c];
@@ -53,7 +54,7 @@ inline AttentionResult run_half(const AttentionData& x, LinearCase o) {
   const Tensor q = tape.watch(half(x.q)), k = tape.watch(half(x.k)), v = tape.watch(half(x.v));
   if (o.call.bias.defined()) o.call.bias = tape.watch(o.call.bias.to(DType::float32));
   const Tensor y = linear_attention(q, k, v, o.call, o.features);
-  CHECK(tape.steps() == 1);  // no float32 copies on the way
+  CHECK(tape.steps() == 1);  // no float32 copies
   tape.backward(y, x.dout.to(DType::float32));
   AttentionResult r;
   r.out = y.detach(), r.dq = tape.grad(q), r.dk = tape.grad(k), r.dv = tape.grad(v);

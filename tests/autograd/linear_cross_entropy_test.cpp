@@ -1,3 +1,5 @@
+// linear_cross_entropy against cross_entropy of plain loops: values, gradients, chunks of rows, memory and tied
+// weights.
 #include <heed/autograd/detail/tape_state.hpp>
 #include <heed/autograd/losses.hpp>
 #include <heed/autograd/tape.hpp>
@@ -46,7 +48,7 @@ Tensor naive_linear(In x, In weight, In bias) {
   return y;
 }
 
-// The fused op against cross_entropy of plain loops in float64, in the dtype of x.
+// Compares the fused op in the dtype of x with cross_entropy of plain loops in float64.
 void check_against_composed(Index rows, Index d, Index classes, DType dtype, bool with_bias,
                             const CrossEntropyOptions& o, double tolerance) {
   CAPTURE(rows);
@@ -130,7 +132,7 @@ TEST_CASE("linear_cross_entropy passes gradcheck") {
           return linear_cross_entropy(in[0].transpose(0, 1), in[1].t(), Tensor(), t.t(), {.reduction = r});
         },
         {x, normal({4, 5}, 10)});
-    // Twice, so that gradients add up, and times 3, so that dy is not 1.
+    // Two uses, so that gradients are summed, and a factor of 3, so that dy is not 1.
     gradcheck(
         [&](const List& in) {
           const Tensor one = linear_cross_entropy(in[0], in[1], Tensor(), t, {.reduction = r}),
@@ -149,7 +151,7 @@ TEST_CASE("linear_cross_entropy passes gradcheck") {
   }
 }
 
-TEST_CASE("linear_cross_entropy: bfloat16 operands, one row, no rows, a single wanted gradient") {
+TEST_CASE("linear_cross_entropy: bfloat16 operands, one row, no rows, a single needed gradient") {
   const Tensor x = normal({6, 16}, 11, DType::float32).to(DType::bfloat16),
                w = normal({7, 16}, 12, DType::float32).to(DType::bfloat16);
   const Tensor t = Rng(13).integers({6}, 0, 7);
@@ -223,7 +225,7 @@ TEST_CASE("linear_cross_entropy: in bfloat16 it is cross_entropy of linear, valu
   for (std::size_t i = 0; i < 3; ++i) CHECK(close(got.gradients[i], want.gradients[i], 1e-5, 1e-6));
 }
 
-// The weight's gradient is computed with the loss, in the memory of the parameter's own.
+// The weight's gradient is computed with the loss, in the memory of the parameter's gradient.
 TEST_CASE("linear_cross_entropy: a gradient that was computed with the loss is kept apart from all others") {
   Rng rng(7);
   const Tensor x = rng.normal({40, 12}), target = rng.integers({40}, 0, 9);
@@ -288,7 +290,7 @@ TEST_CASE("linear_cross_entropy: a gradient that was computed with the loss is k
   }
 }
 
-TEST_CASE("linear_cross_entropy: tied weights' gradient comes last where gradients leave, with the same bits") {
+TEST_CASE("linear_cross_entropy: with gradient hooks, tied weights' gradient completes last, with the same bits") {
   Rng rng(7);
   const Tensor ids = rng.integers({40}, 0, 9), target = rng.integers({40}, 0, 9);
   for (const DType products : {DType::float32, DType::bfloat16}) {
@@ -321,7 +323,7 @@ TEST_CASE("linear_cross_entropy: tied weights' gradient comes last where gradien
   }
 }
 
-TEST_CASE("linear_cross_entropy: the weight's gradient takes no memory beside the parameter's own") {
+TEST_CASE("linear_cross_entropy: the weight's gradient takes no memory besides the parameter's gradient") {
   Rng rng(7);
   const Tensor x = rng.normal({8, 400}), target = rng.integers({8}, 0, 5000);
   Parameter weight(rng.normal({5000, 400}));

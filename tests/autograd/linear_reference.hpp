@@ -1,4 +1,4 @@
-// Linear attention term by term, in plain loops over all pairs.
+// Linear attention and its gradients term by term, in plain loops over all pairs.
 #pragma once
 #include <cmath>
 #include <heed/autograd/elementwise.hpp>
@@ -31,7 +31,7 @@ inline double slope(FeatureMap map, double x) {
   }
 }
 
-// The features of x and their derivatives, element by element; poly2 is the square of the product of q and k.
+// The features of x and their derivatives, element by element. For poly2 they are x; the product of q and k is squared.
 struct NaiveFeatures {
   Tensor values, slopes;
   NaiveFeatures(FeatureMap map, const Tensor& x) : values(x.dense().clone()), slopes(x.dense().clone()) {
@@ -127,7 +127,7 @@ inline AttentionResult run_linear(const AttentionData& x, LinearCase o, DType dt
   return r;
 }
 
-// Queries and keys that the map may take: identity wants features, which are not negative.
+// Queries and keys that are valid for the map. With identity they are features, which must not be negative.
 inline AttentionData data_for(const AttentionSize& s, FeatureMap map, std::uint64_t seed = 7) {
   AttentionData x = random_attention(s, seed);
   if (map == FeatureMap::identity) {

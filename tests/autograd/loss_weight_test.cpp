@@ -1,4 +1,4 @@
-// Weighted means, and the weights that losses are joined by.
+// weighted_mean, and the weights by which losses of batches are joined.
 #include <heed/autograd/detail/loss_weight.hpp>
 #include <heed/heed.hpp>
 
@@ -19,7 +19,7 @@ const Tensor& stored(const std::string& name) {
   return found->second;
 }
 
-// The weight of the loss that f computes; -1: of none.
+// The weight of the loss that f computes; -1 if the loss has none.
 double weight_of(const std::function<Tensor()>& f) {
   const LossWeights weights;
   const Tensor y = f();
@@ -46,7 +46,7 @@ TEST_CASE("weighted_mean equals PyTorch's sum(values * weights) / sum(weights), 
   CHECK(weighted_mean(v.to(DType::bfloat16), Tensor::from<float>({1, 0, 0, 1}, {2, 2})).item() == 2.5);
 }
 
-TEST_CASE("weighted_mean: without weight it is 0, and so is its gradient, whatever the values are") {
+TEST_CASE("weighted_mean: if the weights sum to 0, the mean and its gradient are 0 for any values") {
   const Tensor v = Tensor::from<float>({1, NAN, INFINITY}, {3});
   const test::Run r = test::run([](const auto& in) { return weighted_mean(in[0], Tensor::zeros({3})); }, {v});
   CHECK(r.y.item() == 0);
@@ -55,7 +55,7 @@ TEST_CASE("weighted_mean: without weight it is 0, and so is its gradient, whatev
   CHECK(weighted_mean(Tensor::zeros({0, 2}), Tensor::ones({0, 1})).item() == 0);
 }
 
-TEST_CASE("loss weights: what each mean divided by") {
+TEST_CASE("loss weights: the divisor of each kind of mean") {
   const Tensor logits = Rng(1).normal({4, 3}), targets = Tensor::from<std::int32_t>({0, 2, -100, 1}),
                w = Tensor::from<float>({0.5, 1, 4}), x = Rng(2).normal({4, 2}), y = Rng(3).normal({4, 2});
   const Tensor weight = Rng(4).normal({3, 2});
@@ -68,28 +68,29 @@ TEST_CASE("loss weights: what each mean divided by") {
   CHECK(weight_of([&] { return binary_cross_entropy_with_logits(x, sigmoid(y), {.weight = x.detach()}); }) == 8);
   CHECK(weight_of([&] { return weighted_mean(square(x - y), Tensor::from<float>({1, 0, 2, 0.5}, {4, 1})); }) == 7);
   CHECK(weight_of([&] { return weighted_loss(mse_loss(x, y), 2.5); }) == 2.5);
-  // Of what is no mean over weights, nothing is known; nor of a sum, which a mean was made of elsewhere.
+  // A loss that is not a weighted mean has no weight, nor has a mean that is taken outside the loss op.
   CHECK(weight_of([&] { return mse_loss(x, y); }) == -1);
   CHECK(weight_of([&] { return binary_cross_entropy_with_logits(x, sigmoid(y)); }) == -1);
   CHECK(weight_of([&] { return cross_entropy(logits, targets, {.weight = w, .reduction = Reduction::sum}); }) == -1);
   CHECK(weight_of([&] { return mean(cross_entropy(logits, targets, {.weight = w, .reduction = Reduction::none})); }) ==
         -1);
-  // A mean over targets of no weight.
+  // A mean over targets whose weights sum to 0.
   CHECK(weight_of([&] { return cross_entropy(logits, Tensor::full({4}, -100, DType::int32)); }) == 0);
   CHECK(weight_of([&] { return cross_entropy(logits, targets, {.weight = Tensor::zeros({3})}); }) == 0);
 }
 
-TEST_CASE("loss weights: of a loss of several parts") {
+TEST_CASE("loss weights: losses of several parts") {
   const Tensor logits = Rng(1).normal({4, 3}), all = Tensor::from<std::int32_t>({0, 2, 2, 1}),
                some = Tensor::from<std::int32_t>({0, 2, -100, 1}), w = Tensor::from<float>({0.5, 1, 4});
   const auto weighted = [&](const Tensor& t) { return cross_entropy(logits, t, {.weight = w}); };
   const auto plain = [&](const Tensor& t) { return cross_entropy(logits, t); };
-  // Parts without weights say nothing, as the loss is none of them; parts of one weight have that together.
+  // Parts without weights do not count, because no part is the loss. Parts with equal weights have that weight
+  // together.
   CHECK(weight_of([&] { return plain(all) + plain(some); }) == -1);
   CHECK(weight_of([&] { return plain(all) + 0.1 * mse_loss(logits, logits * 2); }) == -1);
   CHECK(weight_of([&] { return 2 * weighted(some) + plain(all); }) == 5.5);
   CHECK(weight_of([&] { return weighted(some) + 0.5 * weighted(some); }) == 5.5);
-  // Others may be computed beside the loss.
+  // Other losses may be computed in the same scope.
   CHECK(weight_of([&] { return weighted(all), weighted(some); }) == 5.5);
   CHECK(weight_of([&] { return weighted(some), plain(some); }) == 3);
   CHECK(weight_of([&] { return weighted_loss(weighted(all) + weighted(some), 7); }) == 7);
@@ -106,12 +107,12 @@ TEST_CASE("loss weights: of a loss of several parts") {
         }) == "test: the loss of a batch has parts with the weights 2 and 3" + end);
 }
 
-TEST_CASE("loss weights: an inner scope takes what is noted in it, and backward notes nothing") {
+TEST_CASE("loss weights: an inner scope takes the weights noted within it, and backward notes none") {
   const Tensor logits = Rng(1).normal({4, 3}), targets = Tensor::from<std::int32_t>({0, 2, 2, 1});
   const LossWeights outer;
   CHECK(weight_of([&] { return cross_entropy(logits, targets); }) == 4);
   CHECK(outer.of("test", cross_entropy(logits, targets, {.ignore_index = 0}).item(), -1) == 3);
-  // A function that runs again in backward computes one loss.
+  // A function that recompute runs again in backward counts as one loss.
   CHECK(weight_of([&] {
           Tape tape;
           const Tensor x = tape.watch(logits);
@@ -124,7 +125,7 @@ TEST_CASE("loss weights: an inner scope takes what is noted in it, and backward 
         }) == 9);
 }
 
-TEST_CASE("weighted_mean and weighted_loss: what does not fit is named") {
+TEST_CASE("weighted_mean and weighted_loss: errors") {
   const Tensor v = Tensor::zeros({2, 3});
   Parameter p{Tensor::ones({2, 3})};
   test::check_errors({

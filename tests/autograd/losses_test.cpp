@@ -1,3 +1,4 @@
+// Loss functions against PyTorch and their definitions: values, gradients, kinks, extremes and errors.
 #include <heed/autograd/losses.hpp>
 #include <heed/autograd/tape.hpp>
 
@@ -26,10 +27,10 @@ void check_torch(const std::string& name, const Loss& f, const List& inputs) {
       CHECK(close(r.gradients[i], torch(name + ".d" + std::to_string(i)), 1e-12, 1e-13));
 }
 
-// The definitions, of one element in float64.
+// The definition of a loss for one element in float64.
 struct Definition {
   const char* name;
-  Loss fused;  // without reduction, of x, target (and weight, pos_weight)
+  Loss fused;  // without reduction, as a function of x, target (and weight, pos_weight)
   double (*value)(double x, double t, double w, double p);
   double (*dx)(double x, double t, double w, double p);
   double (*dt)(double x, double t, double w, double p);
@@ -176,7 +177,7 @@ TEST_CASE("losses: kinks, extremes, no and one element") {
     CHECK(kl_div(Tensor::scalar(-kInf), zero).item() == 0);
     CHECK(kl_div(Tensor::scalar(-kInf), Tensor::scalar(-kInf), {.log_target = true}).item() == 0);
     CHECK(kl_div(Tensor::scalar(-kInf), Tensor::scalar(0.5)).item() == kInf);
-    for (const Definition& d : kDefinitions)  // NaN in x, except for kl, where the target is not 0
+    for (const Definition& d : kDefinitions)  // NaN in x, except for kl, where it counts only if the target is not 0
       CHECK(
           std::isnan(d.fused({Tensor::from({NAN}), Tensor::from({0.5}), Tensor::from({1}), Tensor::from({1})}).item()));
     CHECK(std::isnan(

@@ -1,4 +1,4 @@
-// Products of matrices against plain loops, and their derivatives.
+// matmul and linear against plain loops, and their gradients.
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/tape.hpp>
@@ -87,7 +87,7 @@ TEST_CASE("linear: any leading axes, with and without bias, from views") {
   }
 }
 
-TEST_CASE("float32 agrees with float64 on every instruction set") {
+TEST_CASE("products in float32 agree with float64 on every instruction set") {
   const kernels::Level running = kernels::level();
   for (int l = 0; l < kernels::kLevels; ++l) {
     if (!kernels::available(static_cast<kernels::Level>(l))) continue;
@@ -150,7 +150,7 @@ TEST_CASE("int32 tensors multiply exactly, and wrap around") {
   CHECK(matmul(Tensor::from<std::int32_t>({2147483647, 1}), Tensor::from<std::int32_t>({3, 3})).item() == -2147483648.);
 }
 
-TEST_CASE("errors of products say what is and what must be") {
+TEST_CASE("errors of products show the arguments and the rule") {
   CHECK(contains(error_of([] {
                    linear(Tensor::ones({32, 128}), Tensor::ones({256, 64}), Tensor());
                  }),
@@ -196,7 +196,7 @@ TEST_CASE("errors of products say what is and what must be") {
                  "(blocks.2.mlp.up, matmul_test.cpp:"));
 }
 
-TEST_CASE("a weight that is used again has the same values and gradients, from one product") {
+TEST_CASE("a weight that is used several times has the same values and gradients with one stacked product") {
   const Tensor w = random({5, 5}, 1) * 0.3, b = random({5}, 2), x = random({6, 5}, 3);
   struct Result {
     Tensor y, dx, dw, db;
@@ -228,7 +228,7 @@ TEST_CASE("a weight that is used again has the same values and gradients, from o
   CHECK(test::close(reused.dw, plain.dw, 1e-5, 1e-5));
 }
 
-TEST_CASE("a weight that was written to is packed anew, and uses without a gradient are left out") {
+TEST_CASE("a weight is packed again after a write, and uses without a gradient are left out") {
   Parameter w(random({3, 3}, 1));
   const Tensor x = random({2, 3}, 2);
   const WeightReuse reuse;

@@ -1,3 +1,4 @@
+// layer_norm, rms_norm and normalize: values, gradients, precision at extreme magnitudes, and errors.
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/norms.hpp>
 #include <heed/autograd/tape.hpp>
@@ -57,7 +58,7 @@ void check_width(Index rows, Index n, DType dtype, double tolerance) {
     const List want = naive(x, w, shift, dy, 1e-3, centred);
     const Run got = run(centred ? layer : rms, centred ? List{x, w, b} : List{x, w}, dy);
     CHECK(worst(got.y, want[0], tolerance, tolerance) <= 1);
-    // Where n is small, rstd reaches 1 / sqrt(eps) = 32: dx is a difference of terms of that size.
+    // For small n, rstd may reach 1 / sqrt(eps) = 32, and dx is a difference of terms of that magnitude.
     CHECK(worst(got.gradients[0], want[1], tolerance, 30 * tolerance) <= 1);
     CHECK(worst(got.gradients[1], want[2], tolerance, tolerance * static_cast<double>(rows)) <= 1);
     if (centred) CHECK(worst(got.gradients[2], want[3], tolerance, tolerance * static_cast<double>(rows)) <= 1);
@@ -104,7 +105,7 @@ TEST_CASE("layer_norm and rms_norm pass gradcheck") {
   gradcheck([](const List& in) { return rms_norm(in[0].expand({4, 5}), Tensor()); }, {b});
 }
 
-// Of x alone the normalised values are rounded, so each gradient is off by one rounding of each of them at the most.
+// Only the saved normalized values are rounded, so the error of each gradient is at most one rounding of each value.
 TEST_CASE("layer_norm and rms_norm keep bfloat16 for their gradients under MatmulPrecision, on each level") {
   on_each_level([] {
     for (const Index n : {1, 5, 16, 37, 128})
@@ -124,7 +125,7 @@ TEST_CASE("layer_norm and rms_norm keep bfloat16 for their gradients under Matmu
         };
         const Run got = made(DType::bfloat16), wide = made(DType::float32);
         CHECK(same_bits(got.y, wide.y));
-        // |n| <= sqrt(width), and n stands twice in dx = rstd (g - mean(g) - n mean(g n))
+        // n| <= sqrt(width), and n occurs twice in dx = rstd (g - mean(g) - n mean(g n))
         const double unit = 0x1p-8 * std::sqrt(static_cast<double>(n));
         CHECK(worst(got.gradients[0], want[1], 0x1p-7, n == 1 ? 64 * unit : 4 * unit) <= 1);
         CHECK(worst(got.gradients[1], want[2], 0x1p-8, static_cast<double>(rows) * unit) <= 1);
@@ -139,7 +140,7 @@ TEST_CASE("layer_norm and rms_norm keep bfloat16 for their gradients under Matmu
   CHECK(tape.saved_bytes() == 32 * 64 * 2 + 32 * 4);
 }
 
-TEST_CASE("layer_norm: views, one row, no rows, a single wanted gradient") {
+TEST_CASE("layer_norm: views, one row, no rows, a single needed gradient") {
   const Tensor x = normal({6, 4}, 5), w = normal({6}, 6), b = normal({6}, 7);
   CHECK(same_bits(layer_norm(x.t(), w, b), layer_norm(x.t().clone(), w, b)));
   CHECK(same_bits(layer_norm(x.select(1, 2), w, b), layer_norm(x.t().clone(), w, b)[2]));
@@ -171,7 +172,7 @@ TEST_CASE("layer_norm: equal elements, and a NaN that stays in its row") {
 
 namespace {
 
-// Values that float32 holds, `far` from 0 in units of their deviation.
+// float32 values whose mean is `far` times their deviation.
 Tensor far_rows(Index rows, Index n, double far) {
   Tensor x = normal({rows, n}, static_cast<std::uint64_t>(n), DType::float64);
   for (Index i = 0; i < x.numel(); ++i) x.mutable_data<double>()[i] += far;
@@ -180,7 +181,7 @@ Tensor far_rows(Index rows, Index n, double far) {
 
 }  // namespace
 
-TEST_CASE("layer_norm far from 0 has the digits that the values have, on each level") {
+TEST_CASE("layer_norm keeps the precision of values far from 0, on each level") {
   on_each_level([] {
     for (const Index n : {2, 4, 15, 16, 17, 100, 1000}) {
       CAPTURE(n);
@@ -196,7 +197,7 @@ TEST_CASE("layer_norm far from 0 has the digits that the values have, on each le
   });
 }
 
-TEST_CASE("layer_norm, rms_norm and normalize are right where squares overflow or underflow, on each level") {
+TEST_CASE("layer_norm, rms_norm and normalize are correct if squares overflow or underflow, on each level") {
   on_each_level([] {
     const Tensor dy = normal({1, 3}, 3);
     for (const double size : {1e-42, 1e-30, 1e15, 1e20, 1e37, 1e38}) {
@@ -233,11 +234,11 @@ TEST_CASE("normalize, and norms without an eps, are right for rows of subnormal 
       const bool wide = dtype == DType::float64;
       const double size = wide ? 1e-315 : 1e-41, digits = wide ? 1e-12 : 5e-6;
       const Tensor units = Tensor::from<double>({3, -1, 0.5, 0, 0, 0, 2, 1, -2}, {3, 3});
-      // So small that the gradients, which are as large as 1 / size, fit their type.
+      // Gradients have the magnitude of 1 / size, so a small dy keeps them finite.
       const double small = wide ? 1e-10 : 1e-5;
       const Tensor x = (units * size).to(dtype),
                    dy = (Tensor::from<double>({1, 2, 3, 4, 5, 6, 7, 8, 9}, {3, 3}) * small).to(dtype);
-      // The same rows in larger units, exactly, whose derivatives are smaller by as much.
+      // The same rows scaled by an exact power of two; their derivatives are smaller by the same factor.
       const double unit = wide ? 0x1p1000 : 0x1p130;
       const Tensor larger = x.to(DType::float64) * unit;
       const auto same = [&](const std::function<Tensor(const List&)>& f, Index rows) {
@@ -248,7 +249,7 @@ TEST_CASE("normalize, and norms without an eps, are right for rows of subnormal 
         CHECK(worst(got.gradients[0].to(DType::float64) / unit, want.gradients[0], digits, digits * scale) <= 1);
       };
       same([](const List& in) { return normalize(in[0]); }, 3);
-      same([](const List& in) { return rms_norm(in[0], Tensor(), 0); }, 1);  // a row of zeros is 0 / 0 there
+      same([](const List& in) { return rms_norm(in[0], Tensor(), 0); }, 1);  // a row of zeros gives 0 / 0
       same([](const List& in) { return layer_norm(in[0], Tensor(), Tensor(), 0); }, 1);
     }
   });
@@ -301,7 +302,7 @@ TEST_CASE("layer_norm and rms_norm: errors") {
                  "rms_norm: x is [2, 4] bfloat16; it must be float32 or float64"));
 }
 
-TEST_CASE("normalize gives directions of length 1, and zeros without a gradient where there is none, on each level") {
+TEST_CASE("normalize gives vectors of length 1, and zeros with zero gradient for zero vectors, on each level") {
   on_each_level([] {
     for (const Index n : {1, 2, 3, 7, 8, 9, 16, 17, 33, 100}) {
       CAPTURE(n);
@@ -322,7 +323,8 @@ TEST_CASE("normalize gives directions of length 1, and zeros without a gradient 
       CHECK(close(doubles.y, wanted, 1e-14, 1e-15));
       CHECK(close(doubles.gradients[0], gradient, 1e-13, 1e-14));
       CHECK(close(floats.y, wanted, 1e-6, 1e-7));
-      // One element's direction does not turn: its gradient is 0 but for rounding, which 1 / |x| enlarges.
+      // The direction of a single element is constant, so its gradient is 0 except for rounding, which 1 / |x|
+      // enlarges.
       CHECK(close(floats.gradients[0], gradient, 1e-5, n == 1 ? 1e-5 : 3e-6));
       for (const double scale : {1e-15, 1e15})
         CHECK(close(normalize((x * scale).to(DType::float32)), wanted, 1e-6, 1e-7));

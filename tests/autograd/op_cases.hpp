@@ -1,4 +1,4 @@
-// Every differentiable op as a row of a table, which the tests that all ops share run through: op_cases_test.cpp.
+// A table of every differentiable op, for the tests that all ops share: op_cases_test.cpp.
 #pragma once
 #include <functional>
 #include <heed/heed.hpp>
@@ -10,34 +10,34 @@ namespace heed::test {
 
 using List = std::vector<Tensor>;
 
-// What of the common tests is otherwise for an op.
+// Exceptions from the shared tests, per op.
 enum Except : unsigned {
   kNothing = 0,
   kNoScalar = 1,   // needs an axis: rank 0 is an Error
-  kNotEmpty = 2,   // an axis of no elements is an Error
-  kAnyType = 4,    // takes other dtypes too
-  kHidesNan = 8,   // a NaN may be without effect
-  kJumps = 16,     // what a NaN or infinity does to a gradient depends on rounding, or on the order of equal elements
+  kNotEmpty = 2,   // an axis without elements is an Error
+  kAnyType = 4,    // accepts other dtypes too
+  kHidesNan = 8,   // a NaN may have no effect
+  kJumps = 16,     // the effect of NaN or infinity on a gradient depends on rounding, or on the order of equal elements
   kEven = 32,      // the axis of variable size must be even
-  kOneIsNan = 64,  // of one element the result is NaN
-  kAnyName = 128,  // no op of its own that errors could name
-  kRounds = 256,   // to float32, so that no difference quotient can be taken
-  kDots = 512,     // of bfloat16, values in between are rounded too, where the level multiplies them as such
+  kOneIsNan = 64,  // the result for one element is NaN
+  kAnyName = 128,  // errors do not name the op
+  kRounds = 256,   // rounds to float32, so difference quotients are impossible
+  kDots = 512,     // on levels with bfloat16 products, intermediate bfloat16 values are rounded too
 };
 
 inline constexpr Index N = -1;  // in a shape: the size that varies
 
 struct OpCase {
-  std::string name;  // up to the first space it is the name in error messages
+  std::string name;  // the part before the first space is the name in error messages
   std::vector<Shape> shapes;
   std::function<Tensor(const List&)> f;
   unsigned except = kNothing;
   double low = -2, high = 2;
-  std::size_t optional = 99;  // the inputs from this one on may be undefined
+  std::size_t optional = 99;  // inputs from this index on may be undefined
 };
 
-// n different numbers in (low, high), in scrambled order, none within 1e-3 of a multiple of 0.5, where ops have kinks;
-// those of another seed lie between.
+// n different numbers in (low, high), in scrambled order. None is within 1e-3 of a multiple of 0.5, where ops have
+// kinks. Other seeds give other numbers in between.
 inline Tensor spread(const Shape& shape, double low, double high, Index seed = 0) {
   Tensor x = Tensor::empty(shape, DType::float64);
   for (Index i = 0; i < x.numel(); ++i) {
@@ -60,17 +60,17 @@ inline List inputs_of(const OpCase& c, Index n) {
   return inputs;
 }
 
-// The size of an axis; 1 where x has none, as some tests want it.
+// The size of an axis; 1 if x has no such axis, as in tests of rank 0.
 inline Index axis_size(const Tensor& x, int axis) { return axis < x.rank() && axis >= -x.rank() ? x.dim(axis) : 1; }
 
-// bool8, of x's shape: true, false, false, ...
+// A bool8 tensor of x's shape: true, false, false, true, ...
 inline Tensor thirds(const Tensor& x) {
   Tensor mask = Tensor::zeros(x.shape(), DType::bool8);
   for (Index i = 0; i < mask.numel(); i += 3) mask.ptr<bool>()[i] = true;
   return mask;
 }
 
-// int32: 0, 2, 4, ... modulo n.
+// An int32 tensor: 0, 2, 4, ... modulo n.
 inline Tensor places(const Shape& shape, Index n) {
   Tensor index = Tensor::zeros(shape, DType::int32);
   for (Index i = 0; n > 0 && i < index.numel(); ++i)
@@ -129,7 +129,7 @@ inline std::vector<OpCase> elementwise_cases() {
   one("pow 2.3", 0.3, 3, [](const Tensor& x) { return pow(x, 2.3); });
   one("pow 5", -2, 2, [](const Tensor& x) { return pow(x, 5); });
   one("pow 2^x", -3, 3, [](const Tensor& x) { return pow(2, x); });
-  one("clamp", -3, 3, [](const Tensor& x) { return clamp(x, -1, 1.5); });  // 1.5 is no int32
+  one("clamp", -3, 3, [](const Tensor& x) { return clamp(x, -1, 1.5); });  // int32 cannot hold 1.5
   one("clamp above", -3, 3, [](const Tensor& x) { return clamp(x, -inf, 1.5); });
   one("sigmoid", -6, 6, [](const Tensor& x) { return sigmoid(x); });
   one("tanh", -4, 4, [](const Tensor& x) { return tanh(x); });

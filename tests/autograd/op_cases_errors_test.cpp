@@ -1,4 +1,4 @@
-// Extreme integers at every op that takes sizes, counts, places or offsets from a user.
+// Extreme integers for every op that takes sizes, counts, indices or offsets from a user.
 #include <heed/autograd/embedding.hpp>
 #include <heed/autograd/losses.hpp>
 #include <heed/autograd/reductions.hpp>
@@ -20,7 +20,7 @@ struct IntegerCase {
   std::function<Tensor(Index)> f;
 };
 
-// What takes sizes, counts, places and offsets from a user.
+// Ops that take sizes, counts, indices and offsets from a user.
 std::vector<IntegerCase> integer_cases() {
   const Tensor x = Tensor::from({1, 2, 3, 4, 5, 6}, {2, 3}), turned = x.t(), one = Tensor::scalar(1),
                none = Tensor::zeros({0, 5}), mask = Tensor::ones({1}, DType::bool8);
@@ -103,7 +103,7 @@ TEST_CASE("extreme integers give a tensor that can be read and printed, or an Er
   }
 }
 
-TEST_CASE("extreme integers that mean something do what they mean") {
+TEST_CASE("extreme integers that are valid have their effect") {
   const Tensor x = Tensor::from({1, 2, 3, 4, 5, 6}, {2, 3});
   using Values = std::vector<double>;
   const auto values = [](const Tensor& y) { return y.to_vector<double>(); };
@@ -127,7 +127,7 @@ TEST_CASE("extreme integers that mean something do what they mean") {
   CHECK(Tensor::scalar(1).expand({Index{1} << 40}).numel() == Index{1} << 40);
 }
 
-TEST_CASE("extreme integers: what is refused, in words") {
+TEST_CASE("extreme integers: errors") {
   const Tensor x = Tensor::zeros({2, 3}), none = Tensor::zeros({0, 5}), one = Tensor::scalar(1);
   constexpr Index big = Index{1} << 32;
   check_errors({

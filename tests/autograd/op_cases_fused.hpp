@@ -1,4 +1,4 @@
-// The rest of the table of op_cases.hpp: ops on shapes, products, fused ops, attention, members of Tensor.
+// The second part of the table of op_cases.hpp: shape ops, products, fused ops, attention, members of Tensor.
 #pragma once
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/flex_attention.hpp>
@@ -140,7 +140,7 @@ inline std::vector<OpCase> fused_cases() {
                     2,
                     2});
   }
-  // Three targets, the last of which may be ignored.
+  // Three targets; the last may be ignored.
   const auto targets = [](const Tensor& x) { return places({axis_size(x, 0)}, axis_size(x, -1)); };
   for (const bool plain : {true, false}) {
     const std::string how = plain ? "" : " smoothed and weighted";
@@ -183,7 +183,7 @@ inline std::vector<OpCase> fused_cases() {
                     [r](const List& x) { return huber_loss(x[0], x[1], {.delta = 0.7, .reduction = r}); }});
     list.push_back({"binary_cross_entropy_with_logits" + how, pair,
                     [r](const List& x) {
-                      const DType t = is_floating(x[0].dtype()) ? x[0].dtype() : DType::float32;  // bool8 holds no 2
+                      const DType t = is_floating(x[0].dtype()) ? x[0].dtype() : DType::float32;  // bool8 cannot hold 2
                       return binary_cross_entropy_with_logits(x[0], x[1],
                                                               {.pos_weight = Tensor::scalar(2, t), .reduction = r});
                     },
@@ -196,7 +196,7 @@ inline std::vector<OpCase> fused_cases() {
   return list;
 }
 
-// Query i sees the keys i, i + 2, ...
+// Query i attends to the keys i, i + 2, ...
 inline KeyLists every_other_key(const Tensor& q, const Tensor& k) {
   std::vector<std::int32_t> offsets = {0}, keys;
   for (Index i = 0; i < axis_size(q, 2); ++i) {
@@ -286,7 +286,7 @@ inline std::vector<OpCase> attention_cases() {
        [](const List& x) {
          return flex_attention(x[0], x[1], x[2], {.score_mod = relative_bias(x[3]), .sinks = x[4]});
        },
-       kNoScalar | kNotEmpty | kAnyName},  // errors of a table are relative_bias()'s
+       kNoScalar | kNotEmpty | kAnyName},  // errors of a table are those of relative_bias()
       {"flex_attention of a function",
        {{1, 2, N, 3}, {1, 2, N, 3}, {1, 2, N, 2}, {2}},
        [](const List& x) {
@@ -298,7 +298,7 @@ inline std::vector<OpCase> attention_cases() {
   };
 }
 
-// What Tensor's own members make: views, which record nothing, and copies, which do.
+// Members of Tensor: views, which are not recorded, and copies, which are.
 inline std::vector<OpCase> member_cases() {
   std::vector<OpCase> list;
   const auto one = [&](const char* name, const Shape& shape, Tensor (*f)(const Tensor&), unsigned except = 0) {

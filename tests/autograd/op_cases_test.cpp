@@ -1,6 +1,6 @@
-// What holds for every differentiable op alike: the rows of op_cases.hpp and op_cases_fused.hpp, one by one. And
-// docs/accuracy.md, which tells the float32 errors of every op on every instruction set: they are no larger. It is
-// above 400 lines: what is common to ops stands in one place.
+// Properties of all differentiable ops, tested for each row of op_cases.hpp and op_cases_fused.hpp. Also the float32
+// errors of every op on every level, which must not exceed docs/accuracy.md. Above 400 lines: one place for the
+// properties of all ops.
 #include <algorithm>
 #include <fstream>
 #include <heed/core/kernels/elementwise_ops.hpp>
@@ -19,7 +19,7 @@ using namespace heed::test;
 
 namespace {
 
-// f with the same random numbers each time, and its gradients for a fixed dy.
+// The result of f, with the same random numbers each time, and its gradients for a fixed dy.
 Run run_of(const OpCase& c, const List& inputs) {
   manual_seed(5);
   Shape shape;
@@ -43,8 +43,8 @@ List flat(const Run& r) {
   return list;
 }
 
-// |a - b| relative to the greatest |b|, or to 1, the size of the inputs; 1e300 where shapes differ, or one is
-// undefined, or only one is finite.
+// a - b| relative to the largest |b|, at least 1 (the magnitude of inputs). 1e300 if shapes differ, or only one tensor
+// is undefined or finite.
 double distance(const Tensor& a, const Tensor& b) {
   if (!a.defined() && !b.defined()) return 0;
   if (!a.defined() || !b.defined() || a.shape() != b.shape()) return 1e300;
@@ -59,7 +59,7 @@ double distance(const Tensor& a, const Tensor& b) {
   return most / size;
 }
 
-// The worst distance of float32 from float64, at the same (float32) inputs.
+// The largest distance between float32 and float64, for the same inputs, which float32 represents.
 double rounding(const OpCase& c, const List& inputs) {
   const List rounded = converted(inputs, DType::float32);
   const List rough = flat(run_of(c, rounded)), exact = flat(run_of(c, converted(rounded, DType::float64)));
@@ -73,7 +73,7 @@ void check_gradient(const OpCase& c, const List& inputs) {
   gradcheck(c.f, inputs);
 }
 
-// Whether a tensor of this shape fits the op.
+// Whether the op accepts an axis of size n.
 bool fits(const OpCase& c, Index n) {
   if (n == 0) return !(c.except & kNotEmpty);
   return n % 2 == 0 || !(c.except & kEven);
@@ -81,7 +81,7 @@ bool fits(const OpCase& c, Index n) {
 
 std::string head(const OpCase& c) { return c.except & kAnyName ? "" : c.name.substr(0, c.name.find(' ')) + ": "; }
 
-// A tensor of which `view_of` is a view with x's values and gaps or turned axes.
+// A tensor such that view_of(base, rank) has x's values with gaps or transposed axes.
 Tensor base_of(const Tensor& x) {
   if (x.rank() >= 2) return x.transpose(0, -1).contiguous();
   Tensor base = Tensor::full(x.shape() + Shape{2}, 77, x.dtype());
@@ -92,7 +92,7 @@ Tensor view_of(const Tensor& base, int rank) { return rank >= 2 ? base.transpose
 
 }  // namespace
 
-TEST_CASE("every op: gradcheck, of one, two, five and eight elements a vector") {
+TEST_CASE("every op: gradcheck with axes of one, two, five and eight elements") {
   for (const OpCase& c : op_cases()) {
     CAPTURE(c.name);
     for (const Index n : {1, 2, 5, 8})
@@ -113,7 +113,7 @@ TEST_CASE("every op: float32 agrees with float64, forward and backward, around t
   });
 }
 
-// The bytes of a tensor, NaN written in one way: which of them an operation makes is not promised.
+// The bytes of a tensor, with one bit pattern for all NaNs, because ops do not guarantee which NaN results.
 template <class T>
 std::string bytes_of(const Tensor& x) {
   std::vector<T> numbers = x.to_vector<T>();
@@ -239,7 +239,7 @@ TEST_CASE("every op: NaN and infinities spread in float32 as in float64, and NaN
   });
 }
 
-TEST_CASE("every op: strided inputs give what contiguous ones do") {
+TEST_CASE("every op: strided inputs give the results of contiguous inputs") {
   for (const OpCase& c : op_cases()) {
     CAPTURE(c.name);
     const List inputs = inputs_of(c, 6), want = flat(run_of(c, inputs));
@@ -273,8 +273,8 @@ TEST_CASE("every op: bfloat16 is computed in float32 and rounded once, forward, 
       }
       ++taken;
       const Run got = run_of(c, half), want = run_of(c, wide);
-      if (got.y.dtype() == DType::float32) continue;  // products
-      // Where values in between are rounded, to 2^-8 each at most, two such errors add up in a gradient.
+      if (got.y.dtype() == DType::float32) continue;  // matrix products
+      // If intermediate values are rounded, each to at most 2^-8, two such errors are added in a gradient.
       const bool dots = (c.except & kDots) != 0;
       CHECK((same_bits(got.y, want.y.to(DType::bfloat16)) || (dots && distance(got.y, want.y) <= 0x1p-7)));
       for (std::size_t i = 0; i < half.size(); ++i)
@@ -311,7 +311,7 @@ TEST_CASE("every op: undefined inputs and other dtypes are an Error that names t
 
 namespace {
 
-// The cells of a line of a Markdown table, without the spaces around them.
+// The cells of a line of a Markdown table, without the surrounding spaces.
 std::vector<std::string> cells_of(const std::string& line) {
   std::vector<std::string> cells;
   std::istringstream in(line.substr(1));
@@ -322,7 +322,7 @@ std::vector<std::string> cells_of(const std::string& line) {
   return cells;
 }
 
-// By «op, inputs» and by the name of the instruction set: the errors of the value and of the derivative.
+// The documented errors of the value and the derivative, by "op, inputs" and by level.
 std::map<std::string, std::map<std::string, bench::AccuracyErrors>> documented() {
   std::ifstream in(test::in_source("docs/accuracy.md"));
   std::map<std::string, std::map<std::string, bench::AccuracyErrors>> table;
@@ -357,13 +357,13 @@ bool begins_with_word(const std::string& text, const std::string& word) {
 
 }  // namespace
 
-TEST_CASE("every elementwise op has a row in the tables that tests walk") {
+TEST_CASE("every elementwise op has a row in the tables that tests use") {
   std::vector<std::string> ops = names_of(kernels::names::kUnaryOps);
   for (const std::string& name : names_of(kernels::names::kBinaryOps)) ops.push_back(name);
   CHECK(ops.size() > 30);
   const std::vector<OpCase> cases = elementwise_cases();
   const std::vector<bench::AccuracyRow> rows = bench::accuracy_rows();
-  // Exact, or copies: docs/accuracy.md leaves them out.
+  // Exact ops and copies: docs/accuracy.md leaves them out.
   const std::vector<std::string> exact = {"neg",     "abs",     "sign", "square", "clamp",
                                           "maximum", "minimum", "add",  "sub",    "mul"};
   for (const std::string& op : ops) {
@@ -375,7 +375,7 @@ TEST_CASE("every elementwise op has a row in the tables that tests walk") {
   }
 }
 
-TEST_CASE("accuracy: no op is less exact than docs/accuracy.md says, on each level") {
+TEST_CASE("accuracy: no op is less exact than docs/accuracy.md states, on each level") {
   auto table = documented();
   const std::vector<bench::AccuracyRow> rows = bench::accuracy_rows(), of_bfloat16 = bench::bfloat16_accuracy_rows();
   std::vector<bench::AccuracyRow> all = rows;

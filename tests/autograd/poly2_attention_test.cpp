@@ -1,5 +1,5 @@
-// Attention with the weights (q . k)^2 by features, and the choice between these and the squares of all scores, against
-// plain loops over all pairs.
+// Attention with weights (q . k)^2 by features, and the choice between features and squared scores, against plain loops
+// over all pairs.
 #include <array>
 #include <heed/autograd/detail/poly2_attention.hpp>
 #include <heed/autograd/reductions.hpp>
@@ -16,7 +16,7 @@ using namespace heed::test;
 
 namespace {
 
-// Output and gradients by features, whatever the shapes.
+// Output and gradients by features, for any shapes.
 AttentionResult by_features(const AttentionData& x, bool causal, DType dtype, double eps = 1e-6) {
   Tape tape;
   const Tensor q = tape.watch(x.q.to(dtype)), k = tape.watch(x.k.to(dtype)), v = tape.watch(x.v.to(dtype));
@@ -27,7 +27,7 @@ AttentionResult by_features(const AttentionData& x, bool causal, DType dtype, do
   return r;
 }
 
-// Inputs that float32 holds.
+// Inputs that float32 represents exactly.
 AttentionData float32_data(const AttentionSize& s, std::uint64_t seed) {
   AttentionData x = random_attention(s, seed);
   for (Tensor* t : {&x.q, &x.k, &x.v, &x.dout}) *t = t->to(DType::float32).to(DType::float64);
@@ -44,7 +44,7 @@ void check_features(const AttentionSize& s, bool causal) {
   const AttentionResult wanted = naive_linear(x, {{.causal = causal}, {.feature_map = FeatureMap::poly2}});
   on_each_level([&] {
     CHECK(attention_error(by_features(x, causal, DType::float64), wanted) < 1e-11);
-    // The first queries see a key or two, at small weights: the terms of dq and dk cancel.
+    // The first queries have one or two visible keys with small weights, so the terms of dq and dk cancel.
     CHECK(attention_error(by_features(x, causal, DType::float32), wanted, s.width == 1 ? 1 : 0.1) < 3e-5);
   });
 }
@@ -86,7 +86,7 @@ TEST_CASE("poly2: scores and features, between which the shapes choose, agree, w
       }
 }
 
-TEST_CASE("poly2 by features: later values change nothing earlier, whatever they are") {
+TEST_CASE("poly2 by features: later keys and values do not change earlier outputs, even if they are NaN") {
   for (const DType dtype : {DType::float32, DType::float64}) {
     const AttentionData x = random_attention({1, 2, 2, 150, 150, 6, 5}, 4);
     const auto output = [&](const AttentionData& of) {
@@ -132,10 +132,10 @@ TEST_CASE("poly2's memory grows with the length, and features are never held") {
   };
   const double at_1024 = bytes_at(1024), at_8192 = bytes_at(8192);
   CHECK(at_8192 < 9.5 * at_1024);
-  CHECK(at_8192 < 8192.0 * 136 * 8);  // of one float64 tensor of features
+  CHECK(at_8192 < 8192.0 * 136 * 8);  // one float64 tensor of features
 }
 
-TEST_CASE("poly2 by features: gradients that nobody wants are not made, and others do not change") {
+TEST_CASE("poly2 by features: gradients that are not needed are not computed, and others do not change") {
   const AttentionData x = random_attention({1, 2, 2, 150, 150, 6, 5}, 6);
   const AttentionResult all = by_features(x, true, DType::float64);
   for (int wanted = 0; wanted < 3; ++wanted) {

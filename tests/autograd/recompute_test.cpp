@@ -1,4 +1,4 @@
-// recompute: the same gradients for less memory, whatever it is given, and the same conditions for both runs.
+// recompute: equal gradients with less memory for any inputs, and equal conditions for both runs of the function.
 #include <heed/heed.hpp>
 #include <utility>
 
@@ -16,7 +16,7 @@ using OfList = std::function<Tensor(const List&)>;
 
 Parameter parameter(std::initializer_list<double> values) { return Parameter(Tensor::from<double>(values)); }
 
-// What backward says where `write` comes between it and f.
+// The message of backward() if `write` runs between f and backward().
 std::string error_after(const OfList& f, const std::function<void()>& write) {
   Tape tape;
   const Tensor loss = sum(recompute(f, {tape.watch(Tensor::from<double>({1, 2}))}));
@@ -83,12 +83,12 @@ TEST_CASE("recompute: a parameter that was written to before backward is an erro
   Linear layer(2, 2, rng);
   SGD optimizer(named_parameters(layer), {.lr = 0.1});
   const OfList g = [&](const List& v) { return layer(v[0].to(DType::float32)); };
-  CHECK(error_after(g, [] {}).empty());  // and gives the gradients for the step
+  CHECK(error_after(g, [] {}).empty());  // also computes the gradients for the step
   CHECK(contains(error_after(g, [&] { optimizer.step(); }), "was written to before backward()"));
   CHECK(error_after(g, [] {}).empty());
 }
 
-TEST_CASE("recompute: so is whatever else its function reads, in whichever way") {
+TEST_CASE("recompute: a write to any tensor that its function reads, in any way, is an Error") {
   Parameter w = parameter({2, 3}), other = parameter({1, 1});
   Tensor c = Tensor::from<double>({1, 3}), mask = Tensor::from<bool>({1, 0}),
          at = Tensor::from<std::int32_t>({1, 0, 1, 0});
@@ -125,7 +125,7 @@ TEST_CASE("recompute: so is whatever else its function reads, in whichever way")
   };
   for (const Case& k : cases) {
     INFO(k.name);
-    const OfList f = [&k, &other](const List& v) { return sum(k.f(v)) * other; };  // always with a gradient
+    const OfList f = [&k, &other](const List& v) { return sum(k.f(v)) * other; };  // always has a gradient
     CHECK(error_after(f, [] {}) == "");
     CHECK(contains(error_after(f, [&] { k.written->zero_(); }), "was written to before backward()"));
   }
@@ -159,7 +159,7 @@ TEST_CASE("recompute: a function that gives another result when it runs again is
   const OfList restored = [&](const List& v) { return v[0] * w + default_rng().normal({2}, 0, 1, DType::float64); };
   CHECK(error_after(restored, [] {}) == "");
 
-  // Every bit and every place counts, in results of many blocks too.
+  // Every bit of every element counts, also in results of many blocks.
   const Index n = 40001;
   const std::function<Tensor(const Tensor&)> changes[] = {
       [](const Tensor& y) { return -y; },
@@ -191,7 +191,7 @@ TEST_CASE("recompute: a function that gives another result when it runs again is
   }
 }
 
-TEST_CASE("recompute: both runs see inputs alike, so that their sums have the same bits, nested too") {
+TEST_CASE("recompute: both runs see inputs with the same strides, so that sums have the same bits, nested too") {
   Parameter w = parameter({2});
   const Tensor base = Rng(7).normal({300, 500}), wide = Rng(8).normal({300, 2, 500});
   const OfList sums = [](const List& v) { return mean(v[0] * 1.f) + mean(v[0], {0}) + sum(v[0]) + sum(v[1]); };
@@ -226,8 +226,7 @@ TEST_CASE("recompute holds nothing that its function makes") {
   CHECK(tape.saved_bytes() < bytes * 3 / 2);  // x
 }
 
-TEST_CASE(
-    "recompute: both runs round the operands of products as the first scope says, backward as the one around it") {
+TEST_CASE("recompute: both runs use the MatmulPrecision of the call, their derivatives that of backward") {
   Parameter a(Rng(1).normal({8, 8})), b(Rng(2).normal({8, 8}));
   const Tensor x = Rng(3).normal({4, 8});
   const OfList f = [&](const List& v) { return matmul(tanh(matmul(v[0], a)), b); };
@@ -277,7 +276,7 @@ TEST_CASE("recompute: both runs train or evaluate, whatever is on when backward 
     const bool was_training = std::exchange(detail::mode().training, evaluate);
     tape.backward(sum(y));
     detail::mode().training = was_training;
-    CHECK(w.grad().to_vector<double>() == values);  // 3 where it was kept, doubled in training; else 0
+    CHECK(w.grad().to_vector<double>() == values);  // 3 for kept elements, doubled in training; else 0
   }
 }
 

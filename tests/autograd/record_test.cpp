@@ -1,6 +1,6 @@
-// Ops of a user's own, through record() and Grads: every way to give a gradient, the limits, and what is refused. And
-// the NaN finder: it names the op in whose result or derivative a NaN or an infinity comes up, and lets pass an
-// infinity that was given; recompute_test.cpp has it inside of recompute().
+// User-defined ops through record() and Grads: every way to give a gradient, limits and errors. Also the NaN finder: it
+// names the op whose result or derivative first has a NaN or a new infinity, and accepts infinities from inputs.
+// recompute_test.cpp tests it inside recompute().
 #include <heed/heed.hpp>
 #include <sstream>
 
@@ -15,7 +15,7 @@ namespace {
 using List = std::vector<Tensor>;
 using Derivative = void (*)(Grads& d, const Tensor& dy);
 
-// y = the sum of all inputs (of one shape), with the derivative given.
+// y = the sum of all inputs (of one shape), with the given derivative.
 Tensor total(const std::vector<Tensor>& inputs, Derivative f, const char* name = "total") {
   Tensor y = Tensor::zeros(inputs[0].shape(), inputs[0].dtype());
   for (const Tensor& x : inputs) detail::add_values(y, x);
@@ -39,7 +39,7 @@ TEST_CASE("record: gradients may be added, in parts, or broadcast, of either dty
       [](Grads& d, const Tensor& dy) { d.add(0, dy.t().contiguous().t()); },
       [](Grads& d, const Tensor& dy) {
         d.add(0, dy.unsqueeze(0).expand({4, 3, 5}) / 4);
-      },  // summed again
+      },  // dimensions that expand() repeats are summed
       [](Grads& d, const Tensor& dy) {
         Target t = d.dense(0);
         if (!t.accumulate) t.gradient.zero_();
@@ -57,7 +57,7 @@ TEST_CASE("record: gradients may be added, in parts, or broadcast, of either dty
     gradcheck([f](const List& x) { return total({x[0].expand({3, 5})}, f); }, {normal({5})});
     gradcheck([f](const List& x) { return total({x[0].slice(1, 1, 6)}, f) + x[0].slice(1, 0, 5); }, {normal({3, 7})});
   }
-  // A float32 gradient for a float64 parameter, and the other way round.
+  // A float32 gradient for a float64 parameter, and vice versa.
   for (const DType t : {DType::float32, DType::float64}) {
     Parameter w(Tensor::ones({3}, t));
     Tape tape;
@@ -70,7 +70,7 @@ TEST_CASE("record: gradients may be added, in parts, or broadcast, of either dty
   }
 }
 
-TEST_CASE("record: up to 64 inputs, of which those that want no gradient are told") {
+TEST_CASE("record: up to 64 inputs, and wants() reports the inputs that need a gradient") {
   std::vector<Tensor> inputs;
   for (int i = 0; i < 64; ++i) inputs.push_back(normal({2}, static_cast<std::uint64_t>(i)));
   Tape tape;
@@ -95,7 +95,7 @@ TEST_CASE("record: up to 64 inputs, of which those that want no gradient are tol
   CHECK(contains(error_of(many), "record: 65 inputs; an op has at most 64: split it up"));
 }
 
-TEST_CASE("backward from a view, an expanded one too, seeds the parts that it shows") {
+TEST_CASE("backward from a view, expanded or not, starts with the elements of the view") {
   const auto gradient = [](Tensor (*view)(const Tensor&)) {
     Tape tape;
     const Tensor x = tape.watch(Tensor::from({1, 2, 3, 4, 5, 6}, {2, 3}));
@@ -129,7 +129,7 @@ TEST_CASE("the NaN finder names the module of a gradient too") {
   }
 }
 
-TEST_CASE("record: y has its gradient however its values were made, and is no constant before a tape either") {
+TEST_CASE("record: y has a gradient however its values were computed, and counts as unrecorded without a tape") {
   const auto mine = [](In z, bool detached) {
     Tensor y;
     if (detached) {
@@ -172,7 +172,7 @@ TEST_CASE("record: an op that is refused leaves nothing on the tape") {
   CHECK(w.grad().to_vector<double>() == std::vector<double>(6, 2.));
 }
 
-TEST_CASE("record: what is refused, in words") {
+TEST_CASE("record: errors") {
   const Tensor outer = Tensor::ones({2, 3});
   check_errors({
       {"total: the gradient of input 0 is [3, 2] float32; it must be floating and have the input's shape, [2, 3], or "
@@ -274,7 +274,7 @@ TEST_CASE("the NaN finder names the op and the path of the first bad value") {
 
 namespace {
 
-// What the finder says of f, and of the derivative of its result, for the parameter w = {0, 1, 2, 3} as [2, 2].
+// The NaN finder's message for f and its derivative, for the parameter w = {0, 1, 2, 3} of shape [2, 2].
 std::string found(const std::function<Tensor(const Tensor&)>& f, double dy = 1) {
   Parameter w(Tensor::from<double>({0, 1, 2, 3}, {2, 2}));
   return error_of([&] {
@@ -288,7 +288,7 @@ Tensor upper() { return Tensor::from<bool>({0, 1, 0, 0}, {2, 2}); }
 
 }  // namespace
 
-TEST_CASE("find_nan: an infinity that was given is no fault: the masks of attention") {
+TEST_CASE("find_nan: an infinity that was given is not reported, as in masks of attention") {
   const Tensor bias = Tensor::from<double>({0, -kInf, 0, 0}, {2, 2});
   CHECK(found([](const Tensor& w) { return softmax(masked_fill(w, upper(), -kInf), -1); }) == "");
   CHECK(found([](const Tensor& w) { return softmax(where(upper(), -kInf, w), -1); }) == "");
@@ -301,7 +301,7 @@ TEST_CASE("find_nan: an infinity that was given is no fault: the masks of attent
         }) == "");
 }
 
-TEST_CASE("find_nan: an infinity that comes up is one, beside finite inputs or a finite number") {
+TEST_CASE("find_nan: an infinity that results from finite inputs or numbers is reported") {
   CHECK(contains(found([](const Tensor& w) { return log(w); }),
                  "log: the result of shape [2, 2] holds -inf at element 0; it is the first that is not finite"));
   CHECK(contains(found([](const Tensor& w) { return exp(masked_fill(w, upper(), 1e4)); }),
@@ -312,7 +312,7 @@ TEST_CASE("find_nan: an infinity that comes up is one, beside finite inputs or a
   CHECK(contains(found([](const Tensor& w) { return sqrt(w); }), "sqrt: a gradient of shape [2, 2] holds inf"));
 }
 
-TEST_CASE("find_nan: a NaN is a fault, also beside an infinity that was given, and where it was given itself") {
+TEST_CASE("find_nan: a NaN is reported, also next to an infinity that was given, and if NaN itself was given") {
   CHECK(contains(found([](const Tensor& w) {
                    const Tensor y = masked_fill(w, upper(), kInf);
                    return y - y;
@@ -328,7 +328,7 @@ TEST_CASE("find_nan: a NaN is a fault, also beside an infinity that was given, a
                  "add: the result of shape [2, 2] holds nan at element 1; it is the first"));
 }
 
-TEST_CASE("find_nan: gradients, where dy or what is saved holds an infinity") {
+TEST_CASE("find_nan: gradients, if dy or a saved tensor has an infinity") {
   CHECK(found([](const Tensor& w) { return w * 2; }, kInf) == "");
   CHECK(contains(found([](const Tensor& w) { return w * 2; }, kNaN), "mul: a gradient of shape [2, 2] holds nan"));
   CHECK(contains(found([](const Tensor& w) { return w * w; }, kInf),  // 0 * inf

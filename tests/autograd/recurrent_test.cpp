@@ -1,5 +1,5 @@
-// Recurrent cells and sequences, against each other, in any batch and at any number of threads. PyTorch's values are
-// compared in tests/layers/recurrent_test.cpp, and derivatives with difference quotients in op_cases_test.cpp.
+// Recurrent cells against sequences, in any batch and at any number of threads. tests/layers/recurrent_test.cpp
+// compares with PyTorch, and op_cases_test.cpp checks derivatives with difference quotients.
 #include <cmath>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/recurrent.hpp>
@@ -22,7 +22,7 @@ struct Sizes {
   Index batch = 7, steps = 5, units = 9;
 };
 
-// Sums, state, weight and bias.
+// Input sums, state, weight and bias.
 List arguments(RecurrentKind kind, DType dtype, const Sizes& s = {}) {
   const Index gates = recurrent_gates(kind) * s.units;
   return {normal({s.batch, s.steps, gates}, 1, dtype), normal({s.batch, recurrent_states(kind) * s.units}, 2, dtype),
@@ -36,7 +36,7 @@ Tensor some_lengths(Index batch, Index steps) {
   return lengths;
 }
 
-// The same, one cell after another.
+// The result of a sequence, computed with one cell after another.
 Tensor by_cells(RecurrentKind kind, const List& x, const Tensor& lengths, bool reverse) {
   const Index B = x[0].dim(0), T = x[0].dim(1);
   std::vector<Tensor> rows;
@@ -140,7 +140,7 @@ TEST_CASE("a row of a recurrent sequence has the same bits alone, in any batch a
   }
 }
 
-TEST_CASE("recurrent products read bfloat16 where the precision says so") {
+TEST_CASE("recurrent products round to bfloat16 under MatmulPrecision") {
   const List x = arguments(RecurrentKind::gru, DType::float32, {.batch = 9, .steps = 4, .units = 40});
   const auto f = [&](const List& in) { return recurrent_sequence(RecurrentKind::gru, in[0], in[1], in[2], in[3]); };
   const Tensor dy = normal({9, 5, 40}, 5, DType::float32);
@@ -152,7 +152,7 @@ TEST_CASE("recurrent products read bfloat16 where the precision says so") {
   for (std::size_t i = 0; i < x.size(); ++i) CHECK(close(narrow.gradients[i], wide.gradients[i], 0.2, 0.2));
 }
 
-TEST_CASE("recurrent ops say what their arguments must be") {
+TEST_CASE("recurrent ops: errors show the rule for each argument") {
   const List x = arguments(RecurrentKind::gru, DType::float32);
   const RecurrentKind kind = RecurrentKind::gru;
   const Tensor first = x[0].select(1, 0).contiguous();

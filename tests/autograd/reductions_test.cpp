@@ -1,4 +1,4 @@
-// Reductions: values, gradients, far from zero and at the type's limits, messages.
+// Reductions: values, gradients, values far from zero and near the limits of the dtype, and errors.
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/tape.hpp>
@@ -17,7 +17,7 @@ using test::kNaN;
 
 namespace {
 
-// A number alone would be p in PyTorch, and an axis in the other reductions.
+// A number as second argument would be p in PyTorch but an axis in the other reductions, so it does not compile.
 template <class... Arguments>
 concept NormOf = requires(Arguments... arguments) {
   norm(arguments...);
@@ -25,7 +25,7 @@ concept NormOf = requires(Arguments... arguments) {
 static_assert(NormOf<Tensor> && NormOf<Tensor, Axes> && NormOf<Tensor, Axes, NormOptions>);
 static_assert(!NormOf<Tensor, int> && !NormOf<Tensor, double> && !NormOf<Tensor, double, Axes>);
 
-// Axes are whole numbers, counts too, and flags are true or false: nothing else is converted.
+// Axes and counts are integers, and flags are bool. Other types are not converted.
 template <class A>
 concept AxisOfAny = requires(const Tensor& x, A a) { sum(x, a); } || requires(const Tensor& x, A a) { mean(x, a); } ||
     requires(const Tensor& x, A a) { max(x, a); } || requires(const Tensor& x, A a) { min(x, a); } ||
@@ -198,7 +198,7 @@ TEST_CASE("variance and stddev are exact to float32's rounding far from zero, by
   });
 }
 
-TEST_CASE("stddev and norm are right where squares overflow or underflow, with their gradients") {
+TEST_CASE("stddev and norm are correct if squares overflow or underflow, with their gradients") {
   for (const bool wide : {false, true}) {
     const DType dtype = wide ? DType::float64 : DType::float32;
     for (const double size :
@@ -218,13 +218,13 @@ TEST_CASE("stddev and norm are right where squares overflow or underflow, with t
     }
   }
   CHECK(stddev(Tensor::from({1e20, 0, 0})).item() == doctest::Approx(1e20 / std::sqrt(3.)).epsilon(1e-6));
-  CHECK(variance(Tensor::from({1e20, 0, 0})).item() == kInf);  // which no float32 holds
+  CHECK(variance(Tensor::from({1e20, 0, 0})).item() == kInf);  // exceeds float32
   CHECK(norm(Tensor::from({3e38, 0})).item() == static_cast<double>(3e38f));
   CHECK(norm(Tensor::from({3e38, 3e38})).item() == kInf);
   CHECK(std::isnan(stddev(Tensor::from({kInf, 0, 0})).item()));
 }
 
-// dx = dy sign(x) (|x| / |x|_p)^(p - 1), in long double, of each row.
+// dx = dy sign(x) (|x| / |x|_p)^(p - 1), in long double, for each row.
 Tensor naive_norm_gradient(const Tensor& x, double p, double dy) {
   Tensor d = Tensor::zeros(x.shape(), DType::float64);
   for (Index r = 0; r < x.dim(0); ++r) {
@@ -258,7 +258,7 @@ TEST_CASE("norm's gradient is right for vectors of any size, subnormal ones incl
           CHECK(test::worst(Tensor::from(got, x.shape()), wanted, digits, digits * 1e-3 * dy) <= 1);
         }
   }
-  // A power below 1 has a gradient that grows without bound towards 0, which float32 still holds here.
+  // For p < 1 the gradient grows without bound towards 0; here it still fits float32.
   const Tensor x = Tensor::from({1e-40, 2e-40}, {1, 2});
   const Tensor d = Tensor::from(gradient_of([](In v) { return norm(v, {1}, {.p = 0.5}); }, x), x.shape());
   CHECK(test::worst(d, naive_norm_gradient(x.to(DType::float64), 0.5, 1), 1e-5, 0) <= 1);
@@ -305,7 +305,7 @@ TEST_CASE("variance, stddev, logsumexp and norm pass gradcheck") {
         gradcheck([&](const std::vector<Tensor>& in) { return norm(given(in[0]), axes, {p, flag}); }, {x});
     }
   }
-  // Long rows are spread in parts; two uses add up.
+  // Long rows are computed in parts. The gradients of two uses are summed.
   const Tensor row = rng.normal({40000}, 0, 1, DType::float64);
   gradcheck(
       [&](const std::vector<Tensor>& in) {
@@ -371,7 +371,7 @@ TEST_CASE("variance, logsumexp and norm of few, zero and non-finite values") {
         std::vector<double>{1, -1, 0});
 }
 
-TEST_CASE("reductions name what is wrong") {
+TEST_CASE("reductions: errors name the wrong argument") {
   CHECK(contains(error_of([] { sum(Tensor::scalar(1), 1); }), "sum: axis is 1 but x is [1] float32"));
   CHECK(contains(error_of([] {
                    sum(Tensor::scalar(1), {0, -1});

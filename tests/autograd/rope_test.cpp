@@ -1,3 +1,4 @@
+// rope: rotation by position at all widths, decoding offsets, gradients, bits and errors.
 #include <heed/autograd/embedding.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/detail/dry_run.hpp>
@@ -12,7 +13,7 @@ using namespace heed::test;
 
 namespace {
 
-// Pair by pair, as complex numbers would turn.
+// Rotates pair by pair, as complex numbers.
 Tensor naive_rope(const Tensor& x, const RopeOptions& o) {
   const Tensor from = x.to(DType::float64).dense();
   Tensor y = from.clone();
@@ -63,7 +64,7 @@ TEST_CASE("rope: scores depend on distances, and decoding continues where the pr
   CHECK(same_bits(rope(x).slice(2, 7, 12), rope(x.slice(2, 7, 12), {.offset = 7})));
 }
 
-TEST_CASE("rope passes gradcheck, through views too, and turns back what it turned") {
+TEST_CASE("rope passes gradcheck, through views too, and the gradient undoes the rotation") {
   const Tensor x = Rng(1).normal({2, 5, 2, 6}, 0, 1, DType::float64);
   for (const bool interleaved : {false, true}) {
     const RopeOptions o{.offset = 3, .dims = 4, .interleaved = interleaved};
@@ -75,7 +76,7 @@ TEST_CASE("rope passes gradcheck, through views too, and turns back what it turn
   }
 }
 
-TEST_CASE("rope: same bits at any number of threads, nothing, errors") {
+TEST_CASE("rope: same bits at any number of threads, empty tensors, errors") {
   const Tensor x = Rng(1).normal({4, 8, 200, 64});
   set_threads(1);
   const Tensor one = rope(x);
@@ -99,7 +100,7 @@ TEST_CASE("rope: same bits at any number of threads, nothing, errors") {
   refuses([] { rope(Tensor::zeros({4, 4}), {.base = 0}); }, "base is 0; it must be positive");
 }
 
-TEST_CASE("rope: an offset for each of the first axis is that of each alone, gradients too") {
+TEST_CASE("rope: one offset per element of the first axis equals separate calls, gradients too") {
   const Tensor x = Rng(1).normal({3, 2, 5, 8}, 0, 1, DType::float64);
   const std::vector<std::int32_t> offsets = {0, 7, 300};
   const RopeOptions together{.offsets = Tensor::from(offsets, {3})};
@@ -119,8 +120,8 @@ TEST_CASE("rope: an offset for each of the first axis is that of each alone, gra
   });
 }
 
-TEST_CASE("rope: angles that a run without work asks for first are there for real ones") {
-  const RopeOptions o{.base = 12345};  // no other test has it
+TEST_CASE("rope: angles that a dry run requests first are computed for later real runs") {
+  const RopeOptions o{.base = 12345};  // no other test uses this base
   const Tensor x = normal({1, 1, 300, 16}, 1, DType::float32);
   detail::dry_run([&] { rope(x, o); });
   CHECK(close(rope(x, o), naive_rope(x, o).to(DType::float32), 1e-4, 1e-4));

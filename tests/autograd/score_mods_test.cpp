@@ -1,4 +1,4 @@
-// The functions of scores that are kernels, against plain loops and against the same functions as lambdas.
+// Built-in score functions, which are kernels, against plain loops and against the same functions as lambdas.
 #include <heed/autograd/flex_attention.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/parallel.hpp>
@@ -28,7 +28,7 @@ ModRun run_mod(const AttentionData& x, const ScoreMod& mod, const AttentionCall&
   return r;
 }
 
-// The gradient of a parameter [rows, n], where by(s, h, q, k, g) adds ds * (derivative) to it.
+// by(s, h, q, k, ds, g) adds ds * derivative to the gradient of a parameter [rows, n].
 using AddGradient = std::function<void(double s, Index h, Index q, Index k, double ds, double* g)>;
 
 void check_mod(const ScoreMod& mod, const NaiveRules& rules, const AddGradient& add, double spread = 1) {
@@ -74,10 +74,10 @@ double distance(Index q, Index k) { return std::fabs(static_cast<double>(q - k))
 
 }  // namespace
 
-TEST_CASE("alibi: the slopes are the paper's, values and gradients those of the loops") {
+TEST_CASE("alibi: slopes equal the paper's, values and gradients equal plain loops") {
   CHECK(close(alibi_slopes(8), Tensor::from({0.5, 0.25, 0.125, 1.0 / 16, 1.0 / 32, 1.0 / 64, 1.0 / 128, 1.0 / 256}),
               1e-7, 0));
-  // 12 heads: those of 8, and every other one of 16, as get_slopes() of the paper's code gives them.
+  // 12 heads: the slopes of 8 heads and every other slope of 16 heads, as in get_slopes() of the paper's code.
   const Tensor twelve = alibi_slopes(12);
   CHECK(close(twelve.slice(0, 0, 8), alibi_slopes(8), 0, 1e-12));
   for (Index i = 0; i < 4; ++i)
@@ -87,7 +87,7 @@ TEST_CASE("alibi: the slopes are the paper's, values and gradients those of the 
             [](double, Index h, Index q, Index k, double ds, double* g) { g[h] -= ds * distance(q, k); });
 }
 
-TEST_CASE("soft_cap: values and gradients are those of the loops, one for all heads and one for each") {
+TEST_CASE("soft_cap: values and gradients equal plain loops, with one cap for all heads and one per head") {
   for (const bool each : {false, true}) {
     const Tensor c = each ? Tensor::from({2, 3, 5, 50}) : Tensor::from({4});
     const auto of = [&](Index h) { return c.at({each ? h : 0}); };
@@ -103,7 +103,7 @@ TEST_CASE("soft_cap: values and gradients are those of the loops, one for all he
   }
 }
 
-TEST_CASE("relative_bias: values and gradients are those of the loops, clipped") {
+TEST_CASE("relative_bias: values and gradients equal plain loops, clipped") {
   for (const Index rows : {1, 4}) {
     const Tensor table = normal({rows, 2 * 40 + 1}, 3, DType::float32);
     const auto at = [&](Index h, Index q, Index k) {
@@ -116,9 +116,8 @@ TEST_CASE("relative_bias: values and gradients are those of the loops, clipped")
   }
 }
 
-TEST_CASE("t5_bias: buckets are those of T5, values and gradients those of the loops") {
-  // transformers' T5Attention._relative_position_bucket of distances -130, -128, -100, -64, -20, -9, -8, -1, 0, 1, 8,
-  // 100
+TEST_CASE("t5_bias: buckets are those of T5, values and gradients equal plain loops") {
+  // Results of T5Attention._relative_position_bucket in transformers for the distances d.
   const Index d[] = {-130, -128, -100, -64, -20, -9, -8, -1, 0, 1, 8, 100};
   const Index both[] = {15, 15, 15, 14, 10, 8, 8, 1, 0, 17, 24, 31}, back[] = {31, 31, 30, 26, 17, 9, 8, 1, 0, 0, 0, 0};
   for (std::size_t i = 0; i < std::size(d); ++i) {
@@ -137,7 +136,7 @@ TEST_CASE("t5_bias: buckets are those of T5, values and gradients those of the l
   }
 }
 
-TEST_CASE("kernels of functions pass gradcheck, and their parameters have the same bits at any number of threads") {
+TEST_CASE("built-in score functions pass gradcheck, with the same gradient bits at any number of threads") {
   const AttentionData x = random_attention({2, 4, 2, 6, 9, 3, 4});
   const auto check = [&](const auto& make, const Tensor& parameter) {
     gradcheck(
@@ -159,7 +158,7 @@ TEST_CASE("kernels of functions pass gradcheck, and their parameters have the sa
   check([](const Tensor& p) { return t5_bias(p, {.max_distance = 9}); }, normal({4, 8}, 3));
 }
 
-TEST_CASE("masks that are ready allow what they say") {
+TEST_CASE("built-in masks allow the pairs that their names promise") {
   const auto window = sliding_window(3), with_sinks = sliding_window(3, 2);
   const auto prefix = prefix_causal(4);
   for (int q = 0; q < 12; ++q)
@@ -172,7 +171,7 @@ TEST_CASE("masks that are ready allow what they say") {
     }
 }
 
-TEST_CASE("functions that are ready refuse what does not fit") {
+TEST_CASE("built-in score functions refuse arguments that do not fit") {
   const Tensor q = normal({1, 4, 5, 8});
   check_errors({
       {"alibi: heads is 0", [] { alibi(0); }},

@@ -1,3 +1,4 @@
+// concatenate, stack, split, tril, triu, repeat and flip: values, gradients and errors.
 #include <heed/autograd/norms.hpp>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/autograd/tape.hpp>
@@ -9,7 +10,7 @@ using namespace heed;
 using test::contains;
 using test::error_of;
 
-// Axes, positions and sizes are whole numbers: nothing else is converted.
+// Axes, indices and sizes are integers. Other types are not converted.
 template <class A>
 concept WholeOfAny =
     requires(const Tensor& x, A a) { concatenate({x, x}, a); } ||
@@ -89,7 +90,7 @@ TEST_CASE("concatenate, stack and split pass gradcheck") {
       {a});
 }
 
-TEST_CASE("only wanted gradients of concatenate are made") {
+TEST_CASE("concatenate computes only the gradients that are needed") {
   const Tensor a = Tensor::ones({2}), b = Tensor::ones({3});
   Tape tape;
   const Tensor x = tape.watch(b);
@@ -115,7 +116,7 @@ TEST_CASE("stack makes a new axis, split takes views") {
   CHECK(sized[2].to_vector<double>() == std::vector<double>{2, 3, 4, 5, 6});
 }
 
-TEST_CASE("concatenate, stack and split name what is wrong") {
+TEST_CASE("concatenate, stack and split: errors name the wrong argument") {
   const Tensor a = Tensor::zeros({2, 3}), b = Tensor::zeros({2, 4});
   CHECK(contains(error_of([&] {
                    concatenate({a, b}, 0);

@@ -1,4 +1,4 @@
-// Small ops of a test's own, so that tests of the engine need no other: float64 products and sums.
+// Minimal float64 ops (products and sums), so that tests of the tape depend on no other op.
 #pragma once
 #include <heed/autograd/record.hpp>
 #include <heed/core/members.hpp>

@@ -1,3 +1,4 @@
+// softmax and log_softmax: values, gradients, extreme inputs, bits and errors.
 #include <heed/autograd/norms.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/parallel.hpp>
@@ -86,7 +87,7 @@ TEST_CASE("softmax passes gradcheck over any axis, contiguous or not") {
     gradcheck([axis](const std::vector<Tensor>& in) { return log_softmax(in[0], axis); }, {x});
     gradcheck([axis](const std::vector<Tensor>& in) { return softmax(in[0].transpose(0, 2), axis); }, {x});
   }
-  // Twice the same input: the second derivative adds to the first.
+  // The same input twice: the second derivative is added to the first.
   gradcheck(
       [](const std::vector<Tensor>& in) {
         const Tensor y = log_softmax(in[0], 1);
@@ -142,7 +143,7 @@ TEST_CASE("softmax has the same bits at any number of threads") {
   set_threads(0);
 }
 
-TEST_CASE("softmax names what is wrong") {
+TEST_CASE("softmax: errors name the wrong argument") {
   CHECK(test::contains(test::error_of([] {
                          softmax(Tensor::zeros({2, 3}), 2);
                        }),

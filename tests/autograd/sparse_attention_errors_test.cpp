@@ -1,4 +1,4 @@
-// The messages of attention over lists of keys.
+// Error messages of sparse attention.
 #include <heed/autograd/attention.hpp>
 
 #include "tests/support.hpp"
@@ -6,7 +6,7 @@
 using namespace heed;
 using namespace heed::test;
 
-TEST_CASE("sparse attention names what is wrong") {
+TEST_CASE("sparse attention: errors name the wrong argument") {
   const Tensor x = Tensor::ones({2, 2, 3, 4});
   const auto ints = [](const std::vector<std::int32_t>& list) {
     return Tensor::from(list, {static_cast<Index>(list.size())});

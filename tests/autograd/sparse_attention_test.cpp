@@ -13,7 +13,7 @@ using namespace heed::test;
 
 namespace {
 
-// The lists of a mask [T, S] or [B, H, T, S].
+// The lists of keys for a mask [T, S] or [B, H, T, S].
 KeyLists lists_of(const Tensor& mask) {
   const Index keys = mask.dim(-1), queries = mask.dim(-2);
   std::vector<std::int32_t> offsets, listed;
@@ -34,7 +34,7 @@ Tensor both(const Tensor& a, const Tensor& b, const Shape& grid) {
   return y;
 }
 
-// The same through `attention`'s reference: the lists as a mask.
+// The call for the reference of dense attention: the lists as a mask.
 AttentionCall dense_options(const AttentionData& x, const Tensor& pattern, const AttentionCall& o) {
   return {.key_lengths = o.key_lengths,
           .key_mask = o.key_mask,
@@ -173,18 +173,18 @@ TEST_CASE("sparse attention: what is masked or not listed may be NaN, rows witho
           {.key_lengths = Tensor::from<std::int32_t>({40, 25})}, {.key_mask = alive}, {.mask = pairs}};
       for (const AttentionCall& o : cases)
         CHECK(same(run_sparse(dirty, lists, o, dtype), run_sparse(x, lists, o, dtype)));
-      // Keys 25 ... are on no list.
+      // Keys from 25 on are on no list.
       Tensor early = Tensor::zeros({40, 40}, DType::bool8);
       early.slice(1, 0, 25).fill_(1);
       CHECK(same(run_sparse(dirty, lists_of(early), {}, dtype), run_sparse(x, lists_of(early), {}, dtype)));
-      // Queries 10 ... 19 are NaN, as is what comes back from them, and may attend to nothing.
+      // Queries 10 to 19 and their output gradients are NaN, and these queries have no visible keys.
       AttentionData lost{x.q.clone(), x.k, x.v, x.dout.clone()};
       lost.q.slice(2, 10, 20).fill_(kNaN);
       lost.dout.slice(2, 10, 20).fill_(kNaN);
       Tensor others = Tensor::ones({40, 40}, DType::bool8);
       others.slice(0, 10, 20).fill_(0);
       CHECK(same(run_sparse(lost, lists, {.mask = others}, dtype), run_sparse(x, lists, {.mask = others}, dtype)));
-      // Rows 10 ... 19 see nothing: zeros, and no gradient to or through them.
+      // Rows 10 to 19 have no visible keys: zeros, and no gradients to or through them.
       Tensor some = Tensor::ones({40, 40}, DType::bool8), empty = some.clone();
       some.slice(0, 10, 20).fill_(0);
       empty.fill_(0);
@@ -221,7 +221,7 @@ TEST_CASE("sparse attention: a bias of minus infinity forbids a pair, and a row 
   });
 }
 
-TEST_CASE("sparse attention bears scores of any spread") {
+TEST_CASE("sparse attention handles scores of any spread") {
   on_each_level([] {
     const AttentionData x = random_attention({1, 2, 2, 30, 30, 8, 8}, 3, 300);
     const Tensor pattern = random_mask({30, 30}, 0.5, 2);
@@ -248,7 +248,7 @@ TEST_CASE("sparse attention has the same bits at any number of threads, and howe
     }
   }
   set_threads(before);
-  // Four heads of 2.25 million pairs: more than backward holds at once.
+  // Four heads with 2.25 million pairs each, more than backward stores at once.
   const AttentionData large = random_attention({2, 2, 2, 1500, 1500, 2, 2});
   for (const bool own : {false, true}) {
     const Tensor all = Tensor::ones(own ? Shape{2, 2, 1500, 1500} : Shape{1500, 1500}, DType::bool8);
@@ -282,5 +282,5 @@ TEST_CASE("sparse attention's memory grows with the pairs, not with the square o
   };
   const double at_1024 = bytes_at(1024), at_8192 = bytes_at(8192);
   CHECK(at_8192 < 9.5 * at_1024);
-  CHECK(at_8192 < 8192.0 * 16 * 4 * 12);  // a dozen tensors as large as q
+  CHECK(at_8192 < 8192.0 * 16 * 4 * 12);  // twelve tensors of the size of q
 }

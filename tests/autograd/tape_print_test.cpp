@@ -1,4 +1,4 @@
-// A tape as text and as a graph.
+// A tape printed as text and as a graph.
 #include <heed/autograd/tape.hpp>
 #include <heed/core/memory.hpp>
 #include <sstream>
@@ -30,7 +30,7 @@ TEST_CASE("a tape prints itself and gives its gradient memory back") {
   CHECK(memory_use().current <= before + 1024);  // the parameter's gradient stays
 }
 
-TEST_CASE("a tape as a graph: a box a step, an ellipse a leaf, an arrow an input that wants a gradient") {
+TEST_CASE("a tape as a graph: a box per step, an ellipse per leaf, an arrow per input that needs a gradient") {
   Parameter w = parameter({2, 3}, {2}), nameless = parameter({4, 5}, {2});
   w.set_path("mlp.weight");
   Tape tape;
@@ -53,7 +53,7 @@ TEST_CASE("a tape as a graph: a box a step, an ellipse a leaf, an arrow an input
                             "  n4 [shape=ellipse, label=\"%4\\n[2]\"];\n"
                             "}\n");
   tape.backward(y);
-  CHECK(tape.graph() == begin + "}\n");  // what ran is gone
+  CHECK(tape.graph() == begin + "}\n");  // steps that have run are removed
 }
 
 TEST_CASE("a tape prints the same text in every locale") {

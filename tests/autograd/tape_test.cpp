@@ -1,5 +1,4 @@
-// The engine, with small ops of its own: what is recorded, what is an error, where gradients go, and memory that is
-// written to, where a gradient would be lost.
+// The tape, tested with small ops: recording, errors, gradients, and writes to memory that would lose a gradient.
 #include <heed/autograd/detail/tape_state.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/memory.hpp>
@@ -67,7 +66,7 @@ TEST_CASE("views need no step: their gradient is written into their part") {
   CHECK(w.grad().to_vector<double>() == std::vector<double>{0, 1, 3, 0, 2, 4});
 }
 
-TEST_CASE("an expanded view sums over what it repeats") {
+TEST_CASE("the gradient of an expanded view is summed over the repetitions") {
   Parameter w = parameter({1, 2}, {2, 1});
   Tape tape;
   tape.backward(total(times(w.expand({2, 3}), Tensor::from<double>({1, 2, 3, 4, 5, 6}, {2, 3}))));
@@ -175,7 +174,7 @@ constexpr DType kDouble = DType::float64;
 
 }  // namespace
 
-TEST_CASE("in place: an op whose input was written to since it was computed is an Error") {
+TEST_CASE("in place: a write to the input of an op after the op has run is an Error") {
   Parameter w(Tensor::ones({2, 3}, kDouble));
   const Tensor b = Tensor::full({2, 3}, 2, kDouble);
   struct Case {
@@ -207,7 +206,7 @@ TEST_CASE("in place: an op whose input was written to since it was computed is a
   }
 }
 
-TEST_CASE("in place: a loss and an input that is watched must not be written to either, a parameter may be") {
+TEST_CASE("in place: a write to a loss or a watched input is an Error, a write to a parameter is not") {
   Parameter w(Tensor::ones({2}, kDouble));
   {
     Tape tape;
@@ -221,18 +220,18 @@ TEST_CASE("in place: a loss and an input that is watched must not be written to 
     const Tensor in = tape.watch(x);
     x.fill_(3);
     CHECK(contains(error_of([&] { in + w; }), "add: an input, [2] float64, was written to after it was"));
-    CHECK(error_of([&] { tape.watch(x) + w; }).empty());  // watched anew
+    CHECK(error_of([&] { tape.watch(x) + w; }).empty());  // watched again
   }
   Tape tape;
   Tensor h = w * 2;
-  const Tensor y = h * 5 + w;  // which keep neither h nor w
+  const Tensor y = h * 5 + w;  // these ops save neither h nor w
   h.zero_();
   w.fill_(3);
   tape.backward(sum(y + w));
   CHECK(values_of(w.grad()) == std::vector<double>{12, 12});
 }
 
-TEST_CASE("in place: copy_ of what wants a gradient is an Error while a tape records") {
+TEST_CASE("in place: copy_ of a tensor that needs a gradient is an Error while a tape records") {
   Parameter w(Tensor::from({3, 4})), v(Tensor::from({5, 6})), frozen(Tensor::from({7, 8}));
   frozen.requires_grad_(false);
   Tensor out = Tensor::zeros({3, 2}), ids = Tensor::zeros({2}, DType::int32);
@@ -268,7 +267,7 @@ TEST_CASE("in place: copy_ of what wants a gradient is an Error while a tape rec
   CHECK(contains(error_of([&] { recompute(f, {Tensor::ones({2})}); }), "copy_: from, [2] float32, wants a gradient"));
 }
 
-TEST_CASE("backward tells of each parameter when its gradient is complete") {
+TEST_CASE("the completed hook runs for each parameter when its gradient is complete") {
   Parameter first = parameter({2}, {1}), tied = parameter({3}, {1}), inside = parameter({5}, {1});
   Parameter last = parameter({7}, {1});
   Tape tape;
@@ -281,7 +280,7 @@ TEST_CASE("backward tells of each parameter when its gradient is complete") {
       if (p.shares_storage(*known)) told.emplace_back(known, known->grad().item());
   };
   tape.backward(loss);
-  // loss = first tied^2 inside last^2; recompute reads inside and last.
+  // loss = first tied^2 inside last^2. The recomputed function reads inside and last.
   using Told = std::vector<std::pair<const Parameter*, double>>;
   CHECK(told == Told{{&last, 2.0 * 9 * 5 * 2 * 7},
                      {&inside, 2.0 * 9 * 49},
@@ -289,7 +288,7 @@ TEST_CASE("backward tells of each parameter when its gradient is complete") {
                      {&first, 9.0 * 5 * 49}});
 }
 
-TEST_CASE("add_later: where complete gradients leave, computed before the earlier op that reads the parameter") {
+TEST_CASE("add_later: with the hook, a late gradient is computed before the earlier op that reads the parameter") {
   Parameter first = parameter({2}, {1}), tied = parameter({3}, {1}), middle = parameter({5}, {1});
   std::vector<std::string> order;
   std::vector<std::string>* const to = &order;
@@ -320,7 +319,7 @@ TEST_CASE("add_later: where complete gradients leave, computed before the earlie
     return y;
   };
   struct Case {
-    bool completed, tie, inside;  // inside: what reads the parameter earlier does so in a function that runs again
+    bool completed, tie, inside;  // inside: a recomputed function reads the parameter earlier
     std::vector<std::string> order;
   };
   const Case cases[] = {{false, true, false, {"late", "middle", "first"}},
@@ -346,7 +345,7 @@ TEST_CASE("add_later: where complete gradients leave, computed before the earlie
     CHECK(order == c.order);
     CHECK(tied.grad().item() == (c.tie ? 2 * 2 * 3 * 5 : 2 * 5));
   }
-  // A derivative that fails before it was computed leaves nothing behind.
+  // If a derivative throws before the late gradient is computed, the late gradient is dropped.
   Tape tape;
   const Tensor x = times(first, tied);
   Tensor bad;
