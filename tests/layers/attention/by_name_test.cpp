@@ -1,4 +1,4 @@
-// All mechanisms by their names: their options, the conformance kit, the memory that they take, sums of weights.
+// All named mechanisms: options, the conformance kit, memory, and sums of weights.
 #include <heed/layers/attention/conformance_doctest.hpp>
 
 #include <algorithm>
@@ -60,7 +60,7 @@ TEST_CASE("mechanisms for encoders are made by their names") {
   CHECK(contains(error_of([] { mechanism_by_name("linaer", {.causal = false}); }), "favor, linformer"));
 }
 
-TEST_CASE("options of named mechanisms are of mechanisms that are there, change them, and stand in docs/attention.md") {
+TEST_CASE("options of named mechanisms belong to known mechanisms, change them, and are in docs/attention.md") {
   std::ifstream page(test::in_source("docs/attention.md"));
   const std::string text((std::istreambuf_iterator<char>(page)), {});
   Rng rng(1);
@@ -73,7 +73,7 @@ TEST_CASE("options of named mechanisms are of mechanisms that are there, change 
       const bool of_decoder = option.name == "local-radius";
       const std::vector<std::string>& known = of_decoder ? memory_mechanism_names() : mechanism_names(false);
       CHECK(std::count(known.begin(), known.end(), name) == 1);
-      // Keys or parameters are others by another value, and a value that makes no sense is refused.
+      // Another value changes the number of keys or parameters, and an invalid value is refused.
       MechanismOptions usual{.causal = false, .memory = of_decoder, .heads = 2, .head_size = 4, .context = 400},
           other = usual;
       if (option.name == "linformer-rows") CHECK(settled_options(name, usual).rows == 256);
@@ -95,7 +95,7 @@ TEST_CASE("options of named mechanisms are of mechanisms that are there, change 
     }
     CHECK(contains(text, "| `--" + option.name + "` | " + names + " | " + option.text + " |"));
   }
-  // None grows with the context, but for the stride.
+  // Work per query does not grow with the context, except for strided and fixed patterns.
   for (const std::string& name : mechanism_names(false)) {
     if (name == "strided" || name == "fixed") continue;
     const auto keys = [&](Index context) {
@@ -163,7 +163,7 @@ TEST_CASE("conformance: every mechanism that has a name passes all that it decla
   }
 }
 
-TEST_CASE("conformance: linear attention with features that are not element by element") {
+TEST_CASE("conformance: linear attention with features that mix the elements of a vector") {
   for (const std::string map : {"exp", "poly2"}) {
     MechanismOptions o = options();
     o.feature_map = map;
@@ -177,7 +177,7 @@ TEST_CASE("conformance: mechanisms that cannot be causal, and variants") {
   o.causal = false, o.rows = 16;
   check_conformance_in_test(mechanism_by_name("efficient", o),
                             {.longest = kLongest, .reference = naive_mechanism("efficient", o)});
-  // E and F mix positions: the weights of single ones do not add up to 1.
+  // E and F mix positions, so the weights of single positions do not add up to 1.
   check_conformance_in_test(mechanism_by_name("linformer", o),
                             {.longest = kLongest, .normalised = false, .reference = naive_mechanism("linformer", o)});
   check_conformance_in_test(
@@ -197,7 +197,7 @@ TEST_CASE("conformance: mechanisms that cannot be causal, and variants") {
        .save_and_load = through_file});
 }
 
-TEST_CASE("conformance: LSH with shared queries and keys, whose keys are the queries' directions") {
+TEST_CASE("conformance: LSH with shared queries and keys, where keys are the directions of queries") {
   const auto make = [](Index, Rng&) {
     return LshAttention({.size = 8, .buckets = 8, .window = 20, .shared = true, .seed = 1});
   };
@@ -212,11 +212,11 @@ TEST_CASE("conformance: LSH with shared queries and keys, whose keys are the que
 
 namespace {
 
-constexpr Index kMemorySize = 4;  // of the one head
+constexpr Index kMemorySize = 4;  // size of the only head
 
 using MechanismOfLength = std::function<AttentionMechanism(Index n, Rng& rng)>;
 
-// The most bytes of a pass over n positions beyond its inputs.
+// The peak of bytes that a forward and backward pass over n positions takes in addition to its inputs.
 double peak_of(const MechanismOfLength& make, Index n, bool causal) {
   Rng rng(1);
   const AttentionMechanism mechanism = make(n, rng);
@@ -230,9 +230,9 @@ double peak_of(const MechanismOfLength& make, Index n, bool causal) {
   return static_cast<double>(memory_use().peak - before);
 }
 
-// With 4 times the positions a sum of a constant and of what grows with n is at most 4 times as large, and blocks of
-// the pool are at most a quarter larger than asked. A matrix of n x n numbers would be 16 times as large; half of one
-// that a mechanism held in float32 would fail the second check.
+// With 4 times the positions, a constant plus a linear term is at most 4 times as large, and blocks of the pool are at
+// most a quarter larger than requested. An n x n matrix would be 16 times as large. A mechanism that stores half of
+// such a matrix in float32 would fail the second check.
 void check_growth(const std::string& name, const MechanismOfLength& make, Index n, double growth) {
   Rng rng(1);
   const bool can_be_causal = make(n, rng).capabilities().causal;
@@ -240,7 +240,7 @@ void check_growth(const std::string& name, const MechanismOfLength& make, Index 
     if (causal && !can_be_causal) continue;
     const double few = peak_of(make, n, causal), many = peak_of(make, 4 * n, causal);
     INFO(name, std::string(causal ? ", causal: " : ": "), few, " bytes for ", n, " positions, ", many, " for ", 4 * n);
-    CHECK(few > 3.0 * static_cast<double>(n * kMemorySize) * sizeof(float));  // the gradients at least
+    CHECK(few > 3.0 * static_cast<double>(n * kMemorySize) * sizeof(float));  // at least the gradients
     CHECK(many <= 1.25 * growth * few);
     CHECK(many < 0.5 * static_cast<double>(16 * n * n) * sizeof(float));
   }
@@ -280,7 +280,7 @@ TEST_CASE("the memory of mechanisms that look at few keys grows with their pairs
   check_growth("fixed", fixed, 512, 8);
 }
 
-TEST_CASE("the memory of mechanisms that look at all keys grows with the length all the same") {
+TEST_CASE("the memory of mechanisms that attend to all keys also grows linearly with the length") {
   check_linear("softmax", [](Index, Rng&) { return SoftmaxAttention(); });
   check_linear("alibi", [](Index, Rng&) { return FlexAttention({.score_mod = alibi(1)}); });
   check_linear("flex", [](Index, Rng& rng) {
@@ -296,7 +296,7 @@ TEST_CASE("the memory of mechanisms that look at all keys grows with the length 
                [](Index n, Rng& rng) { return LuongLocation(1, kMemorySize, rng, {.positions = n}); });
   check_linear("bahdanau", [](Index, Rng& rng) { return BahdanauAttention(1, kMemorySize, rng); });
   check_linear("cosine", [](Index, Rng& rng) { return CosineAttention(1, kMemorySize, rng); });
-  // These hold up to 2^20 scores at once, which is all of them for the shorter sequence.
+  // These mechanisms store up to 2^20 scores at once, which are all scores of the shorter sequence.
   check_linear(
       "top-k", [](Index, Rng&) { return TopKAttention(4); }, 1024);
   check_linear(
@@ -315,7 +315,7 @@ struct QueriesAndKeys {
   Tensor q, k;  // [1, heads, n, size]
 };
 
-// Those that take the digits of a score, or its range.
+// Queries and keys whose scores lose precision or have extreme magnitudes.
 std::vector<QueriesAndKeys> hard_pairs(Index n) {
   Rng rng(7);
   const auto random = [&](double spread, Index size = kSize) { return rng.normal({1, kHeads, n, size}, 0, spread); };
@@ -330,7 +330,7 @@ std::vector<QueriesAndKeys> hard_pairs(Index n) {
           {"huge and tiny", random(1e8), random(1e-8)}};
 }
 
-// In 1e-5 for every mechanism but taylor, whose weights are 1 + a cosine: that of opposite vectors loses digits.
+// The tolerance is 1e-5 except for taylor: its weights are 1 + a cosine, which cancels for opposite vectors.
 void check_row_sums(const std::string& name, const MechanismOptions& options, Index n, bool causal) {
   Rng rng(1);
   AttentionMechanism mechanism = mechanism_by_name(name, options)(0, rng);
@@ -340,7 +340,7 @@ void check_row_sums(const std::string& name, const MechanismOptions& options, In
     const Tensor v = Tensor::ones({1, kHeads, n, 3});
     const AttentionCall call{.causal = causal};
     const auto doubles = [](const Tensor& t) { return t.to(DType::float64); };
-    // Where there is no eps, plain exponentials of the reference would overflow, and every row sums to 1.
+    // Without eps every row sums to 1, and plain exponentials of the reference would overflow.
     const bool has_eps = name == "taylor" || (name == "linear" && options.feature_map != "exp");
     const Tensor wanted =
         has_eps ? naive_mechanism(name, options)(doubles(x.q), doubles(x.k), doubles(v), call, {}) : doubles(v);
@@ -360,10 +360,10 @@ void check_row_sums(const std::string& name, const MechanismOptions& options, In
 
 }  // namespace
 
-TEST_CASE("values of 1 give 1 through every mechanism that divides by a sum, for queries and keys that are hard") {
+TEST_CASE("values of 1 give 1 through every mechanism that divides by a sum, for extreme queries and keys") {
   for (const bool causal : {false, true})
     for (const std::string& name : mechanism_names(causal)) {
-      if (name == "linformer") continue;  // its rows mix the values by weights of both signs, which sum to anything
+      if (name == "linformer") continue;  // its rows mix the values with weights of both signs, whose sum is arbitrary
       MechanismOptions options{.causal = causal, .heads = kHeads, .head_size = kSize, .context = 150};
       options.window = 8, options.stride = 6, options.top_k = 5;
       const std::vector<std::string> maps =
@@ -386,7 +386,7 @@ TEST_CASE("values of 1 give 1 through similarities that are divided by their sum
       if (f.by == SimilarityNorm::count) continue;
       f.eps = 0;
       CAPTURE(name);
-      // A row whose weights are all 0, as those of relu may be, is zeros.
+      // A row whose weights are all 0, as is possible with relu, gives zeros.
       const Tensor total = sum(AttentionMechanism(GenericAttention(f)).weights(x.q, x.k, {}), {3});
       CHECK(close(generic_attention(x.q, x.k, v, f), total.unsqueeze(3).expand(v.shape()), 0, 1e-5));
       for (const double s : total.to_vector<double>()) CHECK((std::fabs(s - 1) < 1e-5 || s == 0));

@@ -1,4 +1,4 @@
-// Ways to put a fault into Fused where a condition holds.
+// Faults for Fused that act only if a condition on the call holds.
 #pragma once
 #include <heed/autograd/reductions.hpp>
 
@@ -18,7 +18,7 @@ inline auto where_it_is(const When& when, const Change& change) {
   };
 }
 inline Tensor scaled(const Tensor& x, double by) { return (x.to(DType::float32) * by).to(x.dtype()); }
-// The output times 1.05.
+// Multiplies the output by 1.05.
 inline auto larger(const When& when) {
   return [=](FusedHooks& h) {
     const auto is = std::make_shared<bool>();
@@ -28,7 +28,7 @@ inline auto larger(const When& when) {
     };
   };
 }
-// The gradient of q, k or v times a factor.
+// Multiplies the gradient of q, k or v by a factor.
 inline auto gradient(char which, double factor, const When& when) {
   return where_it_is(when, [=](Tensor& q, Tensor& k, Tensor& v, AttentionCall&) {
     Tensor& x = which == 'q' ? q : which == 'k' ? k : v;
@@ -38,7 +38,7 @@ inline auto gradient(char which, double factor, const When& when) {
 inline bool narrow(const Tensor& q) { return q.dtype() == DType::bfloat16; }
 inline bool shares(const Tensor& q, const Tensor& k) { return q.dim(1) != k.dim(1); }
 inline bool last_strided(const Tensor& x) { return x.rank() > 0 && x.dim(-1) > 1 && x.strides()[x.rank() - 1] != 1; }
-// The elements in the order in which they lie in memory.
+// The elements in their order in memory.
 inline Tensor as_it_lies(const Tensor& x) {
   return x.as_strided(x.shape(), contiguous_strides(x.shape()), x.offset()).clone();
 }
@@ -46,14 +46,14 @@ inline void no_mask(Tensor&, Tensor&, Tensor&, AttentionCall& c) { c.mask = {}; 
 inline void no_lengths(Tensor&, Tensor&, Tensor&, AttentionCall& c) { c.key_lengths = {}; }
 inline void no_bias(Tensor&, Tensor&, Tensor&, AttentionCall& c) { c.bias = {}; }
 inline void not_causal(Tensor&, Tensor&, Tensor&, AttentionCall& c) { c.causal = false; }
-// A mask that allows more, or what it allowed before a position.
+// A mask that allows every key from position `from` on.
 inline Tensor open_from(const Tensor& mask, Index from) {
   Tensor y = mask.dense().clone();
   if (y.dim(-1) > from) y.slice(-1, from, y.dim(-1)).fill_(1);
   return y;
 }
 
-// Each is found by one check alone.
+// Each fault is found by one check only.
 inline const std::vector<Fault<FusedHooks>> kFoundByOneOfFused = {
     {"the gradient of q in bfloat16", "bfloat16",
      gradient('q', 0.95, [](auto& q, auto&&...) { return q.dtype() == DType::bfloat16; })},

@@ -1,4 +1,4 @@
-// flex_attention() as a mechanism: the conformance kit, decoding, parameters, masks that are kept.
+// flex_attention() as a mechanism: the conformance kit, decoding, parameters, cached masks.
 #include <atomic>
 #include <heed/heed.hpp>
 #include <heed/layers/model.hpp>
@@ -14,7 +14,7 @@ using namespace heed::test;
 
 namespace {
 
-// Softmax of score(j) over the seen keys for which sees(j), with a sink of this logit.
+// Softmax of score(j) over the visible keys with sees(j), with a sink of this logit.
 template <class Score, class Sees>
 NaiveWeights with_sink(const NaiveRow& row, double sink, Score&& score, Sees&& sees) {
   NaiveWeights w(row.seen.size(), 0.0);
@@ -32,10 +32,10 @@ Tensor grown(Index n, Index size) { return Rng(static_cast<std::uint64_t>(n)).no
 
 }  // namespace
 
-TEST_CASE("conformance: a function of scores, a mask and sinks of one's own") {
+TEST_CASE("conformance: a user-defined score function, mask and sinks") {
   const auto f = [](auto s, int, int h, int q, int k) { return 3 * tanh(s / 3) - 0.05 * (h + 1) * abs(q - k); };
   const auto mask = [](int, int h, int q, int k) { return (q - k < 70 && k - q < 70 + h) || k % 5 == 0; };
-  // A soft cap keeps no logit near 300, and a sink takes its part of every row.
+  // A soft cap keeps logits away from 300, and a sink takes a share of every row.
   check_conformance_in_test(
       [&](Index, Rng&) {
         return FlexAttention(
@@ -87,7 +87,7 @@ TEST_CASE("conformance: trained biases and caps, of lambdas and of kernels") {
        })});
 }
 
-TEST_CASE("conformance: a sliding window that decodes with the first tokens") {
+TEST_CASE("conformance: a sliding window with attention sinks, while decoding") {
   check_conformance_in_test(
       [](Index, Rng&) { return FlexAttention({.name = "window-sinks", .mask_mod = sliding_window(20, 4)}); },
       {.longest = kLongest, .reference = naive_by([](const NaiveRow& row) {
@@ -157,14 +157,14 @@ TEST_CASE("FlexAttention: a mask is made once for each number of queries and key
   const FlexAttention m({.mask_mod = [&asked](int, int, int q, int k) { return ++asked, q - k < 300; }});
   const Tensor x = normal({2, 2, 256, 4}), longer = normal({2, 2, 320, 4});
   const Tensor first = m.apply(x, x, x, {});
-  CHECK(asked == 256 * 256);  // all blocks are whole: nothing to ask again
+  CHECK(asked == 256 * 256);  // all blocks are full, so the function is not called again
   CHECK(same_bits(m.apply(x, x, x, {}), first));
   CHECK(asked == 256 * 256);
   m.apply(longer, longer, longer, {});
   CHECK(asked > 256 * 256 + 320 * 320 - 1);
 }
 
-TEST_CASE("FlexAttention: a model with alibi by its name trains") {
+TEST_CASE("FlexAttention: a model with the named mechanism alibi trains") {
   Rng rng(1);
   GPT model({.vocabulary = 7, .context = 16, .layers = 1, .heads = 2, .width = 16, .positions = PositionKind::none},
             rng, mechanism_by_name("alibi", {.heads = 2, .head_size = 8}));

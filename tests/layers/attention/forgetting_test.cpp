@@ -1,4 +1,4 @@
-// The forget gate where it closes: against the definition in float64, with its gradients, whatever the gates.
+// The forget gate near and at 0, with its gradients, against the definition in float64.
 #include <algorithm>
 #include <cmath>
 #include <heed/heed.hpp>
@@ -16,14 +16,14 @@ struct Case {
   AttentionCall call = {};
 };
 
-// Values and gradients, float64.
+// Values and gradients in float64.
 struct Result {
   Tensor y, dq, dk, dv, dforget;
 };
 
 double log_sigmoid(double z) { return z < 0 ? z - std::log1p(std::exp(z)) : -std::log1p(std::exp(-z)); }
 
-// One head's row of the definition, with doubles throughout and sums from the query back, which cancel nothing.
+// A row of the definition for one head, in double. Sums run from the query backwards, so that nothing cancels.
 struct Row {
   std::vector<double> weights, dscores;
 
@@ -73,7 +73,7 @@ Result reference(const Case& c, const Tensor& dy) {
     const Index b = n / queries / heads, h = n / queries % heads, i = n % queries, g = h / (heads / c.k.dim(1));
     Row row(c, r, dy, b, h, i);
     const Index first = (b * c.k.dim(1) + g) * keys, position = std::min(i + keys - queries, keys - 1);
-    double behind = 0;  // the derivatives of all keys before the gate
+    double behind = 0;  // sum of the derivatives of all keys before the gate
     for (Index j = 0; j < keys; ++j) {
       const double w = Row::at(row.weights, j), ds = Row::at(row.dscores, j), z = c.forget.at({b, g, j, 0});
       const bool padding = (c.call.key_lengths.defined() && static_cast<double>(j) >= c.call.key_lengths.at({b})) ||
@@ -121,7 +121,7 @@ Case draw(Index batch, Index heads, Index key_heads, Index queries, Index keys, 
 
 Tensor upstream(const Case& c) { return normal(c.q.shape().with(-1, c.v.dim(3)), 11, DType::float32); }
 
-// Closes the gates at these positions, of all heads, or of the first alone.
+// Sets the gates at these positions to z, for all heads or for the first head only.
 void close_gates(Case& c, double z, const std::vector<Index>& positions, bool all = true) {
   for (const Index p : positions)
     for (Index n = 0; n < (all ? c.forget.dim(0) * c.forget.dim(1) : 1); ++n)
@@ -155,17 +155,17 @@ TEST_CASE("forgetting: all gates closed, or any of them, over blocks of queries 
     CAPTURE(z);
     check_close(run(c, dy), reference(c, dy), 1e-5);
   }
-  Case c = draw(1, 1, 1, 300, 300, 0);  // between wide open and closed
+  Case c = draw(1, 1, 1, 300, 300, 0);  // between fully open and closed
   c.forget = c.forget * 60.0;
   const Tensor dy = upstream(c);
   check_close(run(c, dy), reference(c, dy), 1e-5);
   c.forget.fill_(-kInf);
-  const Result alone = run(c, dy);  // each position sees itself
+  const Result alone = run(c, dy);  // each position sees itself only
   CHECK(close(alone.y, c.v, 0, 0));
   CHECK(max(abs(alone.dforget)).item() == 0);
 }
 
-TEST_CASE("forgetting: what follows a closed gate is the sequence that begins there, in its own bits") {
+TEST_CASE("forgetting: positions after a closed gate equal a sequence that begins there") {
   Case c = draw(1, 2, 2, 200, 200);
   close_gates(c, -kInf, {96});
   const Case rest{c.q.slice(2, 96, 200), c.k.slice(2, 96, 200), c.v.slice(2, 96, 200), c.forget.slice(2, 96, 200)};
@@ -188,9 +188,10 @@ TEST_CASE("forgetting: closed gates with lengths, masks and other numbers of que
     c.call.key_lengths = Tensor::from<std::int32_t>({70, 0});
     check_close(run(c, dy), reference(c, dy), 1e-5);
     c.call = {.key_mask = Tensor::ones({2, 90}, DType::bool8)};
-    c.call.key_mask.slice(1, 50, 61).fill_(0);  // the gates of padding forget nothing
+    c.call.key_mask.slice(1, 50, 61).fill_(0);  // gates of padding forget nothing
     check_close(run(c, dy), reference(c, dy), 1e-5);
-    // Keys that lie behind a gate alone: relative weights, and zeros behind a gate of 0.
+    // All allowed keys are before a closed gate: weights are relative to each other, and zeros if the gate is exactly
+    // 0.
     c.call = {.mask = Tensor::ones({40, 90}, DType::bool8)};
     c.call.mask.slice(1, 45, 90).fill_(0);
     check_close(run(c, dy), reference(c, dy), 1e-5);
@@ -200,7 +201,7 @@ TEST_CASE("forgetting: closed gates with lengths, masks and other numbers of que
   }
 }
 
-TEST_CASE("forgetting: a bias of -infinity counts as a mask where gates close") {
+TEST_CASE("forgetting: a bias of -infinity counts as a mask, with closed gates") {
   Case c = draw(1, 1, 1, 60, 60);
   close_gates(c, -1e4, {20, 40});
   c.call.mask = Tensor::ones({60, 60}, DType::bool8);
@@ -211,7 +212,7 @@ TEST_CASE("forgetting: a bias of -infinity counts as a mask where gates close") 
   check_close(run(c, dy), wanted, 1e-5);
 }
 
-TEST_CASE("forgetting: a state that sees gates close gives the rows of the whole, in steps of any size") {
+TEST_CASE("forgetting: decoding in steps of any size gives the rows of the whole sequence, with closed gates") {
   for (const double z : {-30.0, -1e4, -1e9, -kInf})
     for (const Index step : {1, 7, 64}) {
       Case c = draw(2, 2, 1, 130, 130);

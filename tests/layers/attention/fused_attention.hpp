@@ -1,5 +1,5 @@
-// Softmax attention by the fused op, with all capabilities, bfloat16 and mapped keys among them, and right as it
-// stands; hooks put one fault in.
+// Softmax attention by the fused op with all capabilities, including bfloat16 and mapped keys. It is correct without
+// hooks; a hook adds one fault.
 #pragma once
 #include "tests/layers/attention/hooked_attention.hpp"
 
@@ -11,15 +11,15 @@ struct FusedHooks {
     all.bfloat16 = true;
     return all;
   }();
-  // What comes in, and what comes out.
+  // Hooks change the inputs, the output, the keys before mapping, and the inputs of apply_mapped().
   std::function<void(Tensor& q, Tensor& k, Tensor& v, AttentionCall& call)> inputs = {};
   std::function<Tensor(const Tensor& y, const Tensor& q, const Tensor& v, const AttentionCall& call)> output = {};
-  std::function<Tensor(const Tensor& k, const AttentionCall& call)> map = {};  // of keys, twice of which are mapped
-  std::function<void(Tensor& q, Tensor& mapped, Tensor& v, AttentionCall& call)> mapped = {};  // into apply_mapped()
+  std::function<Tensor(const Tensor& k, const AttentionCall& call)> map = {};
+  std::function<void(Tensor& q, Tensor& mapped, Tensor& v, AttentionCall& call)> mapped = {};
   std::function<AttentionState()> state = {};
 };
 
-// Mapped keys are twice the keys.
+// Softmax attention that maps keys to twice their value.
 struct Fused {
   FusedHooks h = {};
 

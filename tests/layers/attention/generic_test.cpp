@@ -1,4 +1,4 @@
-// Generic attention as a mechanism: the conformance kit, with a naive reference, for each named similarity.
+// Generic attention as a mechanism: the conformance kit with a naive reference for each named similarity.
 #include <heed/heed.hpp>
 
 #include "tests/layers/attention/naive_row.hpp"
@@ -21,7 +21,7 @@ double value_of(const std::string& name, double s) {
   return 1 / (1 + std::exp(-s));
 }
 
-// Of keys [j pool, (j + 1) pool) those that may be seen averaged, the bias before f.
+// Averages the visible keys of each group [j pool, (j + 1) pool). A bias is added before f.
 auto naive(const Similarity& f, double scale, Index pool) {
   return naive_by([=](const NaiveRow& row) {
     NaiveWeights w(row.seen.size());
@@ -46,7 +46,7 @@ TEST_CASE("conformance: generic attention by each named similarity passes all th
   for (const std::string& name : similarity_names()) {
     CAPTURE(name);
     const Similarity f = similarity_by_name(name);
-    // relu of scores that may be negative has sums near 0; features that are not negative have none.
+    // Sums of relu are near 0 for scores of both signs; features that are not negative avoid this.
     const ConformanceReport report = check_conformance_in_test(
         [&](Index, Rng&) { return GenericAttention(f, {.scale = 0.35}); }, {.longest = kLongest,
                                                                             .normalised = f.by == SimilarityNorm::sum,
@@ -70,7 +70,7 @@ TEST_CASE("conformance: generic attention over pooled keys passes all that it de
     }
 }
 
-TEST_CASE("generic attention trains in a model, decodes with a bias, and says what it cannot have") {
+TEST_CASE("generic attention trains in a model, decodes with a bias, and has errors that name unsupported calls") {
   Rng rng(1);
   GPT model({.vocabulary = 11, .context = 8, .layers = 2, .heads = 2, .width = 8, .positions = PositionKind::relative},
             rng, [](Index, Rng&) { return GenericAttention(similarity_by_name("softplus")); });

@@ -1,4 +1,5 @@
-// Softmax attention composed of ops, with all capabilities and right as it stands; hooks at each step put one fault in.
+// Softmax attention composed of ops, with all capabilities. It is correct without hooks; a hook at any step adds one
+// fault.
 #pragma once
 #include <cmath>
 #include <heed/autograd/attention.hpp>
@@ -16,19 +17,18 @@ struct Hooks {
   AttentionCapabilities can = AttentionCapabilities::of_pairs();
   std::string name = "hooked";
   std::function<double(Index positions, Index size)> cost = {};
-  // What comes in; the scores [B, H, T, S] with the bias; the allowed pairs, the same shape; the weights; what dropout
-  // leaves of them; the output [B, H, T, Dv].
+  // Hooks in the order of computation: inputs, scores [B, H, T, S] with the bias, allowed pairs of the same shape,
+  // weights, weights after dropout, and output [B, H, T, Dv].
   std::function<void(Tensor& q, Tensor& k, Tensor& v, AttentionCall& call)> inputs = {};
   std::function<Tensor(const Tensor& s, const AttentionCall& call)> scores = {};
   std::function<Tensor(const Tensor& allowed, const AttentionCall& call)> allowed = {};
   std::function<Tensor(const Tensor& w, const AttentionCall& call)> weights = {};
   std::function<Tensor(const Tensor& w, double p)> drop = {};
-  std::function<Tensor(const Tensor&x, const AttentionCall&call)> keys = {},
-                                                                  values = {};  // in place of without_padding
+  std::function<Tensor(const Tensor&x, const AttentionCall&call)> keys = {}, values = {};  // instead of without_padding
   std::function<Tensor(const Tensor& x, Index heads)> repeat = {};              // [B, Hk, S, D] -> [B, H, S, D]
   std::function<Tensor(const Tensor& y, const Tensor& v, const AttentionCall& call)> output = {};
-  std::function<Tensor(const Tensor& w, const AttentionCall& call)> told = {};  // weights(), of the right ones
-  KeyValueState::Attend step = {};                                              // what a state attends by
+  std::function<Tensor(const Tensor& w, const AttentionCall& call)> told = {};  // result of weights()
+  KeyValueState::Attend step = {};                                              // the attention of a decode state
   std::function<AttentionState()> state = {};
 };
 
@@ -80,7 +80,7 @@ struct Hooked {
   void members(auto&&) {}
 };
 
-// A decode state that holds the tensors it was given, and names only how many. Copies of it share them.
+// A decode state that keeps the tensors of every step but names only the lengths as a buffer. Copies share the tensors.
 struct HoldingState {
   bool copies = true;
   std::shared_ptr<std::vector<Tensor>> keys = std::make_shared<std::vector<Tensor>>(),
@@ -97,7 +97,7 @@ struct HoldingState {
   void members(auto&& visit) { visit.buffer("lengths", count); }
 };
 
-// A right state, but for what each function makes of the rows that are asked for, of the call and of the lengths.
+// A correct state except for the changes by these functions: picked rows, the call, and the reported lengths.
 struct WrongState {
   std::function<Tensor(const Tensor& indices)> pick = {};
   std::function<void(AttentionCall& call)> take = {};
@@ -121,7 +121,7 @@ inline auto wrong_state(const WrongState& state) {
 }
 inline Tensor rolled(const Tensor& x) { return concatenate({x.slice(0, 1, x.dim(0)), x.slice(0, 0, 1)}, 0); }
 
-// Right, but that a copy shares what it keeps.
+// Correct except that a copy shares its cache.
 struct SharedState {
   std::shared_ptr<KeyValueState> inner = std::make_shared<KeyValueState>(
       [](In q, In k, In v, const AttentionCall& call) { return Hooked{}.apply(q, k, v, call); });
@@ -133,7 +133,7 @@ struct SharedState {
   void members(auto&& visit) { inner->members(visit); }
 };
 
-// Right, but that no buffer holds the lengths that it tells.
+// Correct except that no buffer has the reported lengths.
 struct UncountedState {
   WrongState inner = {};
   Tensor count = Tensor::zeros({0}, DType::int32);
@@ -150,7 +150,7 @@ struct UncountedState {
   void members(auto&& visit) { inner.members(visit); }
 };
 
-// x, whose gradient is f of what it should be.
+// x with a wrong gradient: f of the correct one.
 inline Tensor regrad(const Tensor& x, std::function<Tensor(const Tensor& dy)> f) {
   Tensor y = x.detach().clone();
   record("regrad", Where::current(), y, {x}, saved(),
@@ -158,7 +158,7 @@ inline Tensor regrad(const Tensor& x, std::function<Tensor(const Tensor& dy)> f)
   return y;
 }
 
-// x with position `axis` >= from times a factor.
+// x times a factor at positions >= from of `axis`.
 inline Tensor scaled_from(const Tensor& x, int axis, Index from, double factor) {
   const Index n = x.dim(axis);
   std::vector<double> by(static_cast<std::size_t>(n), 1.0);
@@ -167,7 +167,7 @@ inline Tensor scaled_from(const Tensor& x, int axis, Index from, double factor) 
   return x * Tensor::from(by, shape.with(axis < 0 ? axis + 4 : axis, n)).to(x.dtype());
 }
 
-// Allowed pairs [B, H, T, S] decided anew: f(was, b, h, i, j).
+// The allowed pairs [B, H, T, S], replaced by f(was, b, h, i, j).
 template <class F>
 Tensor decided(const Tensor& allowed, F f) {
   Tensor y = allowed.dense().clone();
@@ -179,8 +179,8 @@ Tensor decided(const Tensor& allowed, F f) {
   return y;
 }
 
-// Ways to put a fault in: into what comes in, the call alone, the gradient of q, k or v, the output, and what a causal
-// call sees.
+// Ways to add a fault: to the inputs, to the call only, to the gradient of q, k or v, to the output, and to the pairs
+// that a causal call allows.
 inline void inputs(Hooks& h, std::function<void(Tensor& q, Tensor& k, Tensor& v, AttentionCall& call)> f) {
   h.inputs = std::move(f);
 }
@@ -208,7 +208,7 @@ inline auto sees(std::function<bool(bool was, Index i, Index j, Index T, Index S
   };
 }
 
-// Padding taken away by a product: 0 * NaN is NaN.
+// Removes padding by a product, which keeps NaN: 0 * NaN is NaN.
 inline Tensor multiplied(const Tensor& x, const AttentionCall& call) {
   return x * allowed_pairs(x, x, {.key_lengths = call.key_lengths, .key_mask = call.key_mask})
                  .slice(2, 0, 1)

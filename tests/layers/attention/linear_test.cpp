@@ -1,4 +1,4 @@
-// Linear attention and its relatives as mechanisms.
+// Linear attention and related mechanisms.
 //
 #include <heed/layers/attention/conformance_doctest.hpp>
 
@@ -24,7 +24,7 @@ using test::error_of;
 using test::same_bits;
 using namespace heed::test;
 
-TEST_CASE("mechanisms name sizes and operands that make no sense") {
+TEST_CASE("mechanisms refuse invalid sizes and operands") {
   Rng rng(1);
   const Tensor x = Tensor::zeros({1, 1, 3, 4});
   check_errors({
@@ -51,7 +51,7 @@ TEST_CASE("mechanisms name sizes and operands that make no sense") {
   });
 }
 
-// As an article has it, Efficient attention were linear attention with f(q) = softmax(q), f(k) = exp(k).
+// Articles describe Efficient attention as linear attention with f(q) = softmax(q) and f(k) = exp(k).
 TEST_CASE("Efficient attention is the form with a sum per feature, and not the one with a sum per query") {
   Rng rng(1);
   const auto random = [&](Index n) { return rng.normal({2, 1, n, 4}, 0, 1, DType::float64); };
@@ -64,7 +64,7 @@ TEST_CASE("Efficient attention is the form with a sum per feature, and not the o
   CHECK(close(linear_attention(q, k, v, {}, {.feature_map = FeatureMap::exp}), one_sum, 1e-12, 1e-13));
 }
 
-TEST_CASE("linear attention as a mechanism takes a bias a key, and refuses what needs single weights") {
+TEST_CASE("linear attention as a mechanism takes a bias per key, and refuses calls that need single weights") {
   const AttentionMechanism linear(LinearAttention{});
   const Tensor x = Rng(1).normal({2, 2, 5, 4}), bias = Rng(2).normal({2, 1, 1, 5});
   CHECK(close(linear.apply(x, x, x, {.bias = bias}), linear_attention(x, x, x, {.bias = bias}), 0, 1e-7));
@@ -80,7 +80,7 @@ TEST_CASE("linear attention as a mechanism takes a bias a key, and refuses what 
   refused({.dropout = 0.1}, "dropout on weights");
 }
 
-TEST_CASE("weights of a mechanism are what its values are multiplied by") {
+TEST_CASE("weights of a mechanism reproduce its output from the values") {
   Rng rng(1);
   const Tensor q = Rng(1).normal({2, 4, 7, 8}), k = Rng(2).normal({2, 4, 9, 8}), v = Rng(3).normal({2, 4, 9, 5});
   const AttentionCall call{.causal = true, .key_lengths = Tensor::from<std::int32_t>({9, 8})};
@@ -91,7 +91,7 @@ TEST_CASE("weights of a mechanism are what its values are multiplied by") {
     const Tensor w = m.weights(q, k, call, inputs);
     CHECK(w.shape() == Shape{2, 4, 7, 9});
     CHECK(close(matmul(w, v), m.apply(q, k, v, call, inputs), 0, 1e-5));
-    CHECK(close(sum(w, {-1}), Tensor::ones({2, 4, 7}), 0, 1e-4));  // 1e-6 / the sum of the weights is missing in linear
+    CHECK(close(sum(w, {-1}), Tensor::ones({2, 4, 7}), 0, 1e-4));  // less by 1e-6 / sum in linear
   }
 }
 
@@ -107,7 +107,8 @@ TEST_CASE("taylor: a query or a key of zeros has the cosine 0 with all, and no g
       const Tensor wq = tape.watch(q), wk = tape.watch(k), wv = tape.watch(v);
       const Tensor y = taylor.apply(wq, wk, wv, {.causal = causal});
       tape.backward(y, test::normal(y.shape(), 4, dtype));
-      // The last query weighs all keys alike, and so does every query the first key: alone, where causal.
+      // The last query has equal weights for all keys, and every query an average weight for the first key. With
+      // causality, the first query has only that key.
       for (Index c = 0; c < 2; ++c) {
         const double sum = v.at({0, 0, 0, c}) + v.at({0, 0, 1, c}) + v.at({0, 0, 2, c});
         CHECK(y.at({0, 0, 2, c}) == doctest::Approx(sum / (3 + 1e-6)).epsilon(tolerance));
@@ -130,14 +131,14 @@ TEST_CASE("taylor: a key opposite to the query, alone, gives finite values and g
       const Tensor wq = tape.watch(q), wk = tape.watch(q * -2), wv = tape.watch(v);
       const Tensor y = taylor.apply(wq, wk, wv, {.causal = true});
       tape.backward(y, Tensor::ones(y.shape(), dtype));
-      // The weight is 0 but for rounding, which eps outweighs.
+      // The weight is 0 except for rounding, and eps is larger than the rounding error.
       CHECK(close(y.detach(), Tensor::zeros(y.shape(), dtype), 0, 0.7));
       for (const Tensor& gradient : {tape.grad(wq), tape.grad(wk), tape.grad(wv)})
         for (const double x : gradient.to_vector<double>()) CHECK_UNARY(std::isfinite(x));
       AttentionState state = taylor.make_state();
       CHECK(close(state.apply(q, q * -2, v), y.detach(), 1e-4, 1e-4));
     }
-  // Without rounding the value is 0, and so are all gradients.
+  // Without rounding, the value and all gradients are 0.
   const Tensor q = Tensor::from({-3, 0, 0, 0}).view({1, 1, 1, 4}), k = Tensor::from({2, 0, 0, 0}).view({1, 1, 1, 4});
   Tape tape;
   const Tensor wq = tape.watch(q), wk = tape.watch(k), wv = tape.watch(k);
@@ -164,8 +165,8 @@ TEST_CASE("favor: features are a function of seed, layer and redraw, orthogonal 
   CHECK(squares / 4000 == doctest::Approx(16).epsilon(0.05));
 }
 
-TEST_CASE("favor: with many features it comes close to softmax attention") {
-  // The variance grows as exp(|q + k|^2): short queries and keys.
+TEST_CASE("favor: many features approximate softmax attention") {
+  // The variance grows as exp(|q + k|^2), so queries and keys are short.
   const Tensor q = Rng(1).normal({1, 2, 20, 8}, 0, 0.5), k = Rng(2).normal({1, 2, 20, 8}, 0, 0.5),
                v = Rng(3).normal({1, 2, 20, 4});
   const auto error_with = [&](Index features) {
@@ -208,7 +209,7 @@ namespace {
 using Row = std::vector<double>;
 using RowMap = std::function<Row(const Row& x)>;
 
-// The definition, a pair at a time: sum_j f(q_i).g(k_j) e^b_j v_j / (sum_j f(q_i).g(k_j) e^b_j + eps).
+// The definition, pair by pair: sum_j f(q_i).g(k_j) e^b_j v_j / (sum_j f(q_i).g(k_j) e^b_j + eps).
 auto naive_pairs(const RowMap& f, const RowMap& g) {
   return naive_by([f, g](const NaiveRow& row) {
     const Row query = f(Row(row.q, row.q + row.size));
@@ -234,7 +235,7 @@ Row naive_softmax_of(Row x) {
 
 Tensor over_features(In x) { return softmax(x, -1); }
 
-// Two maps that have nothing in common but that both make 2 D features.
+// Two different maps, both to 2 D features.
 Tensor sigmoids_and_softmax(In q) { return concatenate({sigmoid(q), softmax(q, -1)}, -1); }
 Tensor softplus_and_halves(In k) { return concatenate({softplus(k), Tensor::full(k.shape(), 0.5, k.dtype())}, -1); }
 
@@ -266,7 +267,7 @@ TEST_CASE("conformance: linear attention with two different maps, to more featur
   CHECK(report.checks.size() >= 17);
 }
 
-TEST_CASE("linear attention with maps of one's own: a bias of the keys is a factor, and eps counts") {
+TEST_CASE("linear attention with user-defined maps: a bias of the keys is a factor, and eps counts") {
   const Tensor q = normal({2, 4, 7, 3}, 1), k = normal({2, 2, 9, 3}, 2), v = normal({2, 2, 9, 5}, 3),
                bias = normal({2, 1, 1, 9}, 4);
   const LinearAttention linear{{.query_map = over_features, .key_map = sigmoids_and_softmax, .eps = 0.5}};
@@ -286,7 +287,7 @@ TEST_CASE("linear attention with maps of one's own: a bias of the keys is a fact
   }
 }
 
-TEST_CASE("linear attention refuses negative features, unless it is told that no weight is negative") {
+TEST_CASE("linear attention refuses negative features, unless an option declares that no weight is negative") {
   const Tensor x = abs(normal({1, 2, 3, 4})) + 0.1, v = normal({1, 2, 3, 4});
   Tensor minus = x.clone();
   minus.slice(2, 2, 3).fill_(-1);
@@ -304,7 +305,7 @@ TEST_CASE("linear attention refuses negative features, unless it is told that no
       {"linear_attention: the identity of q" + ending,
        [&] { LinearAttention{{.feature_map = FeatureMap::identity}}.apply(minus, x, v, {}); }},
   });
-  // What padding holds is no feature.
+  // Values in padding are not features.
   const Tensor lengths = Tensor::from<std::int32_t>({2});
   const AttentionCall padded{.key_lengths = lengths};
   CHECK(same_bits(linear_attention(x, minus, v, padded, own), linear_attention(x, minus, v, padded, identity)));
@@ -317,7 +318,7 @@ TEST_CASE("linear attention refuses negative features, unless it is told that no
             .defined());
 }
 
-TEST_CASE("linear attention with maps of one's own: what does not fit is refused") {
+TEST_CASE("linear attention with user-defined maps: errors") {
   const Tensor x = normal({1, 2, 3, 4});
   LinearAttentionSums sums;
   const auto shorter = [](In y) { return y->slice(2, 0, 2); };

@@ -20,7 +20,8 @@ Tensor lsh_attention(In q, In k, In v, const LshAttentionOptions& options, const
   return AttentionMechanism(LshAttention(options)).apply(q, k, v, call);
 }
 
-// Each round with its own softmax and count of rounds, then the rounds by their sums.
+// Each round with its own softmax, corrected for keys that several rounds share; then the rounds weighted by their
+// sums.
 Tensor naive_lsh(const Heads& x, const LshAttention& lsh, const AttentionCall& call) {
   const LshAttentionOptions& o = lsh.options();
   const Index B = x.q.dim(0), H = x.q.dim(1), T = x.q.dim(2), D = x.q.dim(3), Hk = x.k.dim(1), S = x.k.dim(2),
@@ -115,7 +116,7 @@ TEST_CASE("LSH attention equals its rounds, combined one by one, on each level")
   });
 }
 
-TEST_CASE("LSH attention: rotations are a function of the seed and a buffer, shared keys are normalised queries") {
+TEST_CASE("LSH attention: rotations depend on the seed and are a buffer, shared keys are normalized queries") {
   const LshAttentionOptions o{.size = 6, .buckets = 4, .rounds = 2, .window = 3, .shared = true, .seed = 7};
   LshAttention lsh(o), again(o), other({.size = 6, .buckets = 4, .rounds = 2, .window = 3, .seed = 8});
   CHECK(same_bits(lsh.rotations(), again.rotations()));

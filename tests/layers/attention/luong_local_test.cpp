@@ -1,4 +1,4 @@
-// Local attention of Luong's decoder: against plain loops in float64, and through the conformance kit.
+// Local attention of Luong's decoder: against plain loops in float64, and by the conformance kit.
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/autograd/tape.hpp>
@@ -18,12 +18,12 @@ using List = std::vector<Tensor>;
 
 const LuongScore kScores[] = {LuongScore::dot, LuongScore::general, LuongScore::concat};
 
-// The values of the mechanism's parameters, by name; an undefined one is not among them.
+// The defined parameters of the mechanism, by name.
 using Values = TensorsByName;
 
 double at(const Tensor& x, Index h, Index a, Index d = -1) { return d < 0 ? x.at({h, a}) : x.at({h, a, d}); }
 
-// tanh(W x)_a of head h, or with two vectors and a bias.
+// (W q)_a for head h.
 double hidden(const Values& p, const char* W, Index h, Index a, const double* q, Index size) {
   double sum = 0;
   for (Index d = 0; d < size; ++d) sum += at(p.at(W), h, a, d) * q[d];
@@ -47,7 +47,7 @@ struct Naive {
   Tensor out, weights, positions;
 };
 
-// The formulas of the header, a pair at a time.
+// The formulas of luong_local.hpp, pair by pair.
 Naive naive(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, const Values& p, const LuongLocalOptions& o,
             const AttentionCall& call) {
   const Tensor q = q_in.dense(), k = k_in.dense(), v = v_in.dense();
@@ -127,8 +127,8 @@ std::vector<LuongLocalOptions> variants() {
   return all;
 }
 
-// As the mechanism; for the kit, which asks that with T != S the last queries of the square problem give the same rows.
-// local-m counts its queries from first_query on, so that they do not.
+// The mechanism for self-attention only. With T != S the kit requires that the last queries of the square problem give
+// the same rows, but local-m counts its queries from first_query.
 struct SquareOnly {
   LuongLocalAttention inner;
 
@@ -160,7 +160,7 @@ TEST_CASE("local attention: the window is [p - D, p + D], or around a key of the
   };
   LuongLocalOptions predictive{.alignment = LuongAlignment::predictive, .radius = 1};
   CHECK(seen(predictive) == Keys{3, 4});     // p = 3.5
-  CHECK(seen(predictive, 5) == Keys{2, 3});  // 2.5
+  CHECK(seen(predictive, 5) == Keys{2, 3});  // p = 2.5
   CHECK(seen(predictive, 4) == Keys{1, 2, 3});
   CHECK(seen(predictive, 1) == Keys{0});
   const auto monotonic = [&](Index step, bool around_key, Index length = 7) {
@@ -232,7 +232,7 @@ TEST_CASE("local attention: gradients of inputs and parameters, with p away from
     }
 }
 
-TEST_CASE("local attention: a decoder that attends once a step gives the rows of all steps at once") {
+TEST_CASE("local attention: a decoder that attends once per step gives the rows of all steps at once") {
   for (const LuongLocalOptions& o : variants()) {
     LuongLocalAttention m = mechanism(o, 2, 4);
     const Tensor q = normal({2, 2, 8, 4}, 1), k = normal({2, 2, 6, 4}, 2), v = normal({2, 2, 6, 3}, 3);
@@ -259,7 +259,7 @@ TEST_CASE("local attention: the sums of concat are never held, forward and backw
   const Tensor x = tape.watch(q), y = m.apply(x, x, v, {});
   tape.backward(y, y.detach());
   CHECK(tape.grad(x).defined());
-  CHECK(memory_use().peak - before < sums * 2 / 3);  // 23 MB
+  CHECK(memory_use().peak - before < sums * 2 / 3);  // the sums would take 23 MB
 }
 
 TEST_CASE("local attention: a window is no wider than the sentence") {
@@ -273,7 +273,7 @@ TEST_CASE("local attention: a window is no wider than the sentence") {
   }
 }
 
-TEST_CASE("local attention: local-p leaves less than 1, a window that holds all keys of local-m is Luong's own") {
+TEST_CASE("local attention: local-p weights sum to less than 1, and local-m over all keys equals Luong's dot") {
   LuongLocalAttention p = mechanism({.alignment = LuongAlignment::predictive, .radius = 4}, 2, 4);
   const Tensor q = normal({1, 2, 5, 4}, 1), k = normal({1, 2, 7, 4}, 2),
                ones = Tensor::ones({1, 2, 7, 1}, DType::float64);
@@ -282,7 +282,7 @@ TEST_CASE("local attention: local-p leaves less than 1, a window that holds all 
   for (const double sum : p.apply(q, k, ones, {}).to_vector<double>()) CHECK(sum == doctest::Approx(1));
   const LuongLocalAttention m = mechanism({.radius = 7}, 2, 4);
   CHECK(close(m.apply(q, k, k, {}), LuongDot{}.apply(q, k, k, {}), 1e-12, 1e-13));
-  // No keys at all.
+  // Without keys.
   for (const double x : m.apply(q, k.slice(2, 0, 0), k.slice(2, 0, 0), {}).to_vector<double>()) CHECK_UNARY(x == 0);
 }
 
@@ -306,7 +306,7 @@ TEST_CASE("conformance: local attention passes all that it declares") {
   }
 }
 
-TEST_CASE("local attention: what it refuses") {
+TEST_CASE("local attention: errors") {
   Rng rng(1);
   const Tensor q = Tensor::ones({1, 2, 3, 4}), W = Tensor::ones({2, 3, 4}), u = Tensor::ones({2, 3});
   struct Tensors {

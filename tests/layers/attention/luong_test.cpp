@@ -1,4 +1,4 @@
-// Luong's, Bahdanau's and cosine attention against PyTorch, in steps, and what they refuse.
+// Luong's, Bahdanau's and cosine attention: against PyTorch, decoding in steps, and errors.
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/elementwise.hpp>
@@ -24,14 +24,14 @@ const StoredCases& additive_reference() { return stored_cases("additive_torch.js
 const char* const kTorchNames[] = {"luong-dot", "luong-general",       "luong-concat", "luong-location",
                                    "bahdanau",  "bahdanau normalized", "cosine"};
 
-// What PyTorch's cases call a parameter.
+// The name of a parameter in PyTorch's cases.
 std::string key_of(const std::string& mechanism, const std::string& parameter) {
   if (mechanism == "luong-general") return "general";
   if (mechanism == "luong-location") return "location";
   return parameter == "log_beta" ? "beta" : parameter;
 }
 
-// The mechanism of a name with the parameters that PyTorch had.
+// The named mechanism with the parameters that PyTorch's cases use.
 AttentionMechanism additive_mechanism(const std::string& name, DType dtype = DType::float64) {
   Rng rng(1);
   AttentionMechanism m = [&]() -> AttentionMechanism {
@@ -95,7 +95,7 @@ TEST_CASE("Luong, Bahdanau and cosine attention: values, weights and gradients a
   }
 }
 
-TEST_CASE("Luong, Bahdanau and cosine attention begin as they promise") {
+TEST_CASE("Luong, Bahdanau and cosine attention have the documented initial parameters") {
   Rng rng(1);
   BahdanauAttention b(2, 16, rng, {.units = 9, .normalized = true});
   CHECK(b.W.shape() == Shape{2, 9, 16});
@@ -108,23 +108,23 @@ TEST_CASE("Luong, Bahdanau and cosine attention begin as they promise") {
   BahdanauAttention plain(2, 16, rng);
   CHECK(named_parameters(plain).size() == 3);
   CHECK(plain.score.shape() == Shape{2, 16});
-  // beta = 1: the weights are those of plain cosines.
+  // beta = 1: the weights are the softmax of plain cosines.
   const Tensor q = normal({1, 2, 3, 4}, 1).to(DType::float32), k = normal({1, 2, 5, 4}, 2).to(DType::float32);
   const AttentionMechanism cosine(CosineAttention(2, 4, rng));
   const Tensor scores = matmul(normalize(q), normalize(k).transpose(2, 3));
   CHECK(close(cosine.weights(q, k, {}), softmax(scores, 3), 0, 1e-6));
-  // Keys of zeros have a cosine of 0, whatever the query.
+  // A key of zeros has the cosine 0 with any query.
   const Tensor even = cosine.weights(q, k * 0, {});
   for (const double w : even.to_vector<double>()) CHECK(w == doctest::Approx(0.2));
 }
 
-TEST_CASE("Luong, Bahdanau and cosine attention refuse what they lack, and shapes that do not fit") {
+TEST_CASE("Luong, Bahdanau and cosine attention refuse unsupported calls, and shapes that do not fit") {
   Rng rng(1);
   const Tensor q = Tensor::ones({2, 4, 3, 5}), k = Tensor::ones({2, 4, 6, 5}), few = Tensor::ones({2, 2, 6, 5});
   const Tensor W = Tensor::ones({4, 7, 5}), score = Tensor::ones({4, 7});
   const Tensor three = Tensor::ones({2, 3, 6, 5});
   const auto apply = [&](AttentionMechanism m, const Tensor& keys) { m.apply(q, keys, keys, {}); };
-  // With these parameters, by keys and values that MultiHeadAttention would not give.
+  // A mechanism with a wrong parameter, called with keys and values that MultiHeadAttention would not pass.
   const auto with = [](auto mechanism, Parameter std::remove_cvref_t<decltype(mechanism)>::*member,
                        const Tensor& value) {
     mechanism.*member = Parameter(value.clone());
@@ -180,7 +180,7 @@ TEST_CASE("Luong, Bahdanau and cosine attention refuse what they lack, and shape
        [&] { LuongLocation(2, 3, rng, {}); }},
       {"CosineAttention: heads is 0", [&] { CosineAttention(0, 1, rng); }},
   });
-  // A state of location attention is full when W's rows are used up, and keeps its length then.
+  // The state of location attention is full if all rows of W are used. A refused step does not change its length.
   AttentionState state = LuongLocation(4, 5, rng, {.positions = 7}).make_state();
   state.apply(k, k, k);
   check_errors({{"it has rows for 7 keys at most", [&] { state.apply(k, k, k); }}});
@@ -194,7 +194,7 @@ using List = std::vector<Tensor>;
 const char* const kNames[] = {"luong-dot", "luong-general",       "luong-concat", "luong-location",
                               "bahdanau",  "bahdanau normalized", "cosine"};
 
-// A mechanism of the name, in float64, whose parameters are neither 0 nor equal.
+// The named mechanism in float64, with parameters that are neither 0 nor equal.
 AttentionMechanism mechanism(const std::string& name, Index heads, Index size) {
   Rng rng(3);
   AttentionMechanism m = [&]() -> AttentionMechanism {
@@ -213,7 +213,7 @@ AttentionMechanism mechanism(const std::string& name, Index heads, Index size) {
 
 }  // namespace
 
-TEST_CASE("Luong, Bahdanau and cosine attention: at once, in chunks and token by token are the same") {
+TEST_CASE("Luong, Bahdanau and cosine attention: one call equals chunks and single tokens") {
   const Tensor q = normal({2, 4, 21, 5}, 1);
   for (const std::string name : kNames) {
     CAPTURE(name);
@@ -232,7 +232,7 @@ TEST_CASE("Luong, Bahdanau and cosine attention: at once, in chunks and token by
       }
       CHECK(close(concatenate(parts, 2), whole, 1e-12, 1e-13));
     }
-    // Saved and resumed.
+    // Save and resume.
     AttentionState first = m.make_state(), second = m.make_state();
     first.apply(q.slice(2, 0, 8), k.slice(2, 0, 8), v.slice(2, 0, 8));
     std::map<std::string, Tensor> saved;

@@ -1,4 +1,4 @@
-// What mechanisms of any name take beside q, k and v, for tests that call them without a layer.
+// Inputs that mechanisms take in addition to q, k and v, for tests that call a mechanism without a layer.
 #pragma once
 #include <heed/layers/attention/mechanism.hpp>
 
@@ -6,7 +6,7 @@
 
 namespace heed::test {
 
-// q [B, H, T, D], k [B, Hk, S, D]. For most mechanisms none.
+// Random inputs of m for q [B, H, T, D] and k [B, Hk, S, D]. Most mechanisms have none.
 inline std::vector<Tensor> inputs_for(const AttentionMechanism& m, const Tensor& q, const Tensor& k) {
   std::vector<Tensor> inputs;
   for (const MechanismInput& input : m.inputs())
@@ -14,7 +14,7 @@ inline std::vector<Tensor> inputs_for(const AttentionMechanism& m, const Tensor&
   return inputs;
 }
 
-// Of positions [begin, end).
+// The inputs at positions [begin, end).
 inline std::vector<Tensor> inputs_at(const std::vector<Tensor>& inputs, Index begin, Index end) {
   std::vector<Tensor> some;
   for (const Tensor& x : inputs) some.push_back(x.slice(2, begin, end));

@@ -1,5 +1,5 @@
-// What a mechanism takes beside q, k and v, what every one refuses of a call, what it may give back, and what all do
-// with values that are not finite. Above 400 lines: these are the rules that hold for every mechanism.
+// Rules for all mechanisms: inputs in addition to q, k and v, calls that every mechanism refuses, valid outputs, and
+// values that are not finite. Above 400 lines, because these rules hold for every mechanism.
 #include <cmath>
 #include <heed/heed.hpp>
 
@@ -113,7 +113,7 @@ TEST_CASE("every mechanism refuses masks, lengths and biases of other dtypes and
     check_refused(LuongLocalAttention(2, 4, rng, {.alignment = alignment, .radius = 2}));
 }
 
-TEST_CASE("where scores are exponents, a bias of minus infinity forbids a pair as a mask does, in whole rows too") {
+TEST_CASE("for exponential scores, a bias of minus infinity masks a pair as a mask does, in whole rows too") {
   Rng rng(1);
   const Tensor q = rng.normal({2, 2, 5, 4}), k = rng.normal({2, 2, 7, 4}), v = rng.normal({2, 2, 7, 3});
   Tensor allowed = Tensor::ones({5, 7}, DType::bool8);
@@ -134,7 +134,7 @@ TEST_CASE("where scores are exponents, a bias of minus infinity forbids a pair a
     };
     const std::vector<Tensor> got = run({.bias = bias}), wanted = run({.mask = allowed});
     REQUIRE(got.size() == wanted.size());
-    // LSH chooses by buckets and masks, whatever the bias: its rows may have other keys.
+    // LSH chooses keys by buckets and masks and ignores the bias, so its rows may have other keys.
     for (std::size_t i = 0; i < got.size() && m.name() != "lsh"; ++i) CHECK(close(got[i], wanted[i], 1e-5, 1e-6));
     CHECK(max(abs(got[0].select(2, 2))).item() == 0);
   };
@@ -146,8 +146,7 @@ TEST_CASE("where scores are exponents, a bias of minus infinity forbids a pair a
     check_forbidden(LuongLocalAttention(2, 4, rng, {.alignment = alignment, .radius = 2}));
 }
 
-TEST_CASE(
-    "attention in two parts, keys mapped once, is attention: values and gradients, for each mechanism of a decoder") {
+TEST_CASE("attention with keys mapped in advance equals attention: values and gradients, for each decoder mechanism") {
   for (const std::string& name : memory_mechanism_names()) {
     CAPTURE(name);
     Rng rng(2);
@@ -168,7 +167,7 @@ TEST_CASE(
     const std::vector<Tensor> parts =
         gradients([&](In a, In b, In c) { return m.apply_mapped(a, m.map_keys(b, call), c, call); });
     for (std::size_t i = 0; i < whole.size(); ++i) {
-      REQUIRE(parts[i].defined() == whole[i].defined());  // location's keys are not read
+      REQUIRE(parts[i].defined() == whole[i].defined());  // location does not read keys
       if (whole[i].defined()) CHECK(close(parts[i], whole[i], 1e-5, 1e-5));
     }
   }
@@ -176,7 +175,7 @@ TEST_CASE(
 
 namespace {
 
-// All mechanisms that have a score for each pair of query and key, of heads of size 4; names and others.
+// All mechanisms with a score per pair of query and key, for heads of size 4, named and others.
 std::vector<AttentionMechanism> mechanisms_with_scores(bool causal) {
   Rng rng(1);
   std::vector<AttentionMechanism> all;
@@ -199,9 +198,9 @@ bool is_nan(const Tensor& x) { return std::isnan(sum(x).item()); }
 
 }  // namespace
 
-// The rule: masks, lengths, the triangle and a bias of -infinity take a key away, whatever it holds. Any other key
-// takes part, also with a weight that rounds to 0: so its NaN is seen.
-TEST_CASE("a NaN value is seen by the queries whose key it may be, whatever its weight, and by no others") {
+// The rule: masks, lengths, causality and a bias of -infinity hide a key whatever its value is. Any other key takes
+// part, even with a weight that rounds to 0, so NaN in its value shows.
+TEST_CASE("a NaN value reaches the queries whose key it may be, whatever its weight, and no others") {
   test::on_each_level([] {
     for (const bool causal : {false, true})
       for (const AttentionMechanism& m : mechanisms_with_scores(causal))
@@ -209,18 +208,18 @@ TEST_CASE("a NaN value is seen by the queries whose key it may be, whatever its 
           CAPTURE(m.name());
           CAPTURE(n);
           CAPTURE(causal);
-          const Index bad = 2;  // fixed shows it to the queries of its block alone, strided to the even ones
+          const Index bad = 2;  // in fixed, only the queries of its block see this key; in strided, the even queries
           const Tensor q = Rng(1).normal({1, 2, n, 4}), k = Rng(2).normal({1, 2, n, 4});
           const std::vector<Tensor> inputs = test::inputs_for(m, q, k);
           Tensor v = Rng(3).normal({1, 2, n, 3}), lost = v.slice(2, bad, bad + 1);
           lost.fill_(NAN);
-          Tensor lower = Tensor::full({n, n}, 1000.0), hidden = Tensor::zeros({n, n});  // a weight of 0; nothing
+          Tensor lower = Tensor::full({n, n}, 1000.0), hidden = Tensor::zeros({n, n});  // a weight of 0; a hidden key
           lower.slice(1, bad, bad + 1).fill_(0), hidden.slice(1, bad, bad + 1).fill_(-detail::kInfinity);
           for (const Tensor& bias : {Tensor(), lower}) {
             const Tensor y = m.apply(q, k, v, {.causal = causal, .bias = bias}, inputs);
             const auto row_is_nan = [&](Index i) { return is_nan(y.slice(2, i, i + 1)); };
             for (Index i = 0; causal && i < bad; ++i) CHECK(!row_is_nan(i));
-            if (m.name() == "lsh") continue;  // other buckets
+            if (m.name() == "lsh") continue;  // its buckets may not contain the key
             CHECK(row_is_nan(bad + 1));
             if (m.name() != "fixed") CHECK(row_is_nan(n - 1));
           }
@@ -274,7 +273,7 @@ TEST_CASE(
 
 namespace {
 
-// Gives what it is told to, for any operands.
+// Returns y for any operands.
 struct Gives {
   Tensor y;
   std::string name() const { return "gives"; }
@@ -285,7 +284,7 @@ struct Gives {
 
 }  // namespace
 
-TEST_CASE("what a mechanism gives must have the shape and the dtype of its output") {
+TEST_CASE("the output of a mechanism must have the shape and dtype of attention") {
   const NoTape guard;
   const Tensor q = Tensor::ones({2, 4, 4, 3}), k = Tensor::ones({2, 4, 6, 3}), v = Tensor::ones({2, 4, 6, 5});
   const auto given = [&](const Tensor& y) {
@@ -300,7 +299,7 @@ TEST_CASE("what a mechanism gives must have the shape and the dtype of its outpu
   CHECK(contains(given(Tensor()), "it gave undefined"));
 }
 
-TEST_CASE("a mechanism that does not take bfloat16 gets float32, what it gives is rounded, and gradients pass") {
+TEST_CASE("a mechanism without bfloat16 support gets float32, its output is rounded, and gradients pass") {
   const auto half = [](const Tensor& x) { return x.to(DType::bfloat16); };
   const Tensor q = half(Rng(1).normal({2, 2, 5, 4})), k = half(Rng(2).normal({2, 2, 5, 4})),
                v = half(Rng(3).normal({2, 2, 5, 3})), dy = Rng(4).normal({2, 2, 5, 3});
@@ -339,7 +338,7 @@ TEST_CASE("a mechanism that does not take bfloat16 gets float32, what it gives i
 
 namespace {
 
-// How many results are finite where NaN in the place of infinity shows, or the reverse.
+// The number of results that are finite with infinity but NaN with NaN, or vice versa.
 double differences(const Tensor& with_infinity, const Tensor& with_nan) {
   return sum(logical_xor(logical_not(isfinite(with_infinity)), isnan(with_nan))).item();
 }
@@ -348,7 +347,7 @@ Tensor with_value(const Tensor& v, Index position, double value) {
   changed.slice(2, position, position + 1).slice(3, 0, 1).fill_(value);
   return changed;
 }
-// One position after the other.
+// Decodes one position at a time.
 Tensor decoded(const AttentionMechanism& m, const Tensor& q, const Tensor& k, const Tensor& v) {
   const NoTape guard;
   AttentionState state = m.make_state();
@@ -361,7 +360,7 @@ Tensor decoded(const AttentionMechanism& m, const Tensor& q, const Tensor& k, co
 }
 
 void check_infinities(const AttentionMechanism& m, bool causal, Index length, DType dtype) {
-  // Scores so far apart that most weights round to 0.
+  // Scores are so spread that most weights round to 0.
   const Tensor q = (normal({1, 2, length, 8}, 1) * 15).to(dtype), k = (normal({1, 2, length, 8}, 2) * 15).to(dtype),
                v = normal({1, 2, length, 8}, 3).to(dtype);
   const AttentionCall call{.causal = causal};

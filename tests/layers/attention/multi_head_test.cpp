@@ -1,5 +1,5 @@
-// Multi-head attention against its definition, and the weights that it shows. Above 400 lines: weights of every
-// mechanism, by plain loops, are half of it.
+// Multi-head attention against its definition, and the weights that it reports. Above 400 lines, because half of it
+// tests the weights of every mechanism by plain loops.
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/matmul.hpp>
@@ -26,7 +26,8 @@ using test::same_bits;
 
 namespace {
 
-// Softmax attention with a number per key that is added to its scores, and two per query whose sum scales its own.
+// Softmax attention with one number per key, added to its scores, and two numbers per query, whose sum scales its
+// scores.
 struct NudgedAttention {
   std::string name() const { return "nudged"; }
   AttentionCapabilities capabilities() const {
@@ -83,7 +84,7 @@ TEST_CASE("multi-head attention equals its definition, head by head") {
   CHECK(test::close(layer(x, {.causal = true})[0], layer.proj(merged), 1e-12, 1e-12));
 }
 
-TEST_CASE("qk_norm: attention reads each head's queries and keys by their root mean square, times a gain") {
+TEST_CASE("qk_norm: attention reads each head's queries and keys divided by their root mean square, times a gain") {
   Rng rng(4);
   const auto normed = [](const Tensor& y, const Tensor& gain) {  // y [B, H, T, size]
     Tensor out = y.clone();
@@ -118,7 +119,7 @@ TEST_CASE("qk_norm: attention reads each head's queries and keys by their root m
               1e-12, 1e-12));
 }
 
-TEST_CASE("queries and keys of one size, values of another, free of width / heads") {
+TEST_CASE("key size and value size may differ and are independent of width / heads") {
   Rng rng(4);
   // heads do not divide the width
   MultiHeadAttention self({.width = 7, .heads = 4, .kv_heads = 2, .key_size = 6, .value_size = 3, .rope = true}, rng),
@@ -150,7 +151,7 @@ TEST_CASE("queries and keys of one size, values of another, free of width / head
   });
 }
 
-TEST_CASE("separate keys and values give what one memory of both side by side gives") {
+TEST_CASE("separate keys and values equal one memory that concatenates both") {
   Rng rng(4);
   MultiHeadAttention apart({.width = 6, .heads = 2, .memory_width = 3, .value_width = 5}, rng),
       joined({.width = 6, .heads = 2, .memory_width = 8}, rng);
@@ -175,7 +176,7 @@ TEST_CASE("separate keys and values give what one memory of both side by side gi
                                                           "v.bias", "proj.weight", "proj.bias"});
 }
 
-TEST_CASE("a memory that is projected once, and rows of it, give what the memory gives") {
+TEST_CASE("a memory that is projected once, and picked rows of the projection, equal the memory") {
   Rng rng(4);
   MultiHeadAttention layer({.width = 8, .heads = 2, .memory_width = 5}, rng, NudgedAttention());
   const Tensor x = rng.normal({3, 4, 8}), memory = rng.normal({3, 6, 5}), whole = layer(x, memory);
@@ -188,7 +189,7 @@ TEST_CASE("a memory that is projected once, and rows of it, give what the memory
   CHECK(apart.project(memory).rows(picked).v.defined() == false);
 }
 
-TEST_CASE("what a mechanism takes beside q, k and v comes out of the same product, and begins with its bias") {
+TEST_CASE("further inputs of a mechanism are columns of the same product, with the declared initial bias") {
   Rng rng(4);
   const Tensor x = normal({2, 5, 8}), memory = normal({2, 3, 6}, 2), other = normal({2, 3, 4}, 3);
   const AttentionCall causal{.causal = true}, lengths{.key_lengths = Tensor::from<std::int32_t>({3, 1})};
@@ -225,7 +226,7 @@ TEST_CASE("what a mechanism takes beside q, k and v comes out of the same produc
       apart.proj(merged(nudged.apply(columns(q, 0, 4, 2), columns(k, 0, 2, 2), columns(v, 0, 2, 2), {}, of_three))),
       1e-12, 1e-12));
 
-  // Weights are of the same inputs.
+  // weights() uses the same inputs.
   for (const bool memories : {false, true}) {
     const MultiHeadAttention& layer = memories ? cross : self;
     const Tensor w = memories ? layer.weights(x, layer.project(memory)) : layer.weights(x, causal);
@@ -239,7 +240,7 @@ TEST_CASE("conformance: a mechanism with inputs of queries and of keys, that att
   check_conformance_in_test([](Index, Rng&) { return NudgedAttention(); }, {.longest = 150});
 }
 
-TEST_CASE("all weights of a GPT whose mechanism has inputs are drawn alike, and the declared biases are kept") {
+TEST_CASE("a GPT whose mechanism has inputs draws all weights alike and keeps the declared biases") {
   Rng rng(4);
   GPT model({.vocabulary = 5, .context = 6, .layers = 2, .heads = 2, .width = 64}, rng,
             [](Index, Rng&) { return NudgedAttention(); });
@@ -266,7 +267,7 @@ struct Variant {
 };
 constexpr Variant kVariants[] = {{kHeads, PositionKind::learned}, {2, PositionKind::learned}, {2, PositionKind::rope}};
 
-// Weights far from uniform: the initial ones are small.
+// Weights are far from uniform, because the initial ones are small.
 GPT model_of(const Variant& variant, const std::string& mechanism, bool grouped, double dropout = 0) {
   Rng rng(1);
   GPT model({.vocabulary = 11,
@@ -294,7 +295,7 @@ bool is_grouped(const std::string& mechanism) {
 
 Tensor prompt() { return Rng(3).integers({2, kTokens}, 0, 11); }
 
-// What the attention of a block gets.
+// The input of a block's attention, for each block.
 std::vector<Tensor> inputs_of(const GPT& model, const Tensor& x) {
   std::vector<Tensor> inputs;
   Tensor h = model.tokens(x);
@@ -306,8 +307,8 @@ std::vector<Tensor> inputs_of(const GPT& model, const Tensor& x) {
   return inputs;
 }
 
-// Element d of head `head` of the row of qkv() that belongs to position t, turned by its angle where positions are
-// rotary: pairs (i, i + size / 2) by t / 10000^(2i / size).
+// Element d of head `head` in the row of qkv() for position t. With rotary positions, pairs (i, i + size / 2) are
+// rotated by the angle t / 10000^(2i / size).
 double element(const std::vector<double>& row, Index begin, Index t, Index d, bool rotary) {
   const auto at = [&](Index i) { return row[static_cast<std::size_t>(begin + i)]; };
   if (!rotary) return at(d);
@@ -318,7 +319,7 @@ double element(const std::vector<double>& row, Index begin, Index t, Index d, bo
                   : at(i) * std::sin(angle) + at(i + half) * std::cos(angle);
 }
 
-// softmax(q . k / sqrt(size)) over the keys up to t, of one head and query, as plain loops.
+// softmax(q . k / sqrt(size)) over the keys up to t, for one head and query, as plain loops.
 std::vector<double> naive_row(const Tensor& qkv, Index batch, Index head, Index t, const Variant& v) {
   const auto row = [&](Index j) { return qkv[batch][j].to_vector<double>(); };
   const bool rotary = v.positions == PositionKind::rope;
@@ -358,11 +359,11 @@ TEST_CASE("attention weights: softmax, grouped and rotary too, against plain loo
       }
     }
     CHECK(worst < 1e-12);
-    CHECK(least < 0.01);  // far from uniform, so that there is something to get wrong
+    CHECK(least < 0.01);  // far from uniform, so that errors would show
   }
 }
 
-TEST_CASE("attention weights: of every mechanism, they make of the values what the layer makes") {
+TEST_CASE("attention weights: for every mechanism, weights times values equal the output of the layer") {
   const NoTape guard;
   for (const std::string& mechanism : mechanism_names()) {
     for (const Variant& v : kVariants) {
@@ -439,7 +440,7 @@ TEST_CASE("attention weights: of a layer that attends to a memory, with fewer he
         most = std::max(most, std::fabs(total - 1));
       }
   CHECK(most < 1e-12);
-  CHECK(far > 0.2);  // there is something to get wrong
+  CHECK(far > 0.2);  // weights differ enough for errors to show
   CHECK(test::close(layer.proj(mixed), layer(x, memory, call), 1e-12, 1e-12));
   CHECK(contains(error_of([&] { layer.weights(x); }), "this layer attends to a memory; call it with one"));
   const MultiHeadAttention self({.width = width, .heads = kHeads}, rng);
@@ -470,8 +471,9 @@ TEST_CASE("attention weights: a mechanism without them, and bad tokens, are erro
                  "x reaches position 13 but the model's context is 12"));
 }
 
-// Scores, weights and sums are of numbers that were rounded to 2^-9 of themselves at most; such errors average out.
-TEST_CASE("MultiHeadAttention: under bfloat16 precision, kept heads give the values and gradients of float32, nearly") {
+// Scores, weights and sums are computed from numbers with a relative rounding error of at most 2^-9. Errors average
+// out.
+TEST_CASE("MultiHeadAttention: under bfloat16 precision, values and gradients approximate those of float32") {
   for (const bool cross : {false, true})
     for (int options = 0; options < 4; ++options) {
       CAPTURE(cross);
@@ -502,6 +504,6 @@ TEST_CASE("MultiHeadAttention: under bfloat16 precision, kept heads give the val
         const double size = max(abs(want[i])).item();
         CHECK(test::worst(got[i], want[i], 0, 0.03 * size) <= 1);
       }
-      CHECK(!same_bits(got[0], want[0]));  // it was another computation
+      CHECK(!same_bits(got[0], want[0]));  // the computation differed
     }
 }

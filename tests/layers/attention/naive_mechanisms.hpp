@@ -1,5 +1,5 @@
-// The mechanisms of layers/model_config.hpp term by term: the weight of every key for every query, in float64, as
-// the definitions have it. References for the conformance kit.
+// The mechanisms of layers/model_config.hpp term by term: the weight of every key for every query, in float64, by their
+// definitions. References for the conformance kit.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -26,7 +26,7 @@ NaiveWeights naive_softmax(const NaiveRow& row, const std::vector<Index>& chosen
   return w;
 }
 
-// Softmax of a score over the keys for which sees(j).
+// Softmax of a score over the visible keys with sees(j).
 template <class Sees>
 NaiveWeights pattern_of(const NaiveRow& row, Sees&& sees) {
   std::vector<Index> chosen;
@@ -35,7 +35,7 @@ NaiveWeights pattern_of(const NaiveRow& row, Sees&& sees) {
   return naive_softmax(row, chosen, [&](Index j) { return row.scaled(j); });
 }
 
-// The kernel of features, whose weights a bias multiplies.
+// Weights by a kernel of features, which a bias multiplies by e^bias, divided by their sum + eps.
 template <class Kernel>
 NaiveWeights naive_normalised(const NaiveRow& row, double eps, Kernel&& kernel) {
   NaiveWeights w;
@@ -97,7 +97,8 @@ inline NaiveWeights naive_cosine_weights(const NaiveRow& row) {
   });
 }
 
-// v^T tanh(W q + U k + b), of Luong's concat and of Bahdanau; with a gain, v has its length.
+// v^T tanh(W q + U k + b), for Luong's concat and Bahdanau. With a gain, v is divided by its norm and multiplied by the
+// gain.
 inline NaiveWeights naive_additive_weights(const NaiveRow& row) {
   const Index units = row.count("W", 1), at = row.head * units;
   const double *W = row.array("W") + at * row.size, *U = row.array("U") + at * row.size,
@@ -207,7 +208,7 @@ inline NaiveWeights naive_favor_weights(const NaiveRow& row) {
 
 inline NaiveWeights naive_forgetting_weights(const NaiveRow& row) {
   const Tensor forget = row.values.at("input forget").dense();
-  // The sum of the logarithms of the gates after key j, up to the query's own.
+  // The sum of log gates of the keys after j, up to the query's own gate.
   std::vector<double> decay(static_cast<std::size_t>(row.keys), 0.0);
   double sum = 0;
   for (Index l = row.position; l > 0; --l) {
@@ -262,7 +263,7 @@ inline NaiveWeights naive_weights(const std::string& name, const NaiveRow& row) 
   return found != own.end() ? found->second(row) : naive_pattern_weights(row, name);
 }
 
-// For ConformanceOptions::reference: the mechanism of this name, made with these options.
+// The ConformanceOptions::reference of the named mechanism with these options.
 inline auto naive_mechanism(const std::string& name, const MechanismOptions& options) {
   return naive_by([name](const NaiveRow& row) { return naive_weights(name, row); }, options);
 }

@@ -1,4 +1,4 @@
-// References for the conformance kit: attention in plain loops, in float64, from the weights of one query at a time.
+// References for the conformance kit: attention in plain loops in float64, from the weights of one query at a time.
 #pragma once
 #include <cmath>
 #include <heed/layers/attention/conformance.hpp>
@@ -7,18 +7,18 @@
 
 namespace heed::test {
 
-// One query: what it may see, and what it is.
+// One query, its keys, and the options and parameters of the mechanism.
 struct NaiveRow {
   Index head, position, keys, size;  // position: P = i + S - T
   bool causal;
   const double* q;              // [size]
   const double* k;              // [keys, size]
-  std::vector<Index> seen;      // keys that it may attend to
-  std::vector<double> bias;     // [keys]: of the scores; where keys have features, e^bias is a factor of theirs
+  std::vector<Index> seen;      // keys visible to the query
+  std::vector<double> bias;     // [keys]: added to scores; mechanisms with features multiply weights by e^bias
   const TensorsByName& values;   // the mechanism's parameters and buffers
-  const MechanismOptions& own;  // what it was made with
-  Index key_head = 0;           // b * Hk + h: of inputs [B, Hk, S, size]
-  std::vector<bool> padding = {};  // [keys]: which are, by lengths or the key mask
+  const MechanismOptions& own;   // options of the mechanism
+  Index key_head = 0;            // b * Hk + h: index into inputs [B, Hk, S, size]
+  std::vector<bool> padding = {};  // [keys]: true for keys hidden by lengths or the key mask
 
   double dot(Index j) const {
     double s = 0;
@@ -32,9 +32,10 @@ struct NaiveRow {
   Index count(const char* name, int axis) const { return values.at(name).dim(axis); }
 };
 
-using NaiveWeights = std::vector<double>;  // one for each of row.seen
+using NaiveWeights = std::vector<double>;  // one per key of row.seen
 
-// For ConformanceOptions::reference. weights(row) are those of one query; `own` is what rows show of the mechanism.
+// Makes a ConformanceOptions::reference. weights(row) returns the weights of one query; rows have `own` as their
+// options.
 template <class Weights>
 auto naive_by(Weights weights, const MechanismOptions& own = {}) {
   return [weights, own](const Tensor& q_any, const Tensor& k_any, const Tensor& v_any, const AttentionCall& call,

@@ -1,4 +1,4 @@
-// Softmax attention and its relatives: against PyTorch, and the forget gate against its definition.
+// Softmax attention and related mechanisms against PyTorch, and the forget gate against its definition.
 #include <cmath>
 #include <heed/heed.hpp>
 
@@ -13,7 +13,7 @@ namespace {
 
 const StoredCases& reference() { return stored_cases("attention_torch.json"); }
 
-// As PyTorch's cases are called: a mechanism or a feature map.
+// The op for the name of a case of PyTorch: a mechanism or a feature map.
 Tensor attend(const std::string& name, Named& x, const AttentionCall& call) {
   const In q = x["q"], k = x["k"], v = x["v"];
   if (name == "softmax") return attention(q, k, v, {.causal = call.causal, .key_lengths = call.key_lengths});
@@ -63,7 +63,7 @@ Case draw(Index n, Index size, double bias) {
           rng.normal({1, 1, n, 1}, bias, 1)};
 }
 
-// y_i of the definition, in float64.
+// y_i by the definition, in float64.
 std::vector<double> naive_row(const Case& c, Index i) {
   const Index size = c.q.dim(3), values = c.v.dim(3);
   std::vector<double> scores(static_cast<std::size_t>(i + 1)), y(static_cast<std::size_t>(values), 0.0);
@@ -91,8 +91,8 @@ Tensor forgetting(const Case& c, const AttentionCall& call = {.causal = true}) {
 
 }  // namespace
 
-TEST_CASE("forgetting: float32 stays near the definition at 4096 positions, whatever is forgotten") {
-  for (const double bias : {-4.0, 0.0, 4.0}) {  // all but the last few forgotten, half of each step, little
+TEST_CASE("forgetting: float32 stays close to the definition at 4096 positions, for weak and strong forgetting") {
+  for (const double bias : {-4.0, 0.0, 4.0}) {  // keeps the last few, half per step, most
     const Case c = draw(4096, 32, bias);
     const Tensor y = forgetting(c);
     double worst = 0;
@@ -106,7 +106,7 @@ TEST_CASE("forgetting: float32 stays near the definition at 4096 positions, what
   }
 }
 
-TEST_CASE("forgetting: without gates that close it is softmax attention, and with gates that do the last value") {
+TEST_CASE("forgetting: with open gates it equals softmax attention, and with closed gates it returns the last value") {
   Case c = draw(600, 8, 0);
   c.forget.fill_(60);
   CHECK(close(forgetting(c), attention(c.q, c.k, c.v, {.causal = true})));
@@ -114,7 +114,7 @@ TEST_CASE("forgetting: without gates that close it is softmax attention, and wit
   CHECK(close(forgetting(c), c.v));
 }
 
-TEST_CASE("forgetting: rows with padding before or behind them are what they are without") {
+TEST_CASE("forgetting: padding before or after a row changes nothing") {
   Case c = draw(300, 8, 1);
   for (Tensor* x : {&c.q, &c.k, &c.v, &c.forget}) *x = x->to(DType::float64);
   const auto padded = [&](Index before, Index behind) {

@@ -1,4 +1,4 @@
-// What the tests of sparse mechanisms share.
+// Shared by the tests of sparse mechanisms.
 #pragma once
 #include <functional>
 #include <heed/autograd/attention.hpp>
@@ -33,7 +33,7 @@ inline Tensor mask_of(Index queries, Index keys, bool causal, const Sees& sees) 
   return m;
 }
 
-// Lists [T + 1] or [B, H, T + 1] as a mask [T, S] or [B, H, T, S].
+// Lists with offsets [T + 1] or [B, H, T + 1] as a mask [T, S] or [B, H, T, S].
 inline Tensor mask_of(const KeyLists& lists, Index keys) {
   Shape shape = lists.offsets.shape();
   const Index queries = shape[shape.rank() - 1] - 1, heads = lists.offsets.numel() / (queries + 1);

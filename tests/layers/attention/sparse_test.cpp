@@ -1,5 +1,5 @@
-// Patterns against `attention` with the mask that their definitions give; and what all sparse mechanisms have in
-// common: states, weights, masks, threads.
+// Patterns against dense attention with the mask of their definition. Also properties of all sparse mechanisms: states,
+// weights, masks, threads.
 #include <cmath>
 #include <heed/autograd/detail/key_lists.hpp>
 #include <heed/autograd/elementwise.hpp>
@@ -17,7 +17,7 @@ using namespace heed::test;
 
 namespace {
 
-// A pattern against dense attention with its mask, forward and backward.
+// Compares a pattern with dense attention and its mask, forward and backward.
 template <class Mechanism>
 void check_pattern(const Mechanism& mechanism, const Sees& sees, std::optional<double> scale = {}) {
   const AttentionMechanism erased(mechanism);
@@ -41,7 +41,7 @@ Index pairs(const KeyLists& lists) { return lists.keys.numel(); }
 Index floor_mod(Index x, Index n) { return x - n * static_cast<Index>(std::floor(double(x) / double(n))); }
 Index floor_div(Index x, Index n) { return static_cast<Index>(std::floor(double(x) / double(n))); }
 
-struct Sorts {  // one of each mechanism
+struct Sorts {  // at least one of each mechanism
   static std::vector<AttentionMechanism> all() {
     std::vector<AttentionMechanism> list;
     list.emplace_back(WindowAttention({.window = 5}));
@@ -86,7 +86,7 @@ TEST_CASE("strided and fixed attention equal dense attention with their masks") 
   }
 }
 
-TEST_CASE("patterns have as many pairs as they promise") {
+TEST_CASE("patterns have the documented number of pairs") {
   for (const Index n : {1024, 4096, 16384}) {
     CAPTURE(n);
     CHECK(pairs(WindowAttention({.window = 16}).lists(n, n, true)) == 16 * n - 16 * 15 / 2);
@@ -127,7 +127,7 @@ TEST_CASE("sparse mechanisms: later tokens change nothing earlier, not one bit, 
   }
 }
 
-TEST_CASE("sparse mechanisms: at once, in chunks and token by token are the same, and states are saved and resumed") {
+TEST_CASE("sparse mechanisms: one call equals chunks and single tokens, and states are saved and resumed") {
   for (const AttentionMechanism& m : Sorts::all()) {
     CAPTURE(m.name());
     const Heads x = random_heads(150, 150);
@@ -139,7 +139,7 @@ TEST_CASE("sparse mechanisms: at once, in chunks and token by token are the same
       std::vector<Tensor> parts;
       for (Index i = 0; i < 150; i += step) {
         const Index end = std::min<Index>(150, i + step);
-        if (i >= 70 && i < 70 + step) {  // goes on in another state
+        if (i >= 70 && i < 70 + step) {  // continues in another state
           AttentionState resumed = m.make_state();
           std::map<std::string, Tensor> saved;
           for (const NamedBuffer& b : named_buffers(state)) saved[b.name] = b.buffer->clone();
@@ -154,7 +154,7 @@ TEST_CASE("sparse mechanisms: at once, in chunks and token by token are the same
   }
 }
 
-TEST_CASE("sparse mechanisms: weights are those that values get, and the bits do not depend on the threads") {
+TEST_CASE("sparse mechanisms: weights reproduce the output, and the bits do not depend on the threads") {
   const int before = threads();
   for (const AttentionMechanism& m : Sorts::all()) {
     CAPTURE(m.name());
@@ -217,7 +217,7 @@ TEST_CASE("sparse mechanisms train and decode in a layer") {
   }
 }
 
-TEST_CASE("sparse mechanisms name what is wrong") {
+TEST_CASE("sparse mechanisms: errors name the wrong argument") {
   const Tensor x = Tensor::ones({2, 2, 3, 4}), wide = Tensor::ones({2, 2, 3, 6});
   AttentionState window = WindowAttention({.window = 2}).make_state(),
                  lsh = LshAttention({.size = 4, .buckets = 4}).make_state(),
@@ -253,7 +253,7 @@ TEST_CASE("sparse mechanisms name what is wrong") {
        [] { detail::checked_pairs(std::size_t{1} << 31); }},
       {"but the cache holds", [&] { lsh.apply(x, x, wide); }},
   });
-  CHECK(window.length() == 3);  // what was refused changed nothing
+  CHECK(window.length() == 3);  // errors changed nothing
   CHECK(lsh.length() == 3);
   CHECK(window.apply(x, x, x).shape() == x.shape());
   CHECK(lsh.apply(x, x, x).shape() == x.shape());

@@ -1,4 +1,4 @@
-// For ConformanceOptions::save_and_load: the buffers of a state through a real file.
+// A ConformanceOptions::save_and_load that writes the buffers of a state to a file and reads them.
 #pragma once
 #include <heed/data/checkpoint.hpp>
 #include <heed/layers/attention/conformance.hpp>

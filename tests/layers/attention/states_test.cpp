@@ -1,4 +1,4 @@
-// Decode states of all mechanisms: rows of different length, copies, picked rows, and files that keep them.
+// Decode states of all mechanisms: rows of different length, copies, picked rows, and files.
 #include <heed/heed.hpp>
 
 #include "tests/data/temporary_folder.hpp"
@@ -37,7 +37,7 @@ TEST_CASE("decode states: other numbers of queries and keys are refused by all m
   check_refused(GenericAttention(similarity_by_name("softplus")));
 }
 
-TEST_CASE("decode states: what wants a gradient is refused by all mechanisms, as it would be lost") {
+TEST_CASE("decode states: all mechanisms refuse tensors that need a gradient, which would be lost") {
   Rng rng(1);
   const Tensor x = rng.normal({1, 3, 16});
   for (const std::string& name : mechanism_names()) {
@@ -58,7 +58,7 @@ TEST_CASE("decode states: rows of different length have the bits of each row alo
   const NoTape guard;
   for (const std::string& name : mechanism_names()) {
     CAPTURE(name);
-    // A matrix of a mechanism's own is a product that rounds by the number of rows.
+    // These mechanisms multiply by a matrix, and such products round differently for other numbers of rows.
     const bool projects = name == "favor" || name == "luong-general" || name == "luong-concat" || name == "bahdanau";
     const auto same = [&](const Tensor& a, const Tensor& b) { return projects ? close(a, b) : same_bits(a, b); };
     Rng rng(1);
@@ -103,8 +103,7 @@ TEST_CASE("decode states: rows of different length have the bits of each row alo
   }
 }
 
-TEST_CASE(
-    "decode states: copies and picked rows share no memory with the state they were made of, whatever its rows()") {
+TEST_CASE("decode states: copies and picked rows share no memory with the original state") {
   const NoTape guard;
   const Tensor x = Rng(1).normal({2, 4, 5, 8});
   Rng rng(1);
@@ -126,13 +125,13 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("decode states: what a step cannot have is said, and the state stays as it was") {
+TEST_CASE("decode states: an unsupported step is an Error and does not change the state") {
   const NoTape guard;
   const Tensor x = Rng(1).normal({2, 4, 3, 8}), more = Rng(1).normal({3, 4, 3, 8});
   const AttentionMechanism softmax{SoftmaxAttention{}};
   AttentionState state = softmax.make_state(), nothing;
   CHECK(state.lengths().shape() == Shape{0});
-  CHECK(state.rows(Tensor::from<std::int32_t>({7}, {1})).length() == 0);  // rows that have seen nothing are alike
+  CHECK(state.rows(Tensor::from<std::int32_t>({7}, {1})).length() == 0);  // rows without positions are all equal
   state.apply(x, x, x);
   const auto lengths = [](const std::vector<std::int32_t>& l) {
     return AttentionCall{.key_lengths = Tensor::from(l, {static_cast<Index>(l.size())})};
@@ -174,7 +173,7 @@ TEST_CASE("decode states: what a step cannot have is said, and the state stays a
   CHECK(state.lengths().to_vector<double>() == std::vector<double>{3, 3});
 }
 
-TEST_CASE("a mechanism is reached by its type: const and not, null for another type") {
+TEST_CASE("AttentionMechanism::get returns the mechanism by its type, const and not, and null for another type") {
   Rng rng(1);
   AttentionMechanism m = FavorAttention(8, {.features = 6, .seed = 5});
   const AttentionMechanism& constant = m;
@@ -184,7 +183,7 @@ TEST_CASE("a mechanism is reached by its type: const and not, null for another t
   CHECK(constant.get<SoftmaxAttention>() == nullptr);
   CHECK(same_bits(constant.get<FavorAttention>()->features(), random_features(6, 8, 5)));
 
-  // The step of a decoder that attends once a step, through the layer.
+  // One step of a decoder that attends once per step, through the layer.
   MultiHeadAttention layer({.width = 8, .heads = 2, .memory_width = 6}, rng,
                            LuongLocalAttention(2, 4, rng, {.radius = 1}));
   const Tensor x = rng.normal({1, 5, 8}), memory = rng.normal({1, 7, 6});
@@ -196,7 +195,7 @@ TEST_CASE("a mechanism is reached by its type: const and not, null for another t
   }
 }
 
-TEST_CASE("favor: new features are drawn in a layer, and a state goes on with those that it began with") {
+TEST_CASE("favor: redrawing changes the features of a layer, and existing states keep their features") {
   const NoTape guard;
   Rng rng(1), same(1);
   const FavorOptions options{.features = 6, .seed = 5, .layer = 2};
@@ -223,14 +222,14 @@ TEST_CASE("favor: new features are drawn in a layer, and a state goes on with th
   CHECK(close(layer.decode(x.slice(1, 4, 9), begun), old.slice(1, 4, 9), 1e-4, 1e-5));
   CHECK(close(layer.decode(x.slice(1, 4, 9), fresh), now.slice(1, 4, 9), 1e-4, 1e-5));
 
-  // Nor do values that are written into the mechanism, as load_model() does, reach a state that has begun.
+  // Values written into the mechanism, as by load_model(), do not affect an existing state either.
   AttentionState third;
   layer.decode(x.slice(1, 0, 4), third);
   named_buffers(layer).front().buffer->copy_(random_features(6, 8, 5, 2, 4));
   CHECK(close(layer.decode(x.slice(1, 4, 9), third), now.slice(1, 4, 9), 1e-4, 1e-5));
 }
 
-TEST_CASE("favor: features that are drawn anew keep the dtype of the model") {
+TEST_CASE("favor: redrawn features keep the dtype of the model") {
   AttentionMechanism m = FavorAttention(4);
   to(m, DType::float64);
   m.get<FavorAttention>()->redraw(1);
@@ -259,7 +258,7 @@ std::vector<AttentionState> states_of(const GPT& model) {
 
 }  // namespace
 
-TEST_CASE("decode states: saved in a file and resumed by a model of another seed, each goes on with the same bits") {
+TEST_CASE("decode states: saved in a file and resumed by a model of another seed, they continue with the same bits") {
   const NoTape guard;
   for (const std::string& mechanism : mechanism_names()) {
     CAPTURE(mechanism);
@@ -285,7 +284,7 @@ TEST_CASE("decode states: saved in a file and resumed by a model of another seed
   }
 }
 
-TEST_CASE("decode states: random features and rotations are saved with what was computed by them") {
+TEST_CASE("decode states: random features and rotations are saved with the sums that they produced") {
   const NoTape guard;
   const Tensor x = Rng(1).normal({2, 2, 12, 8});
   const auto part = [&](AttentionState& state, Index first, Index last) {
@@ -310,7 +309,7 @@ TEST_CASE("decode states: random features and rotations are saved with what was 
   }
 }
 
-TEST_CASE("decode states: what does not fit is refused, and the state stays as it was") {
+TEST_CASE("decode states: buffers that do not fit are refused, and the state does not change") {
   const NoTape guard;
   const GPT softmax = make_model("softmax"), linear = make_model("linear"), deep = make_model("softmax", 3);
   std::vector<AttentionState> states = states_of(softmax);
@@ -329,7 +328,7 @@ TEST_CASE("decode states: what does not fit is refused, and the state stays as i
   CHECK(contains(test::error_of([&] { load_state(saved, less, "decoding"); }), "the checkpoint has decoding/1.keys"));
   CHECK(other[0].length() == 0);
   CHECK(less[0].length() == 0);
-  // A state of another batch is found out at the next step, by its shapes.
+  // A state of another batch size is detected in the next step, by its shapes.
   std::vector<AttentionState> same = softmax.make_states();
   load_state(saved, same, "decoding");
   CHECK(contains(test::error_of([&] { softmax.decode(tokens(0, 1).slice(0, 0, 1), same); }),

@@ -1,4 +1,4 @@
-// Top-k attention: what it chooses, against sorting all scores.
+// Top-k attention: its choice of keys, against sorting all scores.
 #include <cmath>
 #include <heed/layers/attention/sparse.hpp>
 #include <limits>
@@ -12,7 +12,7 @@ using heed::test::on_each_level;
 
 TEST_CASE("top-k chooses the largest scores, of equal ones the lowest keys, on each level") {
   on_each_level([] {
-    // Small integers: many scores are equal, and exact in any order of sums.
+    // Small integers: many scores are equal, and sums are exact in any order.
     for (const auto& length : kLengths) {
       Rng rng(4);
       const Index T = length[0], S = length[1];
@@ -48,7 +48,7 @@ TEST_CASE("top-k chooses the largest scores, of equal ones the lowest keys, on e
   });
 }
 
-TEST_CASE("top-k attention equals dense attention on what it chose, in blocks too, and NaN is not hidden") {
+TEST_CASE("top-k attention equals dense attention over the chosen keys, in blocks too, and NaN is not hidden") {
   for (const auto& length : kLengths)
     for (const bool causal : {false, true}) {
       const Heads x = random_heads(length[0], length[1]);
@@ -57,7 +57,7 @@ TEST_CASE("top-k attention equals dense attention on what it chose, in blocks to
       const auto sparse = [&](In q, In k, In v) { return TopKAttention(3).apply(q, k, v, {.causal = causal}); };
       CHECK(distance(run(x, sparse), run(x, dense)) < 1e-12);
     }
-  // More scores than are held at once: rows are chosen as they are alone.
+  // More scores than are stored at once: the choice for a row does not depend on other rows.
   const Heads x = random_heads(700, 700);
   const KeyLists all = TopKAttention(9).lists(x.q, x.k, {});
   const KeyLists last = TopKAttention(9).lists(x.q.slice(2, 650, 700), x.k, {});

@@ -1,4 +1,4 @@
-// What composed mechanisms share, against plain loops.
+// Shared parts of composed mechanisms, against plain loops.
 #include <cmath>
 #include <heed/layers/attention/detail/compositions.hpp>
 
@@ -26,7 +26,7 @@ TEST_CASE("compositions: each head is projected by its own matrix, and keys by t
         }
 }
 
-TEST_CASE("compositions: heads are repeated as often as query heads share them, or not at all") {
+TEST_CASE("compositions: heads are repeated once per query head that shares them, or returned as they are") {
   const Tensor x = test::normal({2, 2, 3, 4});
   CHECK(repeat_heads(x, 2).shares_storage(x));
   const Tensor y = repeat_heads(x, 6);
@@ -34,7 +34,7 @@ TEST_CASE("compositions: heads are repeated as often as query heads share them, 
   for (Index h = 0; h < 6; ++h) CHECK(test::same_bits(y.select(1, h), x.select(1, h / 3)));
 }
 
-TEST_CASE("compositions: parameters begin uniform within one over the root of what they sum over") {
+TEST_CASE("compositions: initial parameters are uniform within 1 / sqrt(number of terms of their sums)") {
   Rng rng(1);
   const Parameter p = uniform_parameter({100, 16}, 16, rng);
   double most = 0, square = 0;
@@ -57,7 +57,7 @@ TEST_CASE("compositions: additive attention equals its formula, normalised and w
         for (Index a = 0; a < 6; ++a) length += score.at({h, a}) * score.at({h, a});
         std::vector<double> weights;
         double total = 0;
-        for (Index j = 0; j <= i + 2; ++j) {  // the ends are aligned
+        for (Index j = 0; j <= i + 2; ++j) {  // the last query is aligned with the last key
           double s = 0;
           for (Index a = 0; a < 6; ++a) {
             double t = normalised ? bias.at({h, a}) : 0;

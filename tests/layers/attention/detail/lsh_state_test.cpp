@@ -1,4 +1,4 @@
-// The decode state of LSH attention: its rings, its bias, and rotations of its own.
+// The decode state of LSH attention: its rings, bias and rotations.
 #include <heed/heed.hpp>
 
 #include "tests/layers/attention/state_buffers.hpp"
@@ -15,7 +15,7 @@ TEST_CASE("the state of LSH attention holds one ring per bucket") {
   CHECK(items_of(lsh, "counts") == 2 * 2 * 4);
 }
 
-TEST_CASE("the decode state of LSH attention takes a bias, at once and in steps, shared queries and keys too") {
+TEST_CASE("the decode state of LSH attention takes a bias, at once and in steps, with shared queries and keys too") {
   const Index n = 90;
   const Tensor q = normal({2, 4, n, 4}, 1), v = normal({2, 4, n, 3}, 3), bias = normal({4, n, n}, 4);
   for (const bool shared : {false, true}) {
@@ -28,7 +28,7 @@ TEST_CASE("the decode state of LSH attention takes a bias, at once and in steps,
       double most = 0;
       for (Index t = 0; t < n; t += step) {
         const Index end = std::min(n, t + step);
-        const std::string refused = error_of([&] {  // and changes nothing
+        const std::string refused = error_of([&] {  // an error changes nothing
           state.apply(q.slice(2, t, end), k.slice(2, t, end), v.slice(2, t, end), {.bias = normal({5, 91})});
         });
         CHECK(contains(refused, "lsh attention: bias is [5, 91] float64; it must broadcast to"));
@@ -62,7 +62,7 @@ TEST_CASE("the state of LSH attention: padding enters no bucket, and refused row
   state.apply(few, few, few, {.key_lengths = Tensor::from<std::int32_t>({20, 7}, {2})});
   for (const NamedBuffer& b : named_buffers(state))
     if (b.name == "counts") {
-      CHECK(sum((*b.buffer)[0].to(DType::float64)).item() == 2 * 2 * 20);  // each position once, of each head and round
+      CHECK(sum((*b.buffer)[0].to(DType::float64)).item() == 2 * 2 * 20);  // each position once per head and round
       CHECK(sum((*b.buffer)[1].to(DType::float64)).item() == 2 * 2 * 7);
     }
   AttentionState before = state;

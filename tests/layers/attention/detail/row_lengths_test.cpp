@@ -1,4 +1,4 @@
-// Rows of different length in decode states: lengths after a step, what stands where.
+// Rows of different length in decode states: lengths after a step, and where positions are stored.
 #include <heed/layers/attention/detail/row_lengths.hpp>
 
 #include "tests/support.hpp"
@@ -23,7 +23,7 @@ TEST_CASE("row lengths: the longest and the shortest, before the first step and 
   CHECK(all_alike(ints({4, 4})));
 }
 
-TEST_CASE("row lengths: a step adds its positions, or of each row those that are there") {
+TEST_CASE("row lengths: a step adds its positions, or per row the number in key_lengths") {
   const Tensor none = Tensor::zeros({0}, DType::int32), x = Tensor::zeros({2, 1, 3, 4});
   CHECK(test::ids_of(lengths_after("op", none, x, {})) == std::vector<std::int32_t>{3, 3});
   CHECK(test::ids_of(lengths_after("op", ints({5, 1}), x, {.key_lengths = ints({0, 2})})) ==
@@ -36,13 +36,13 @@ TEST_CASE("row lengths: a step adds its positions, or of each row those that are
   });
 }
 
-TEST_CASE("row lengths: the last position of each row, and of one without any the first") {
+TEST_CASE("row lengths: the last position of each row, or the first if a row has none") {
   const Tensor h = Tensor::arange(12, DType::float32).reshape({2, 3, 2});
   CHECK(last_of_rows(h, {}).to_vector<float>() == std::vector<float>{4, 5, 10, 11});
   CHECK(last_of_rows(h, {.key_lengths = ints({2, 0})}).to_vector<float>() == std::vector<float>{2, 3, 6, 7});
 }
 
-TEST_CASE("row lengths: positions are written behind those of each row, and read from there") {
+TEST_CASE("row lengths: positions are stored after the existing ones of each row, and read from there") {
   Tensor cache = Tensor::zeros({3, 1, 5, 1});
   const Tensor lengths = ints({2, 2, 0});
   const Tensor x = Tensor::arange(6, DType::float32).reshape({3, 1, 2, 1}) + 1;

@@ -1,4 +1,4 @@
-// The decode state of window attention: what it drops, and what it still sees.
+// The decode state of window attention: positions that it drops, and positions that it keeps.
 #include <heed/heed.hpp>
 
 #include "tests/layers/attention/state_buffers.hpp"
@@ -20,22 +20,23 @@ TEST_CASE("the state of window attention keeps one size") {
   AttentionState at_once = WindowAttention({.window = 8}).make_state();
   const Tensor long_text = Rng(2).normal({1, 2, 1000, 4});
   at_once.apply(long_text, long_text, long_text);
-  CHECK(items_of(at_once, "keys") / 8 <= 2 * 7 + 64);  // what only the first step saw is gone
+  CHECK(items_of(at_once, "keys") / 8 <= 2 * 7 + 64);  // keys visible only in the first step are dropped
 }
 
-TEST_CASE("the state of window attention holds what its shortest row needs, and each row sees its own window") {
+TEST_CASE("the state of window attention keeps the keys of its shortest row, and each row sees its own window") {
   const NoTape guard;
   const WindowAttention mechanism({.window = 8, .dilation = 2, .globals = {0, 30}});
   AttentionState state = AttentionMechanism(mechanism).make_state(), shorter = state;
   const Tensor x = Rng(1).normal({2, 2, 400, 4}), few = x.slice(2, 0, 100);
   state.apply(few, few, few, {.key_lengths = Tensor::from<std::int32_t>({100, 40}, {2})});
-  // Row 1 stands still: what it sees, from 40 - 14 on and position 0, stays; and the 60 of the other behind it.
+  // Row 1 stays at position 40. Its window (from 40 - 14 on, and position 0) is kept, and the 60 positions of row 0
+  // after it.
   for (Index t = 100; t < 400; ++t) {
     const Tensor next = x.slice(2, t, t + 1);
     state.apply(next, next, next, {.key_lengths = Tensor::from<std::int32_t>({1, 0}, {2})});
   }
   CHECK(state.lengths().to_vector<double>() == std::vector<double>{400, 40});
-  // What the long row then sees, and the short one, is what their whole sequences show.
+  // Then each row attends as its whole sequence would.
   const auto row = [&](Index b, Index from, Index to) { return x.slice(0, b, b + 1).slice(2, from, to); };
   const Tensor next = concatenate({row(0, 399, 400), row(1, 40, 41)}, 0);
   const Tensor long_row = concatenate({row(0, 0, 400), row(0, 399, 400)}, 2), short_row = row(1, 0, 41);
@@ -46,7 +47,7 @@ TEST_CASE("the state of window attention holds what its shortest row needs, and 
   };
   CHECK(close(y.slice(0, 0, 1), last(long_row)));
   CHECK(close(y.slice(0, 1, 2), last(short_row)));
-  // Without the short row, all that only it needed goes with the next step.
+  // Without the short row, the next steps drop the keys that only the short row needed.
   AttentionState alone = state.rows(Tensor::from<std::int32_t>({0}, {1}));
   for (int i = 0; i < 80; ++i) alone.apply(row(0, i, i + 1), row(0, i, i + 1), row(0, i, i + 1));
   CHECK(items_of(alone, "keys") / 8 <= 2 * (14 + 2) + 64);
@@ -71,6 +72,6 @@ TEST_CASE("a window's decode state takes a bias when it has dropped old keys, wi
     }
     CHECK(most <= 1);
     for (const NamedBuffer& b : named_buffers(state))
-      if (b.name == "keys") CHECK(b.buffer->dim(2) < 150);  // it did drop some
+      if (b.name == "keys") CHECK(b.buffer->dim(2) < 150);  // some keys were dropped
   }
 }

@@ -1,4 +1,4 @@
-// The cache of keys and values: what it asks of the function that attends, and what it refuses.
+// The cache of keys and values: the calls that it makes, its growth, and errors.
 #include <heed/heed.hpp>
 #include <set>
 
@@ -7,7 +7,7 @@
 using namespace heed;
 using namespace heed::test;
 
-TEST_CASE("KeyValueState: what does not follow the cache is refused and changes nothing") {
+TEST_CASE("KeyValueState: keys and values that do not fit the cache are refused and change nothing") {
   const Tensor x = Tensor::zeros({2, 4, 3, 5});
   KeyValueState cache([](In q, In k, In v, const AttentionCall& call) { return attention(q, k, v, call); });
   cache.apply(x, x, x);
@@ -30,8 +30,7 @@ TEST_CASE("KeyValueState: what does not follow the cache is refused and changes 
   CHECK(cache.lengths().to_vector<double>() == std::vector<double>{3, 3});
 }
 
-TEST_CASE(
-    "KeyValueState: the call that attends is causal, and has key_lengths where rows are of different length alone") {
+TEST_CASE("KeyValueState: the inner call is causal, and has key_lengths only if rows differ in length") {
   const NoTape guard;
   struct Asked {
     Index queries, keys;
@@ -57,17 +56,17 @@ TEST_CASE(
   };
   using All = std::vector<Asked>;
   CHECK(step(5, {}) == All{{5, 5, true, false, {}}});
-  CHECK(step(3, {3, 3}, {3, 8}) == All{{3, 8, true, true, {}}});  // as long as all that is there
+  CHECK(step(3, {3, 3}, {3, 8}) == All{{3, 8, true, true, {}}});  // the bias covers all cached keys
   CHECK(step(4, {4, 1}) == All{{4, 12, true, false, {12, 9}}});
   CHECK(step(1, {}) == All{{1, 13, true, false, {13, 10}}});
   CHECK(step(1, {0, 1}) == All{{1, 14, true, false, {13, 11}}});
-  // Several positions of rows that stand at different ones: one after another.
+  // Several positions of rows with different lengths are computed one after another.
   CHECK(step(2, {1, 2}, {2, 1, 2, 15}) == All{{1, 14, true, true, {14, 12}}, {1, 15, true, true, {14, 13}}});
   CHECK(step(1, {0, 1}) == All{{1, 15, true, false, {14, 14}}});
-  CHECK(step(2, {}) == All{{2, 16, true, false, {}}});  // alike again
+  CHECK(step(2, {}) == All{{2, 16, true, false, {}}});  // equal lengths again
 }
 
-TEST_CASE("MappedKeyState maps each key once, as it comes") {
+TEST_CASE("MappedKeyState maps each key once, when the key is added") {
   const NoTape guard;
   Index keys = 0;
   MappedKeyState state(
@@ -85,13 +84,13 @@ TEST_CASE("MappedKeyState maps each key once, as it comes") {
   CHECK(close(y, part(attention(q * 2.0, k * 3.0, values, {.causal = true}, 1.0), 4, 6)));
 }
 
-TEST_CASE("KeyValueState: it grows by doubling, and keeps what it has seen") {
+TEST_CASE("KeyValueState: the cache grows by doubling, and keeps its contents") {
   const NoTape guard;
   const Index length = 300;
   const Tensor q = normal({2, 4, length, 6}, 1), k = normal({2, 2, length, 6}, 2), v = normal({2, 2, length, 5}, 3);
   const Tensor whole = attention(q, k, v, {.causal = true});
   AttentionState state = SoftmaxAttention{}.make_state();
-  std::set<const void*> places;  // of the keys
+  std::set<const void*> places;  // addresses of the keys
   double worst = 0;
   for (Index t = 0; t < length; ++t) {
     const auto at = [&](const Tensor& x) { return x.slice(2, t, t + 1); };
@@ -101,5 +100,5 @@ TEST_CASE("KeyValueState: it grows by doubling, and keeps what it has seen") {
       if (b.name == "keys") places.insert(b.buffer->raw());
   }
   CHECK(worst < 1e-12);
-  CHECK(places.size() == 4);  // room for 64, 128, 256, 512 positions
+  CHECK(places.size() == 4);  // capacities of 64, 128, 256 and 512 positions
 }

@@ -1,4 +1,4 @@
-// The decode state of linear attention: one size, sums of each row.
+// The decode state of linear attention: constant size, and sums per row.
 #include <heed/heed.hpp>
 
 #include "tests/support.hpp"
@@ -22,7 +22,7 @@ TEST_CASE("the state of linear attention keeps one size") {
   CHECK(state.length() == 210);
 }
 
-TEST_CASE("the sums of linear attention's state are of each row's own positions, without the padding") {
+TEST_CASE("linear attention's state sums each row's own positions, without padding") {
   const NoTape guard;
   const Tensor q = normal({2, 1, 6, 3}, 1), k = normal({2, 1, 6, 3}, 2);
   Tensor v = normal({2, 1, 6, 2}, 3);
