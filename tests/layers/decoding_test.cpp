@@ -1,4 +1,4 @@
-// Sampling and generation: one prompt, many at once, and beams by picking rows of the states.
+// Sampling and generation from one prompt and many, and beam search, which picks rows of states.
 #include <cmath>
 #include <heed/heed.hpp>
 #include <map>
@@ -12,7 +12,7 @@ namespace {
 
 using Text = std::vector<std::int32_t>;
 
-// One that has something to say: its logits lie well apart.
+// A model whose logits differ clearly.
 GPT talker(const GPTOptions& o, const MechanismFactory& mechanism = softmax_mechanism) {
   Rng rng(3);
   GPT model(o, rng, mechanism);
@@ -28,7 +28,7 @@ Text alone(const GPT& model, const Text& prompt, const GenerateOptions& o, std::
   return generate(model, prompt, o.count, o.sampling, rng);
 }
 
-// log p of each token of `text` behind its first, by the whole model.
+// The sum of log p of the tokens of `text` after the first, computed by the whole model.
 double log_probability(const GPT& model, const Text& text) {
   const auto n = static_cast<Index>(text.size());
   const Tensor logits = log_softmax(model(Tensor::from(text, {1, n})), 2);
@@ -37,8 +37,8 @@ double log_probability(const GPT& model, const Text& text) {
   return sum;
 }
 
-// A model whose next token hangs on the last two: its logits are a table [V + 1, V, V], the first axis V where there is
-// no token before the last.
+// A model whose next token depends on the last two tokens. Its logits are a table [V + 1, V, V]; the first index is V
+// if there is no token before the last.
 struct TableState {
   Tensor table;
   std::vector<Text> seen = {};
@@ -71,7 +71,7 @@ double penalty_of(const BeamOptions& o, std::size_t length) {
   return o.penalty == LengthPenalty::average ? std::pow(n, o.alpha) : std::pow((5 + n) / 6, o.alpha);
 }
 
-// All texts that a search could give behind the prompt, the best first.
+// All texts that a search could return for the prompt, the best first.
 std::vector<Hypothesis> all_texts(const TableState& model, const Text& prompt, const BeamOptions& o) {
   std::vector<Hypothesis> all, live = {{}};
   for (Index n = 1; n <= o.count; ++n) {
@@ -109,7 +109,7 @@ void check_same(const std::vector<Hypothesis>& got, const std::vector<Hypothesis
 
 }  // namespace
 
-TEST_CASE("generation goes on beyond the context, and repeats itself from the same seed") {
+TEST_CASE("generation continues beyond the context, and is reproducible from the same seed") {
   Rng rng(3);
   GPT model({.vocabulary = 11, .context = 8, .layers = 2, .heads = 2, .width = 8}, rng);
   const std::vector<std::int32_t> prompt = {1, 2, 3};
@@ -154,7 +154,7 @@ TEST_CASE("sampling: temperature, top-k, top-p") {
   });
 }
 
-TEST_CASE("sampling: the token is that of a walk from the likeliest on, in vocabularies of any shape") {
+TEST_CASE("sampling: the token is found by walking from the most probable one, in vocabularies of any shape") {
   // Plain loops over all tokens in their order, in float64.
   const auto walked = [](const std::vector<double>& logits, const SamplingOptions& o, double u) {
     std::vector<std::size_t> order(logits.size());
@@ -208,7 +208,7 @@ TEST_CASE("sampling: the token is that of a walk from the likeliest on, in vocab
       }
 }
 
-TEST_CASE("prompts of different length at once: each text is that of its prompt alone, beyond the context too") {
+TEST_CASE("prompts of different length together: each text equals that of its prompt alone, beyond the context too") {
   const std::vector<Text> prompts = {
       {1, 2, 3}, {4}, {5, 6, 7, 8, 9, 10, 1, 2, 3, 4, 5, 6}, {1, 2, 3}, {9, 8, 7, 6, 5, 4, 3, 2, 1, 0,
                                                                          1, 2, 3, 4, 5, 6, 7, 8, 9, 10}};
@@ -228,11 +228,11 @@ TEST_CASE("prompts of different length at once: each text is that of its prompt 
         CHECK(texts[i].size() == 40);
         CHECK(texts[i] == alone(model, prompts[i], o, i));
       }
-      CHECK(texts[0] != texts[3]);  // of the same prompt, by generators of their own
+      CHECK(texts[0] != texts[3]);  // the same prompt, but different generators
     }
 }
 
-TEST_CASE("generation ends a row at a stop token or where the callback says so, and the others go on") {
+TEST_CASE("generation ends a row at a stop token or if the callback returns false, and other rows continue") {
   const GPT model = talker(small_talker());
   const std::vector<Text> prompts = {{1, 2, 3}, {4}, {5, 6}};
   GenerateOptions o{.count = 12, .seed = 7};
@@ -261,7 +261,7 @@ TEST_CASE("generation ends a row at a stop token or where the callback says so, 
   for (Index row = 0; row < 3; ++row) CHECK(streamed[row] == ended[static_cast<std::size_t>(row)]);
 }
 
-TEST_CASE("generation of many prompts: none, no tokens, and what is refused") {
+TEST_CASE("generation from many prompts: no prompts, no tokens, and errors") {
   const GPT model = talker(small_talker());
   CHECK(generate(model, std::vector<Text>{}, GenerateOptions{}).empty());
   CHECK(generate(model, std::vector<Text>{{1}, {2}}, {.count = 0}) == std::vector<Text>{{}, {}});
@@ -304,13 +304,13 @@ TEST_CASE("beams: one that is wide enough finds the best texts of a GPT, with an
       CHECK(found[0][i].score == doctest::Approx(all[i].score).epsilon(1e-10));
       CHECK(found[0][i].tokens == all[i].tokens);
     }
-    // A narrow one may miss the best, and knows what it found.
+    // A narrow beam may miss the best text, but its probabilities are correct.
     const auto narrow = beam_search(model.make_state(), prompts, {.beam = 3, .n_best = 3, .count = 4});
     for (const Hypothesis& h : narrow[0]) CHECK(h.log_probability == doctest::Approx(behind(h.tokens)).epsilon(1e-10));
   }
 }
 
-TEST_CASE("beams: texts that end, length penalties, tokens that are not written, against all texts") {
+TEST_CASE("beams: stop tokens, length penalties and forbidden tokens, against all texts") {
   for (const std::uint64_t seed : {1, 2, 3}) {
     const TableState model = table_model(4, seed);
     for (const LengthPenalty penalty : {LengthPenalty::none, LengthPenalty::average, LengthPenalty::gnmt}) {
@@ -336,7 +336,7 @@ TEST_CASE("beams: texts that end, length penalties, tokens that are not written,
   }
 }
 
-TEST_CASE("beams: a beam of one is greedy, rows know nothing of each other, and each has its own most tokens") {
+TEST_CASE("beams: a beam of one is greedy, rows are independent, and each row has its own token limit") {
   const TableState model = table_model(7, 5);
   const std::vector<Text> prompts = {{1}, {3, 2}, {6, 6, 5}, {4}};
   const auto greedy = generate(model, prompts, {.count = 9, .sampling = {.temperature = 0}, .stop_tokens = {0}});
@@ -365,7 +365,7 @@ TEST_CASE("beams: a beam of one is greedy, rows know nothing of each other, and 
   CHECK(some[3].size() == 1);
 }
 
-TEST_CASE("beams: what is refused") {
+TEST_CASE("beams: errors") {
   const TableState model = table_model(3, 5);
   const std::vector<Text> prompts = {{1}, {2}}, empty = {{1}, {}};
   check_errors({
@@ -384,7 +384,7 @@ TEST_CASE("beams: what is refused") {
   CHECK(contains(error_of([&] { beam_search(nothing, prompts); }), "beam_search: all logits are -inf"));
 }
 
-TEST_CASE("prompts of a decode state have lengths from 1 to what is there") {
+TEST_CASE("lengths of prompts for a decode state must be from 1 to the number of tokens") {
   DecodeState state(table_model(3, 5));
   const Tensor tokens = Tensor::zeros({2, 3}, DType::int32);
   CHECK(state.read(tokens, Tensor::from<std::int32_t>({3, 1})).dim(0) == 2);

@@ -1,4 +1,4 @@
-// A table of vectors, and where tokens stand.
+// Embedding and sinusoidal positions.
 #include <heed/layers/model.hpp>
 #include <numeric>
 
@@ -23,7 +23,7 @@ TEST_CASE("an embedding's padding row begins as zeros and gets no gradient") {
   }
 }
 
-TEST_CASE("sinusoidal positions follow their formula, in float64 where they are asked for so") {
+TEST_CASE("sinusoidal positions follow their formula, in float64 if requested") {
   const SinusoidalPositions layer(50, 6);
   double worst = 0;
   const Tensor wide = layer(4, 40, DType::float64);

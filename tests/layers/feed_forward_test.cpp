@@ -1,4 +1,4 @@
-// The position-wise network, against plain loops, and dropout as a layer.
+// The position-wise network against plain loops, and dropout as a layer.
 #include <cmath>
 #include <heed/core/mode.hpp>
 #include <heed/layers/feed_forward.hpp>
@@ -20,7 +20,7 @@ double activated(FeedForwardKind kind, double x) {
   }
 }
 
-// Row i of W, and b_i, times x: what a Linear gives.
+// The output of a Linear: row i of W times x, plus b_i.
 double applied(const Linear& linear, Index i, const std::vector<double>& x) {
   double sum = linear.bias.defined() ? linear.bias.at({i}) : 0;
   for (std::size_t j = 0; j < x.size(); ++j) sum += linear.weight.at({i, static_cast<Index>(j)}) * x[j];
@@ -41,7 +41,7 @@ TEST_CASE("the feed-forward network equals its formula, for each activation, wit
         const std::vector<double> values = x[row].to_vector<double>();
         std::vector<double> hidden;
         for (Index i = 0; i < 7; ++i) {
-          const double up = applied(network.up, i, values);  // of swiglu the gate, whose rows come first
+          const double up = applied(network.up, i, values);  // with swiglu, the first rows are those of the gate
           hidden.push_back(kind == FeedForwardKind::swiglu ? activated(kind, up) * applied(network.up, 7 + i, values)
                                                            : activated(kind, up));
         }
@@ -53,7 +53,7 @@ TEST_CASE("the feed-forward network equals its formula, for each activation, wit
   }
 }
 
-TEST_CASE("the hidden size of a feed-forward network is four widths, and of swiglu as many parameters") {
+TEST_CASE("the hidden size of a feed-forward network is four widths, and swiglu has the same number of parameters") {
   Rng rng(1);
   CHECK(FeedForward(6, rng).hidden() == 24);
   CHECK(FeedForward(6, rng, {.activation = FeedForwardKind::swiglu}).hidden() == 16);

@@ -1,5 +1,5 @@
-// GPT and BERT: gradients, names, PyTorch's training and GPT-2's logits, decoding, masks. Above 400 lines: one model
-// with many options, each held to the same few references.
+// GPT and BERT: gradients, names, PyTorch's training, GPT-2's logits, decoding, masks. Above 400 lines: one model with
+// many options, and the same few references for all.
 #include <heed/autograd/losses.hpp>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/autograd/tape.hpp>
@@ -24,7 +24,7 @@ namespace {
 
 GPTOptions small_gpt() { return {.vocabulary = 11, .context = 8, .layers = 2, .heads = 2, .width = 8}; }
 
-// The largest difference of the losses of `steps` steps from PyTorch's, on the batches of data/text.
+// The largest difference from PyTorch's losses over `steps` steps, on the batches of data/text.
 double worst_loss(GPT& model, Optimizer& optimizer, const Checkpoint& file, const std::string& losses, Index steps) {
   const Tensor text = file.tensor("data/text"), expected = file.tensor(losses);
   double most = 0;
@@ -88,7 +88,7 @@ TEST_CASE("GPT has the names and the initial weights of GPT-2") {
         "blocks.1.attention.proj.bias", "blocks.0.mlp.up.weight", "blocks.0.mlp.down.bias", "norm.bias"})
     CHECK(names.count(name) == 1);
   CHECK(names.count("output") == 0);
-  // 12 width^2 + 13 width a block, as GPT-2's; tokens, positions and the last norm.
+  // 12 width^2 + 13 width per block, as in GPT-2, plus tokens, positions and the last norm.
   CHECK(parameter_count(model) == 3 * (12 * 64 * 64 + 13 * 64) + (50 + 16) * 64 + 2 * 64);
   const auto deviation = [](const Tensor& t) {
     double sum = 0;
@@ -104,7 +104,7 @@ TEST_CASE("GPT has the names and the initial weights of GPT-2") {
 }
 
 TEST_CASE("50 AdamW steps follow PyTorch's from the same weights and batches") {
-  // Made by tests/reference/gpt_torch.py.
+  // The file is written by tests/reference/gpt_torch.py.
   const Checkpoint file = load_checkpoint(test::in_source("tests/reference/gpt_torch.h5"));
   for (const DType dtype : {DType::float32, DType::float64}) {
     Rng rng(1);
@@ -122,7 +122,7 @@ TEST_CASE("50 AdamW steps follow PyTorch's from the same weights and batches") {
 }
 
 TEST_CASE("40 steps of Muon of a GPT with QK-norm, squared ReLU and rotary positions follow PyTorch's") {
-  // Made by tests/reference/gpt_muon_torch.py.
+  // The file is written by tests/reference/gpt_muon_torch.py.
   const Checkpoint file = load_checkpoint(test::in_source("tests/reference/gpt_muon_torch.h5"));
   Rng rng(1);
   GPT model({.vocabulary = 29,
@@ -146,20 +146,20 @@ TEST_CASE("40 steps of Muon of a GPT with QK-norm, squared ReLU and rotary posit
   CHECK(expected.at({39}) < expected.at({0}) - 2);
 }
 
-TEST_CASE("a GPT whose weights before residual sums begin as 0 begins as its embedding and its last norm") {
+TEST_CASE("a GPT with zero-initialized residual weights initially computes the last norm of its embeddings") {
   GPTOptions o = small_gpt();
   o.zero_init_residual = true, o.positions = PositionKind::none;
   Rng rng(1), other(2);
   GPT model(o, rng);
   const Tensor x = random_ids({2, 6}, 11, 1);
   CHECK(test::same_bits(model.hidden(x), model.norm(model.tokens(x))));
-  CHECK(test::worst(model.blocks[0].mlp.up.weight, Tensor::zeros({32, 8}), 0, 1e-3) > 1);  // the others are drawn
+  CHECK(test::worst(model.blocks[0].mlp.up.weight, Tensor::zeros({32, 8}), 0, 1e-3) > 1);  // others are random
   model.init_weights([&](const std::string&) -> Rng& { return other; });
   CHECK(test::same_bits(model.hidden(x), model.norm(model.tokens(x))));
 }
 
 TEST_CASE("with GPT-2's weights and the settings of the preset gpt2, the logits are GPT-2's") {
-  // Made by tests/reference/gpt2_transformers.py.
+  // The file is written by tests/reference/gpt2_transformers.py.
   const Checkpoint file = load_checkpoint(test::in_source("tests/reference/gpt2_transformers.h5"));
   const auto logits = [&](FeedForwardKind activation, DType dtype) {
     Rng rng(1);
@@ -172,7 +172,7 @@ TEST_CASE("with GPT-2's weights and the settings of the preset gpt2, the logits 
   const Tensor wanted = file.tensor("data/logits");
   CHECK(test::close(logits(FeedForwardKind::gelu_tanh, DType::float64), wanted, 1e-12, 1e-12));
   CHECK(test::close(logits(FeedForwardKind::gelu_tanh, DType::float32), wanted, 0, 1e-4));
-  CHECK_FALSE(test::close(logits(FeedForwardKind::gelu, DType::float64), wanted, 0, 1e-4));  // the error function's
+  CHECK_FALSE(test::close(logits(FeedForwardKind::gelu, DType::float64), wanted, 0, 1e-4));  // GELU by erf differs
 }
 
 TEST_CASE("decoding gives the logits of the whole model") {
@@ -233,7 +233,7 @@ TEST_CASE("decoding rows of different length gives the logits of each row's own 
     step({1, 1, 1});
     step({1, 0, 1});
     step({2, 3, 1});
-    step({4, 4, 4});  // the first row is at the end of the context: 14 positions
+    step({4, 4, 4});  // the first row reaches the end of the context: 14 positions
     CHECK(states[1].lengths().to_vector<double>() == std::vector<double>{14, 10, 11});
     states = pick_rows(states, Tensor::from<std::int32_t>({2, 1, 2}, {3}));
     const Tensor next = Tensor::from<std::int32_t>({1, 2, 3}, {3, 1}), logits = model.decode(next, states);
@@ -249,14 +249,14 @@ TEST_CASE("decoding rows of different length gives the logits of each row's own 
                      model.decode(Tensor::zeros({3, 4}, DType::int32), states);
                    }),
                    "GPT: x reaches position 16 but the model's context is 14"));
-    // Padding may reach beyond it.
+    // Padding may exceed the context.
     model.decode(Tensor::zeros({3, 4}, DType::int32), states,
                  {.key_lengths = Tensor::from<std::int32_t>({2, 3, 1}, {3})});
     CHECK(states[0].lengths().to_vector<double>() == std::vector<double>{14, 14, 13});
   }
 }
 
-TEST_CASE("a clone is a model of its own with the same values, and conversion keeps what is frozen and tied") {
+TEST_CASE("a clone is an independent model with the same values, and conversion keeps frozen and tied parameters") {
   Rng rng(4);
   GPT model(small_gpt(), rng);
   freeze(model.blocks[0]);
@@ -298,7 +298,7 @@ TEST_CASE("a clone attends as its model does, and computes in its dtype") {
 
 namespace {
 
-// Every weight of linear layers and embeddings to the nearest bfloat16, kept in float32.
+// Rounds every weight of linear layers and embeddings to the nearest bfloat16, stored in float32.
 void round_weights(GPT& model) {
   GPT narrow = clone(model);
   to(narrow, DType::bfloat16);
@@ -307,7 +307,7 @@ void round_weights(GPT& model) {
     into[i].parameter->copy_(from[i].parameter->detach().to(DType::float32));
 }
 
-// Logits of each of `tokens` of x, read one by one by a decode state.
+// The logits after each token of x, which a decode state reads one by one.
 std::vector<Tensor> logits_of_steps(const GPT& model, const Tensor& x) {
   DecodeState state = model.make_state();
   std::vector<Tensor> all;
@@ -324,7 +324,8 @@ double apart(const Tensor& got, const Tensor& want) {
   return worst / most;
 }
 
-// What roundings of the operands of a small model's products may do to its logits, each by 2^-9; the most is 0.009.
+// Bound of the effect of operand rounding (2^-9 each) on the logits of a small model; the largest measured effect is
+// 0.009.
 constexpr double kRounded = 0.015;
 
 }  // namespace
@@ -366,7 +367,7 @@ TEST_CASE("a GPT of bfloat16 keeps vectors in float32, and gives the logits of i
   CHECK(contains(error_of([&] { to(model, DType::int32); }), "to: the type is int32; it must be float32, float64 or"));
 }
 
-TEST_CASE("a GPT of bfloat16 writes with every mechanism that goes on") {
+TEST_CASE("a GPT in bfloat16 generates with every mechanism that has a decode state") {
   for (const std::string& name : mechanism_names()) {
     CAPTURE(name);
     Rng rng(4);
@@ -380,7 +381,7 @@ TEST_CASE("a GPT of bfloat16 writes with every mechanism that goes on") {
   }
 }
 
-TEST_CASE("a GPT of bfloat16 keeps keys and values of half the size, where the mechanism takes them so") {
+TEST_CASE("a GPT in bfloat16 caches keys and values in bfloat16 if the mechanism supports it") {
   for (const std::string name : {"softmax", "cosine"})
     for (const bool rope : {false, true}) {
       CAPTURE(name);
@@ -394,7 +395,7 @@ TEST_CASE("a GPT of bfloat16 keeps keys and values of half the size, where the m
       std::vector<AttentionState> states = model.make_states();
       model.decode(random_ids({2, 3}, 11, 1), states);
       model.decode(random_ids({2, 1}, 11, 2), states);
-      states = pick_rows(states, Tensor::from<std::int32_t>({1, 0, 1}));  // as a beam does
+      states = pick_rows(states, Tensor::from<std::int32_t>({1, 0, 1}));  // as in beam search
       const Tensor logits = model.decode(random_ids({3, 1}, 11, 3), states);
       CHECK(logits.dtype() == DType::float32);
       const DType kept = name == "softmax" ? DType::bfloat16 : DType::float32;
@@ -427,7 +428,7 @@ TEST_CASE("rows that are read together have the bits of each alone, with any num
   }
 }
 
-TEST_CASE("a warm training step asks the system for no memory") {
+TEST_CASE("a warm training step requests no memory from the system") {
   Rng rng(6);
   GPT model(small_gpt(), rng);
   AdamW optimizer(named_parameters(model), {});
@@ -479,10 +480,11 @@ TEST_CASE("BERT: its loss is the cross-entropy of the targets that count, with t
   gradcheck([&] { return model.loss(x, y, lengths); }, named_parameters(model), {.most_elements = 25});
 }
 
-TEST_CASE("BERT: every position sees all others, with every mechanism of encoders, and a GPT's sees those before it") {
+TEST_CASE("BERT: every position sees all others, with every encoder mechanism, and a GPT's sees only earlier ones") {
   for (const std::string& name : mechanism_names(false)) {
     CAPTURE(name);
-    if (name == "lsh" || name == "top-k" || name == "window" || name == "strided" || name == "fixed") continue;  // few
+    // These mechanisms attend to few keys.
+    if (name == "lsh" || name == "top-k" || name == "window" || name == "strided" || name == "fixed") continue;
     Rng rng(2);
     const BERT model = with(name, small_bert(), rng);
     const NoTape no_tape;
@@ -520,7 +522,7 @@ TEST_CASE("BERT: padding has no effect, with every mechanism that takes it") {
   CHECK(taken >= 12);
 }
 
-TEST_CASE("BERT: names and start of a GPT, cloned, summed up, and no decoding") {
+TEST_CASE("BERT: names and initial values of a GPT, clone, summary, and no decoding") {
   Rng rng(6), same(6);
   BERT model(small_bert(), rng);
   GPT gpt(small_bert(), same);

@@ -1,5 +1,5 @@
-// Linear attention, elu(x) + 1, in chunks from prefix sum to prefix sum, composed of ops and right as it stands; hooks
-// at each step put one fault in.
+// Linear attention with elu(x) + 1, in chunks from prefix sum to prefix sum, composed of ops. It is correct without
+// hooks; a hook at any step adds one fault.
 #pragma once
 #include <heed/autograd/reductions.hpp>
 
@@ -8,7 +8,7 @@
 
 namespace heed::test {
 
-// Of all keys so far: sum f(k) v^T [B, H, D, Dv] and sum f(k) [B, H, D, 1].
+// Sums over all keys so far: sum f(k) v^T [B, H, D, Dv] and sum f(k) [B, H, D, 1].
 struct LinearSums {
   Tensor values, keys;
 };
@@ -19,24 +19,24 @@ struct LinearHooks {
   std::function<void(Tensor& q, Tensor& k, Tensor& v, AttentionCall& call)> inputs = {};
   std::function<Tensor(const Tensor& x, Index heads)> repeat = detail::repeat_heads;
   std::function<Tensor(const Tensor& x)> query = elu_feature, key = elu_feature;
-  // f(k) for the numerator and for the norm, and values, all without padding; made of k and v that have it.
+  // f(k) for the numerator and for the norm, and the values, without padding. k and v are given with padding.
   std::function<void(Tensor& numerator, Tensor& norm, Tensor& values, const Tensor& k, const Tensor& v,
                      const AttentionCall& call)>
       features = {};
   Index chunk = 16;
-  Index diagonal = 0, diagonal_of_state = 0;  // keys of its own chunk that a query sees beyond itself
-  Index left_out = 0;                         // keys at the end of a chunk that are not carried
-  // The sums that a chunk uses, of those before and after it; what is carried on from a chunk that ends here.
+  Index diagonal = 0, diagonal_of_state = 0;  // keys of its own chunk that a query sees after itself
+  Index left_out = 0;                         // keys at the end of a chunk that are not added to the sums
+  // used: the sums that a chunk uses, from those before and after the chunk. carried: changes the sums after a chunk.
   std::function<LinearSums(const LinearSums& before, const LinearSums& after)> used = {};
   std::function<void(LinearSums& sums, Index end)> carried = {};
   std::function<Index(Index T, Index S)> ahead = [](Index T, Index S) { return S - T; };
   std::function<Tensor(const Tensor& norm)> divisor = [](const Tensor& norm) { return norm + 1e-6; };
-  // What a state keeps after a step, of what it had before; `seen`: positions so far.
+  // Changes the sums of a state after a step, given those before the step. `seen`: positions so far.
   std::function<void(LinearSums& sums, const LinearSums& before, Index seen)> kept = {};
   bool state_names_norm = true;
-  std::function<void(AttentionCall& new_keys)> of_state = {};  // what a state makes of key_lengths
+  std::function<void(AttentionCall& new_keys)> of_state = {};  // changes key_lengths in a state
 
-  // Queries and keys as features, [B, H, T, D] and twice [B, H, S, D], in order; `sums` goes on.
+  // q [B, H, T, D], k and norm [B, H, S, D] are features. The chunks are computed in order and update `sums`.
   Tensor in_chunks(LinearSums& sums, const Tensor& q, const Tensor& k, const Tensor& norm, const Tensor& v,
                    Index seen_beyond) const {
     const Index T = q.dim(2), S = k.dim(2), from = ahead(T, S);
@@ -106,7 +106,7 @@ struct HookedLinear {
     if (h.inputs) h.inputs(q, k, v, call);
     const auto all_heads = [&](const Tensor& x) { return h.repeat(x, q.dim(1)); };
     k = all_heads(k), v = all_heads(v);
-    // By select once more after the features, as f(0) is 1.
+    // Padding is removed again after the features, because f(0) is 1.
     Tensor numerator = without_padding(h.key(without_padding(k, call)), call), norm = numerator;
     Tensor values = without_padding(v, call);
     if (h.features) h.features(numerator, norm, values, k, v, call);

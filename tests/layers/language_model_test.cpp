@@ -1,5 +1,5 @@
-// Language models from checkpoints that another program made: what they say is checked before a model is built. Text
-// from them, as it comes.
+// Language models from checkpoints of other programs, whose contents are checked before a model is built; and their
+// texts, piece by piece.
 #include <heed/layers/language_model.hpp>
 
 #include "tests/data/temporary_folder.hpp"
@@ -24,7 +24,7 @@ GPTConfig small_config(bool causal, PositionKind positions) {
            .causal = causal}};
 }
 
-// A small model with its tokenizer, as a run keeps it.
+// The checkpoint of a small model with its tokenizer, as a run saves it.
 Checkpoint small_model(bool causal, PositionKind positions) {
   const GPTConfig config = small_config(causal, positions);
   Rng rng(1);
@@ -41,14 +41,14 @@ LanguageModel loaded(const Checkpoint& c) {
   return load_language_model(folder.path / "lm.h5");
 }
 
-// Why a checkpoint is not loaded, without the name of the file.
+// The error of loading a checkpoint, without the file name.
 std::string refusal(const Checkpoint& c) {
   const std::string message = test::error_of([&] { loaded(c); });
   const std::size_t end = message.find("lm.h5: ");
   return end == std::string::npos ? message : message.substr(end + 7);
 }
 
-// All tokens are é, in NFC.
+// A tokenizer with one token, é, in NFC.
 struct Accents {
   Tokens encode(std::string_view text) const { return Tokens(text.size(), 0); }
   std::string decode(std::span<const std::int32_t> ids) const {
@@ -62,7 +62,7 @@ struct Accents {
   UnicodeForm unicode() const { return UnicodeForm::nfc; }
 };
 
-// Four tokens, of three characters each.
+// A tokenizer with four tokens of three characters each.
 struct Syllables {
   std::vector<std::int32_t> encode(std::string_view) const { return {0}; }
   std::string decode(std::span<const std::int32_t> ids) const {
@@ -77,7 +77,7 @@ struct Syllables {
 
 }  // namespace
 
-TEST_CASE("language model: one of each kind comes back, whatever else the file holds") {
+TEST_CASE("language model: models of each kind are loaded, with any additional contents in the file") {
   for (const bool causal : {true, false})
     for (const PositionKind p : {PositionKind::learned, PositionKind::rope, PositionKind::relative}) {
       Checkpoint c = small_model(causal, p);
@@ -95,7 +95,7 @@ TEST_CASE("language model: one of each kind comes back, whatever else the file h
     }
 }
 
-TEST_CASE("language model: of bfloat16 it is the same file's, with weights of half the size") {
+TEST_CASE("language model: loaded in bfloat16, weights are those of the file at half the size") {
   const TemporaryFolder folder;
   const Checkpoint c = small_model(true, PositionKind::learned);
   save_checkpoint(folder.path / "lm.h5", c);
@@ -108,7 +108,7 @@ TEST_CASE("language model: of bfloat16 it is the same file's, with weights of ha
   CHECK(generate_text(lm, {"abc"}, {.count = 9})[0].size() == 12);
 }
 
-TEST_CASE("language model: texts come piece by piece, the prompt first, and are what generate() makes") {
+TEST_CASE("language model: texts are passed on piece by piece, the prompt first, and equal those of generate()") {
   const LanguageModel lm = loaded(small_model(true, PositionKind::rope));
   const std::vector<std::string> prompts = {"abc", "d"};
   std::vector<std::vector<std::string>> pieces(2);
@@ -130,7 +130,7 @@ TEST_CASE("language model: texts come piece by piece, the prompt first, and are 
   CHECK(generate_text(lm, {}, {}).empty());
 }
 
-TEST_CASE("language model: a text ends with the first stop text or stop token that comes after the prompt") {
+TEST_CASE("language model: a text ends with the first stop text or stop token after the prompt") {
   const LanguageModel lm = loaded(small_model(true, PositionKind::rope));
   const TextOptions plain{.count = 60, .sampling = {.temperature = 2}};
   const std::vector<std::string> prompts = {"abc", "abcd"};
@@ -149,13 +149,13 @@ TEST_CASE("language model: a text ends with the first stop text or stop token th
         if (const std::size_t at = all[i].find(s, prompts[i].size()); at != std::string::npos)
           end = std::min(end, at + s.size());
       CHECK(texts[i] == all[i].substr(0, end));
-      if (stop.front() == "ab") CHECK(end < all[i].size());  // it came
+      if (stop.front() == "ab") CHECK(end < all[i].size());  // the stop text was generated
     }
   }
   TextOptions options = plain;
   options.stop_tokens = lm.tokenizer.encode("b");
   CHECK(generate_text(lm, prompts, options)[0] == all[0].substr(0, all[0].find('b', 3) + 1));
-  // Of a token of several characters only the first may belong to the text.
+  // If a stop text ends within a token of several characters, the text ends with the stop text.
   LanguageModel wide = loaded(small_model(true, PositionKind::rope));
   wide.tokenizer = Syllables{};
   std::string streamed;
@@ -166,14 +166,14 @@ TEST_CASE("language model: a text ends with the first stop text or stop token th
   CHECK(made.size() == 3);
   CHECK(made.ends_with("-"));
   CHECK(streamed == made);
-  // Stop texts are in the form that the tokenizer writes.
+  // Stop texts are normalized as the tokenizer writes text.
   wide.tokenizer = Accents{};
   options.stop = {"e\u0301"};
   options.on_text = {};
   CHECK(generate_text(wide, {"x"}, options)[0] == "x\u00e9");
 }
 
-TEST_CASE("language model: what cannot go on is one sentence, before a piece") {
+TEST_CASE("language model: calls that cannot generate are refused with one sentence, before any text") {
   const LanguageModel lm = loaded(small_model(true, PositionKind::rope)),
                       masked = loaded(small_model(false, PositionKind::rope));
   bool came = false;
@@ -190,14 +190,14 @@ TEST_CASE("language model: what cannot go on is one sentence, before a piece") {
   CHECK_FALSE(came);
 }
 
-TEST_CASE("language model: what a checkpoint could not be loaded by is told when its texts are made") {
+TEST_CASE("language model: a configuration that cannot be loaded is refused before it is saved") {
   GPTConfig config = small_config(true, PositionKind::learned);
   config.attention = "my-own";
   CHECK(contains(test::error_of([&] { language_model_texts(config, CharTokenizer("abcd")); }),
                  "attention: the mechanism is 'my-own'; it must be one of"));
 }
 
-TEST_CASE("language model: a configuration that no model has, or not this one, is one sentence") {
+TEST_CASE("language model: an invalid configuration, or one of another model, is refused with one sentence") {
   const Checkpoint good = small_model(true, PositionKind::learned);
   const auto with = [&](const std::string& key, const json& value) {
     Checkpoint c = good;

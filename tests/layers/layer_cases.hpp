@@ -1,4 +1,4 @@
-// Every layer as a row of a table, which the tests that all layers share run through: all_layers_test.cpp.
+// A table of all layers, for the tests that all layers share: layer_cases_test.cpp.
 #pragma once
 #include <algorithm>
 #include <functional>
@@ -14,13 +14,13 @@ namespace heed::test {
 
 using List = std::vector<Tensor>;
 
-std::vector<std::string> names_of(auto& model) {  // of its parameters
+std::vector<std::string> names_of(auto& model) {  // names of parameters
   std::vector<std::string> list;
   for (const NamedParameter& p : named_parameters(model)) list.push_back(p.name);
   return list;
 }
 
-// A layer of any type, and how it is called.
+// A layer of any type, and a call of it with inputs.
 struct AnyLayer {
   std::function<void(DType)> convert;
   std::function<std::vector<NamedParameter>()> parameters;
@@ -40,13 +40,13 @@ AnyLayer any_layer(L layer) {
 
 struct LayerCase {
   std::string name;
-  std::function<std::vector<Shape>(Index n)> inputs;  // of the floating inputs; n is the varying width
+  std::function<std::vector<Shape>(Index n)> inputs;  // shapes of the floating inputs; n is the varying width
   std::function<AnyLayer(Index n, Rng& rng)> make;
-  Index step = 1;         // n is a multiple of it
-  bool per_batch = true;  // a sequence of the batch does not see the others
+  Index step = 1;         // n is a multiple of this
+  bool per_batch = true;  // sequences of a batch do not affect each other
 };
 
-// A user's mechanism: the mean of the values, times a learned factor.
+// A user-defined mechanism: the mean of the values, times a learned factor.
 struct MeanAttention {
   Parameter factor{Tensor::full({1}, 2)};
 
@@ -58,10 +58,10 @@ struct MeanAttention {
   void members(auto&& visit) { visit("factor", factor); }
 };
 
-// int32 [2, 3] below n, the same each time.
+// int32 [2, 3] with values below n, the same each time.
 inline Tensor words(Index n) { return Rng(9).integers({2, 3}, 0, n); }
 
-// Of x [B, T, ...]: T, except for the second sequence.
+// Lengths for x [B, T, ...]: `second` for the second sequence (at most T), T for the others.
 inline Tensor lengths(const Tensor& x, double second) {
   Tensor n = Tensor::full({x.dim(0)}, static_cast<double>(x.dim(1)), DType::int32);
   n.slice(0, 1, 2).fill_(std::min(second, static_cast<double>(x.dim(1))));
@@ -175,7 +175,7 @@ inline std::vector<LayerCase> attention_layers() {
   return list;
 }
 
-// Mechanisms with parameters of their own, made for the sizes of heads.
+// Mechanisms with parameters, made for the sizes of heads.
 inline std::vector<LayerCase> mechanism_layers() {
   using Layer = MultiHeadAttention;
   using Make = std::function<AttentionMechanism(Index size, Rng & rng)>;

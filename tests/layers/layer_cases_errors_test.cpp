@@ -1,4 +1,4 @@
-// What layers refuse, in words.
+// Error messages of layers.
 #include <heed/heed.hpp>
 #include <heed/layers/model.hpp>
 
@@ -17,20 +17,20 @@ Rng generator(1);
 
 Tensor zeros(const Shape& shape) { return Tensor::zeros(shape); }
 
-// A mechanism that has nothing, and says why.
+// A mechanism without capabilities, and with a reason.
 struct Nothing : MeanAttention {
   std::string name() const { return "nothing"; }
   AttentionCapabilities capabilities() const { return {.why = "it is empty"}; }
 };
 
-// One that claims a state but makes none.
+// A mechanism that declares a state but makes none.
 struct Boasting : MeanAttention {
   AttentionCapabilities capabilities() const { return {.causal = true, .state = true}; }
 };
 
 }  // namespace
 
-TEST_CASE("layers: sizes that make no sense are named at once") {
+TEST_CASE("layers: invalid sizes are errors of the constructor") {
   check_errors({
       {"Linear: in is 0 and out is 3; both must be 1 or more", [] { Linear(0, 3, generator); }},
       {"Linear: in is 3 and out is 0; both must be 1 or more", [] { Linear(3, 0, generator); }},
@@ -86,7 +86,7 @@ TEST_CASE("layers: sizes that make no sense are named at once") {
   });
 }
 
-TEST_CASE("layers: inputs that do not fit are named with their shapes") {
+TEST_CASE("layers: inputs that do not fit are errors that show their shapes") {
   const MultiHeadAttention self({.width = 8, .heads = 2}, generator),
       cross({.width = 8, .heads = 2, .memory_width = 6}, generator),
       apart({.width = 8, .heads = 2, .memory_width = 6, .value_width = 4}, generator);
@@ -177,7 +177,7 @@ TEST_CASE("layers: inputs that do not fit are named with their shapes") {
                  "GPT: x reaches position 5 but the model's context is 4"));
 }
 
-TEST_CASE("attention mechanisms: what they lack, and shapes that do not fit, are refused with the reason") {
+TEST_CASE("attention mechanisms: unsupported calls, and shapes that do not fit, are refused with the reason") {
   const AttentionMechanism nothing = Nothing(), mean = MeanAttention(), softmax = SoftmaxAttention();
   const Tensor q = zeros({2, 4, 3, 5}), mask = Tensor::ones({2, 3}, DType::bool8);
   const auto asks = [&](const AttentionCall& call) { return [&, call] { nothing.apply(q, q, q, call); }; };
@@ -236,7 +236,7 @@ TEST_CASE("attention mechanisms: what they lack, and shapes that do not fit, are
   });
 }
 
-TEST_CASE("models of another structure are not copied, sampling refuses what is no choice") {
+TEST_CASE("copying refuses models of another structure, and sampling refuses invalid options") {
   Linear a(3, 3, generator), narrow(3, 2, generator), plain(3, 3, generator, {.bias = false});
   const Tensor logits = Tensor::from({1, 2, 3});
   const auto sampled = [&](const Tensor& x, const SamplingOptions& o) {

@@ -1,4 +1,4 @@
-// What holds for every layer alike: the rows of layer_cases.hpp, one by one.
+// Properties of all layers, tested for each row of layer_cases.hpp.
 #include <heed/core/detail/dry_run.hpp>
 #include <heed/layers/model.hpp>
 #include <numeric>
@@ -22,7 +22,7 @@ List inputs_of(const LayerCase& c, Index n, DType dtype = DType::float64) {
   return list;
 }
 
-// The layer with parameters (float32 numbers) none of which is 0 or 1, in the dtype.
+// The layer in the dtype, with float32 parameter values that are neither 0 nor 1.
 AnyLayer made(const LayerCase& c, Index n, DType dtype) {
   Rng rng(1);
   AnyLayer layer = c.make(n, rng);
@@ -47,7 +47,7 @@ List run_of(const LayerCase& c, Index n, DType dtype) {
   return list;
 }
 
-// The greatest |a - b| relative to the greatest |b|, or to 1, the size of inputs and dy.
+// The largest |a - b| relative to the largest |b|, at least 1, the magnitude of inputs and dy.
 double relative_distance(const Tensor& a, const Tensor& b) {
   REQUIRE(a.defined() == b.defined());
   if (!a.defined()) return 0;
@@ -81,9 +81,9 @@ TEST_CASE(
   on_each_level([] {
     for (const LayerCase& c : layer_cases()) {
       CAPTURE(c.name);
-      // Nothing scales its scores down: at 16 and 17 they are tens, and the softmax takes one key. Its result is good
-      // to 1e-6, but in ds = p (dp - sum(p dp)) the tens of dp cancel. Their rounding, that of float32 sums in any
-      // order, times the queries and keys that W stands between is some 1e-4, where the gradient itself is 0.3.
+      // Luong's general score has no scale: at sizes 16 and 17 scores are tens, and the softmax selects one key. The
+      // result is accurate to 1e-6, but terms of ds = p (dp - sum(p dp)) with magnitudes of tens cancel. Their rounding
+      // error in float32, multiplied by queries, keys and W, is about 1e-4, while the gradient is 0.3.
       const double bound = c.name.ends_with("luong-general") ? 2e-4 : 1e-4;
       for (const Index n : {1, 3, 4, 5, 8, 15, 16, 17}) {
         CAPTURE(n);
@@ -95,7 +95,7 @@ TEST_CASE(
   });
 }
 
-TEST_CASE("every layer: no sequences, sequences of nothing, one of one") {
+TEST_CASE("every layer: no sequences, empty sequences, one sequence of length one") {
   for (const LayerCase& c : layer_cases()) {
     CAPTURE(c.name);
     const List whole = inputs_of(c, 4, DType::float32);
@@ -140,7 +140,7 @@ TEST_CASE("every layer: a NaN in one sequence of the batch reaches its result, a
   }
 }
 
-TEST_CASE("layers have the parameters, with the names and shapes, that they promise") {
+TEST_CASE("layers have the documented parameters, names and shapes") {
   using Strings = std::vector<std::string>;
   Rng rng(1);
   Linear linear(4, 3, rng), plain(4, 3, rng, {.bias = false});
@@ -169,8 +169,7 @@ TEST_CASE("layers have the parameters, with the names and shapes, that they prom
     CHECK(Transformer({.width = 8, .heads = 2, .layers = 1, .norm_first = first}, rng).norm.has_value() == first);
 }
 
-
-TEST_CASE("every layer keeps nothing of a run without work but gradients, which the next one writes over") {
+TEST_CASE("every layer keeps only gradients from a dry run, which the next run overwrites") {
   for (const LayerCase& c : layer_cases()) {
     CAPTURE(c.name);
     const Index n = 2 * c.step;

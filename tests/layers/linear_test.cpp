@@ -1,4 +1,4 @@
-// Linear maps and initial values.
+// Linear layers and initial values.
 #include <heed/layers/attention/linear.hpp>
 #include <heed/layers/attention/luong.hpp>
 #include <heed/layers/attention/softmax.hpp>
@@ -22,7 +22,7 @@ using test::same_bits;
 
 namespace {
 
-// What `make` makes of a generator, made of memory that holds NaN: that of one like it that was filled with NaN.
+// The model that `make` returns, made in memory that a similar model has filled with NaN.
 template <class Make>
 auto made_of_nan(const Make& make) {
   {
@@ -34,7 +34,8 @@ auto made_of_nan(const Make& make) {
   return make(rng);
 }
 
-// Whether each parameter is filled, whatever the memory held, and the generator moves on alike where none is.
+// Checks that each parameter is filled for any contents of memory, and that skipping initialization advances the
+// generator equally.
 template <class M, class... Arguments>
 void check_filled(const Arguments&... arguments) {
   const auto make = [&](Rng& rng) { return M(arguments..., rng); };
@@ -53,13 +54,13 @@ void check_filled(const Arguments&... arguments) {
   CHECK(skipped.position() == rng.position());
 }
 
-// Whether T can be made of these.
+// True if T can be constructed from these types.
 template <class T, class... From>
 constexpr bool kMakes = std::is_constructible_v<T, From...>;
 
 }  // namespace
 
-TEST_CASE("layers: sizes are whole numbers, and others do not compile") {
+TEST_CASE("layers: sizes are integers, and other types do not compile") {
   CHECK(kMakes<Linear, int, Index, Rng&>);
   CHECK(kMakes<Linear, std::size_t, short, Rng&>);
   CHECK_FALSE(kMakes<Linear, double, int, Rng&>);
@@ -87,17 +88,17 @@ TEST_CASE("layers: sizes are whole numbers, and others do not compile") {
   CHECK_FALSE(kMakes<BahdanauAttention, int, double, Rng&>);
 }
 
-TEST_CASE("skip_init leaves parameters as their memory was, and the generator where it would be") {
-  constexpr Index n = 4096;  // so large that the pool has no other block of its size
+TEST_CASE("skip_init leaves parameters uninitialized, and the generator as if they were filled") {
+  constexpr Index n = 4096;  // larger than any other block of the pool
   { const Tensor before = Tensor::full({n, n}, 7); }
   Tensor memory;
   {
-    const Tensor left = Tensor::empty({n, n});  // sevens, or NaN where the pool fills what it hands out
+    const Tensor left = Tensor::empty({n, n});  // sevens, or NaN if the pool fills new memory
     memory = left.clone();
   }
   Rng rng(3), same(3);
   const Linear skipped = skip_init<Linear>(n, n, rng, LinearOptions{.bias = false});
-  // But for the first row, where the pool kept a link.
+  // Except for the first row, where the pool stores a link.
   CHECK(same_bits(skipped.weight.slice(0, 1, n), memory.slice(0, 1, n)));
   const Linear filled(n, n, same, {.bias = false});
   CHECK(rng.position() == same.position());
@@ -107,7 +108,7 @@ TEST_CASE("skip_init leaves parameters as their memory was, and the generator wh
   CHECK(rng.position() == same.position());
 }
 
-TEST_CASE("whole models that skip the first values of their parts fill every parameter, with the same numbers") {
+TEST_CASE("models that skip initial values of their parts fill every parameter, with the same numbers") {
   struct MadeGPT : GPT {
     MadeGPT(const GPTConfig& c, Rng& rng) : GPT(c.options, rng, c.factory()) {}
   };
@@ -136,7 +137,7 @@ TEST_CASE("whole models that skip the first values of their parts fill every par
     check_filled<MadeGPT>(GPTConfig{.options = o, .attention = name});
 }
 
-TEST_CASE("initialisers have the moments that they promise") {
+TEST_CASE("initializers have the documented moments") {
   Rng rng(10);
   Parameter p(Tensor::empty({400, 300}));
   const auto moments = [&] {
@@ -173,7 +174,8 @@ TEST_CASE("initialisers have the moments that they promise") {
   for (Index i = 0; i < 300; i += 37)
     for (Index j = 0; j < 300; j += 29)
       CHECK(product.at({i, j}) == doctest::Approx(i == j ? 2.25 : 0).epsilon(1e-4).scale(1));
-  // Fans count the places of a kernel: [out, in, place]. Rows are orthonormal where they are fewer.
+  // Fans include the positions of a kernel: [out, in, position]. If there are fewer rows than columns, rows are
+  // orthonormal.
   Parameter kernel(Tensor::empty({40, 30, 20}, DType::float64));
   init::xavier_uniform_(kernel, rng);
   CHECK(norm(kernel, {}, {.p = INFINITY}).item() == doctest::Approx(std::sqrt(6.0 / (600 + 800))).epsilon(0.01));

@@ -1,4 +1,4 @@
-// Descriptions of models as JSON, and back; what files say wrongly is in tests/layers/language_model_test.cpp.
+// Configurations of models as JSON and back. Invalid files are tested in tests/layers/language_model_test.cpp.
 #include <heed/layers/gpt.hpp>
 #include <heed/layers/model_config.hpp>
 
@@ -25,7 +25,7 @@ struct PlainOptions {
 
 }  // namespace
 
-TEST_CASE("model config: options of one's own become JSON in the order of their fields, and come back") {
+TEST_CASE("model config: user-defined options become JSON in the order of their fields, and are read back") {
   const std::string text = R"({"layers":2,"dropout":0.5,"deep":true,"name":"it","norm":"rms"})";
   CHECK(to_json(PlainOptions{}) == text);
   const PlainOptions other{7, 0.25, false, "other", NormKind::layer};
@@ -77,11 +77,11 @@ TEST_CASE("model config: a GPT and a BERT of each mechanism are described, and b
       CHECK(to_json(same) == text);
       CHECK(test::parse_json(text).at("model") == (causal ? "gpt" : "mlm"));
       CHECK(test::parse_json(text).contains("relative_clip") == (name == "softmax"));
-      CHECK(test::parse_json(text).contains("qk_norm") == causal);  // older files have neither
+      CHECK(test::parse_json(text).contains("qk_norm") == causal);  // older files lack these fields
       CHECK(test::parse_json(text).contains("zero_init_residual") == causal);
       CHECK(test::parse_json(text).contains("feature_map") == (name == "linear"));
       CHECK(test::parse_json(text).contains("top_k_keys") == (name == "top-k"));
-      if (name == "window") CHECK(test::parse_json(text).at("window") == 256);  // settled: the file hangs on no default
+      if (name == "window") CHECK(test::parse_json(text).at("window") == 256);  // settled, not the default 0
       Rng a(1), b(1);
       GPT first(config.options, a, config.factory()), second(same.options, b, same.factory());
       const std::vector<NamedParameter> p = named_parameters(first), q = named_parameters(second);

@@ -1,4 +1,4 @@
-// Whole models: the bytes that a step keeps, and copies, conversions, summaries.
+// Whole models: predicted activation bytes, copies, conversions, summaries.
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/losses.hpp>
 #include <heed/autograd/matmul.hpp>
@@ -21,14 +21,14 @@ using test::normal;
 
 namespace {
 
-// What a tape really keeps after forward(rows).
+// The bytes that a tape keeps after forward(rows).
 ActivationBytes kept(const std::function<Tensor(Index)>& forward, Index rows) {
   Tape tape;
   const Tensor y = forward(rows);
   return {tape.saved_bytes(), tape.saved_by_module()};
 }
 
-// `predicted` first: it gives the parameters their paths.
+// Compute `predicted` before the call: the prediction sets the paths of the parameters.
 void check_same(const ActivationBytes& predicted, const std::function<Tensor(Index)>& forward, Index rows) {
   const ActivationBytes real = kept(forward, rows);
   CHECK(predicted.total > 0);
@@ -53,7 +53,7 @@ TEST_CASE("GPT predicts the bytes that a training step keeps, for every kind of 
   variants[6].dropout = 0.2;
   variants[7].kv_heads = 2;
   variants[8].kv_heads = 1, variants[8].positions = PositionKind::rope, variants[8].dropout = 0.1;
-  variants[9].vocabulary = 30000;  // the loss goes through several chunks of rows
+  variants[9].vocabulary = 30000;  // the loss has several chunks of rows
   variants[10].layers = 0;
   variants[11].hidden = 7, variants[11].heads = 1, variants[11].tied = false;
   for (const GPTOptions& o : variants)
@@ -91,7 +91,7 @@ TEST_CASE("predictions follow frozen parameters and the precision of products") 
   CHECK(model.predict_activations(5, 20).total < all);
 }
 
-TEST_CASE("what any model keeps is predicted from one and two rows") {
+TEST_CASE("activation bytes of any model are predicted from runs with one and two rows") {
   Rng rng(1);
   Sequential mlp(
       Linear(6, 10, rng), [](In x) { return relu(x); }, Linear(10, 3, rng));
@@ -102,7 +102,7 @@ TEST_CASE("what any model keeps is predicted from one and two rows") {
         return mlp(Tensor::zeros({n, 6}));
       },
       9);
-  CHECK(nine.total == 9 * (6 + 10) * sizeof(float));  // the input, and what relu made: its derivative needs no more
+  CHECK(nine.total == 9 * (6 + 10) * sizeof(float));  // the input, and relu's output for its derivative
   CHECK(predict_activations(mlp, {1, 6}).total == (6 + 10) * sizeof(float));
   CHECK(predict_activations(mlp, {1, 6}, DType::float32).modules.front().first == "0");
   for (const bool first : {false, true}) {
@@ -135,7 +135,7 @@ TEST_CASE("a prediction leaves the random numbers and the gradients as they were
   for (const NamedParameter& p : named_parameters(model)) CHECK_FALSE(p.parameter->grad().defined());
 }
 
-TEST_CASE("a summary shows the bytes of each module beside its first parameter") {
+TEST_CASE("a summary shows the bytes of each module in the line of its first parameter") {
   Rng rng(1);
   Sequential mlp(
       Linear(6, 10, rng), [](In x) { return relu(x); }, Linear(10, 3, rng));
@@ -209,7 +209,7 @@ TEST_CASE("model: a dry run takes the memory of a real one") {
       zero_grad(model);
       return memory_use().peak;
     };
-    peak_of_step();  // gradients are there from here on
+    peak_of_step();  // allocates memory for the gradients
     std::size_t dry = 0;
     detail::dry_run([&] { dry = peak_of_step(); });
     CHECK(dry == peak_of_step());

@@ -31,7 +31,7 @@ TEST_CASE("norms equal their formulas, row by row") {
   CHECK(test::close(rms(x).to(DType::float64), scaled));
 }
 
-TEST_CASE("a norm that may be either is the one that was chosen, by its names and values") {
+TEST_CASE("Norm has the names and values of the chosen kind") {
   const Tensor x = test::normal({4, 6}, 1, DType::float32);
   Norm layer(NormKind::layer, 6), plain(NormKind::layer, 6, false), rms(NormKind::rms, 6);
   CHECK(test::same_bits(layer(x), LayerNorm(6)(x)));

@@ -1,4 +1,4 @@
-// Clipped relative positions: the bias and its gradient, in attention layers, in GPT and while decoding.
+// Clipped relative positions: the bias and its gradient, in attention layers, in GPT and in decoding.
 #include <algorithm>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/parallel.hpp>
@@ -32,7 +32,7 @@ MechanismFactory mechanism_of(const std::string& name) {
   return mechanism_by_name(name, {.heads = 2, .head_size = 4, .context = 12, .window = 5});
 }
 
-// Larger tables, so that the positions are seen in the result.
+// Enlarges the tables, so that positions affect the result.
 void enlarge_tables(GPT& model) {
   Rng rng(8);
   for (const NamedParameter& p : named_parameters(model))
@@ -78,7 +78,7 @@ TEST_CASE("relative positions: the bias and the gradient of its table equal loop
   gradcheck([](const std::vector<Tensor>& x) { return relative_position_bias(x[0], 4, 6); }, {table});
 }
 
-TEST_CASE("relative positions: a layer with them is softmax attention with that bias, masks and a bias of its own") {
+TEST_CASE("relative positions: such a layer is softmax attention with their bias, with masks and a further bias") {
   Rng rng(3), again(3);
   MultiHeadAttention layer({.width = 8, .heads = 2, .relative_clip = 2}, rng);
   const MultiHeadAttention plain({.width = 8, .heads = 2}, again);
@@ -152,7 +152,7 @@ TEST_CASE(
   CHECK(same_bits(gradients[0], gradients[1]));
 }
 
-TEST_CASE("relative positions of rows of different length are those of each row") {
+TEST_CASE("relative positions of rows of different length equal those of each row") {
   Rng rng(1);
   const RelativePositionBias bias(3, 4, rng);
   const std::vector<std::int32_t> seen = {7, 0, 2};
@@ -164,7 +164,7 @@ TEST_CASE("relative positions of rows of different length are those of each row"
   }
 }
 
-TEST_CASE("relative positions: what they need and cannot have is said") {
+TEST_CASE("relative positions: errors") {
   Rng rng(1);
   GPTOptions without = relative_gpt();
   without.relative_clip = 0;

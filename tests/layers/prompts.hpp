@@ -1,4 +1,4 @@
-// Decoding from prompts of different length, against all positions at once.
+// Decoding from prompts of different length, compared with all positions at once.
 #pragma once
 #include <heed/data/batches.hpp>
 #include <heed/layers/decoding.hpp>
@@ -7,7 +7,7 @@
 
 namespace heed::test {
 
-// The model reads a prompt of the inputs of each of five rows, and goes on, with picked rows, behind the end of each.
+// The model reads a prompt for each of five rows, and continues with picked rows after the end of each prompt.
 template <class M>
 void check_prompts(const M& model, const Batch& b, double tolerance) {
   const Tensor whole = model(b);

@@ -1,4 +1,4 @@
-// RNN, GRU, LSTM and LSTMN against PyTorch's and their formulas.
+// RNN, GRU, LSTM and LSTMN against PyTorch and their formulas.
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/autograd/tape.hpp>
@@ -24,7 +24,7 @@ void take_values(auto& layer, const Named& stored) {
   }
 }
 
-// y and the states, and the gradients of the sums of both by the stored weights.
+// Compares y, the states, and the gradients of the sum of y and states weighted by the stored weights.
 void check_case(auto& layer, const Named& stored, RecurrentInput input) {
   const Named& given = reference().inputs;
   Tape tape;
@@ -63,7 +63,7 @@ Tensor lengths_of_rows() { return reference().inputs.at("lengths").to(DType::int
 
 }  // namespace
 
-TEST_CASE("recurrent layers have PyTorch's names, values and gradients, of one layer and of two both ways") {
+TEST_CASE("recurrent layers have PyTorch's names, values and gradients, single and two bidirectional layers") {
   for (const Kind& k : kKinds) {
     CAPTURE(k.name);
     Rng rng(1);
@@ -97,7 +97,7 @@ TEST_CASE("the original GRU and the LSTMN have the values and gradients of their
   }
 }
 
-TEST_CASE("a padded batch gives what its rows give one by one") {
+TEST_CASE("a padded batch gives the results of its rows one by one") {
   Rng rng(3);
   const GRU gru({.input = 6, .hidden = 10, .layers = 2, .bidirectional = true}, rng);
   const LSTMN lstmn({.input = 6, .hidden = 10}, rng);
@@ -143,7 +143,7 @@ TEST_CASE("padding that is not a number reaches neither values nor gradients of 
   same(LSTMN({.input = 6, .hidden = 10}, rng));
 }
 
-TEST_CASE("one step at a time gives what the whole sequence gives") {
+TEST_CASE("single steps give the results of the whole sequence") {
   for (const Kind& k : kKinds) {
     Rng rng(4);
     const Recurrent net(k.kind, {.input = 5, .hidden = 8, .layers = 2}, rng);
@@ -165,7 +165,7 @@ TEST_CASE("dropout acts between the layers of a recurrent stack, in training alo
   CHECK(!close(net(x).y.detach(), quiet));
 }
 
-TEST_CASE("recurrent layers say what they cannot do") {
+TEST_CASE("recurrent layers: errors") {
   Rng rng(1);
   const GRU both({.input = 3, .hidden = 4, .bidirectional = true}, rng);
   std::vector<Tensor> states = both.zero_states(2);

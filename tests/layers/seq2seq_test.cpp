@@ -1,4 +1,4 @@
-// Recurrent encoder-decoders against the formulas of their papers in PyTorch, and against themselves.
+// Recurrent encoder-decoders against the formulas of their papers in PyTorch, and decoding against the whole sequence.
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/shape_ops.hpp>
@@ -47,7 +47,7 @@ std::vector<Case> cases() {
   return list;
 }
 
-// Two pairs, of which the second is padded on both sides.
+// Two pairs. The second is padded in source and target.
 Batch pairs() {
   Batch b;
   b["source"] = stored_seq2seq().inputs.at("source").to(DType::int32);
@@ -57,7 +57,7 @@ Batch pairs() {
   return b;
 }
 
-Tensor counted_rows(const Tensor& logits) {  // of [2, 3, V] the rows whose targets count
+Tensor counted_rows(const Tensor& logits) {  // the rows of [2, 3, V] whose targets count
   return concatenate({logits.select(0, 0), logits.select(0, 1).slice(0, 0, 2)}, 0);
 }
 
@@ -117,7 +117,7 @@ TEST_CASE("encoder-decoders have the logits, losses, gradients and weights of th
   }
 }
 
-TEST_CASE("an encoder-decoder that reads a word at a time gives what all at once gives") {
+TEST_CASE("an encoder-decoder that reads one word at a time gives the results of all words at once") {
   for (const bool feeding : {false, true}) {
     for (const DecoderAttention attention :
          {DecoderAttention::none, DecoderAttention::bahdanau, DecoderAttention::luong}) {
@@ -132,21 +132,21 @@ TEST_CASE("an encoder-decoder that reads a word at a time gives what all at once
   }
 }
 
-TEST_CASE("rows of a decode state are picked and go on, and prompts of different length are read") {
+TEST_CASE("rows of a decode state are picked and continue, and prompts of different length are read") {
   for (const DecoderAttention attention :
        {DecoderAttention::none, DecoderAttention::bahdanau, DecoderAttention::luong}) {
     const Seq2Seq model = larger(attention, attention == DecoderAttention::luong);
     const Batch b = random_pairs();
     check_prompts(model, b, 1e-5);
     DecodeState state = model.make_state(b.at("source"), b.at("source_lengths"));
-    DecodeState copy = state;  // goes on apart
+    DecodeState copy = state;  // continues separately
     const Tensor next = b.inputs.slice(1, 0, 1);
     copy.read(next);
     CHECK(!same_bits(copy.read(next), state.read(next)));
   }
 }
 
-TEST_CASE("any mechanism that attends to another sequence stands in a decoder, at once and a word at a time") {
+TEST_CASE("any mechanism for memories works in a decoder, for all words at once and word by word") {
   for (const std::string& name : memory_mechanism_names()) {
     CAPTURE(name);
     const MechanismFactory factory = mechanism_by_name(
@@ -184,7 +184,7 @@ TEST_CASE("padding of a source has no effect on an encoder-decoder and gets no g
       b["source"].select(0, i).slice(0, s, s + 1).fill_(19);
   const std::vector<Tensor> after = gradients();
   for (std::size_t i = 1; i < before.size(); ++i) CHECK(same_bits(before[i], after[i]));
-  CHECK(close(before[0], after[0], 0, 0));  // the embedding: 0 and -0 may differ
+  CHECK(close(before[0], after[0], 0, 0));  // the embedding's gradient: 0 and -0 may differ
   same_at_any_threads([&] { return gradients(); });
 }
 
@@ -201,7 +201,7 @@ TEST_CASE("an encoder-decoder is described in JSON, and built again") {
     const Seq2Seq copy = clone(model);
     CHECK(same_bits(copy(pairs()), model(pairs())));
   }
-  // One whose parameters are as many as the longest source has words.
+  // A mechanism whose number of parameters depends on the longest source.
   Seq2SeqConfig located{
       .options = small(DecoderAttention::luong), .attention = "luong-location", .mechanism = {.context = 40}};
   CHECK(from_json<Seq2SeqConfig>(to_json(located), "t.h5").mechanism.context == 40);
@@ -221,7 +221,7 @@ TEST_CASE("an encoder-decoder is described in JSON, and built again") {
         "t.h5: the configuration has 3 for heads; it must be a divisor of hidden, 4");
 }
 
-TEST_CASE("an encoder-decoder says what it cannot be") {
+TEST_CASE("encoder-decoders: errors") {
   Rng rng(1);
   const auto with = [&](auto change, const MechanismFactory& mechanism = {}) {
     return [&, change, mechanism] {

@@ -1,4 +1,4 @@
-// Layers one after the other.
+// Layers in sequence.
 #include <heed/layers/model.hpp>
 #include <numeric>
 
@@ -10,7 +10,7 @@ using test::contains;
 using test::names_of;
 using test::normal;
 
-TEST_CASE("Sequential: plain functions stand beside layers, with their default options") {
+TEST_CASE("Sequential: takes plain functions and layers, with their default options") {
   Rng rng(1);
   const Tensor x = test::normal({3, 2}, 1, DType::float32);
   Sequential model(
@@ -18,7 +18,7 @@ TEST_CASE("Sequential: plain functions stand beside layers, with their default o
   const Tensor wanted = model.get<5>()(elu(heed::tanh(relu(gelu(model.get<0>()(x)))), 0.5));
   CHECK(test::same_bits(model(x), wanted));
   CHECK(named_parameters(model).back().name == "5.bias");
-  // A pointer to elu does not know that alpha is 1 unless it is given.
+  // A pointer to elu has no default for alpha.
   static_assert(detail::SequentialPart<decltype(&gelu)> && detail::SequentialPart<Linear>);
   static_assert(!detail::SequentialPart<decltype(&elu)> && !detail::SequentialPart<decltype(&softplus)>);
 }

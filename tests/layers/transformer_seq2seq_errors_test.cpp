@@ -1,4 +1,4 @@
-// Encoder-decoder Transformers: what describes them, and what they cannot be.
+// Encoder-decoder Transformers: configurations in JSON, and errors.
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/layers/attention/linear.hpp>
@@ -18,7 +18,7 @@ TEST_CASE("a translating transformer is copied, and is described in JSON and bui
     config.options.dropout = 0.2, config.options.label_smoothing = 0.05;
     const std::string text = to_json(config);
     CHECK(contains(text, "\"encoder_window\":3,"));
-    CHECK(contains(text, "\"decoder_window\":64,"));  // as settled
+    CHECK(contains(text, "\"decoder_window\":64,"));  // the settled value
     const auto same = from_json<TransformerSeq2SeqConfig>(text, "t.h5");
     CHECK(to_json(same) == text);
     CHECK(same.options.label_smoothing == 0.05);
@@ -56,7 +56,7 @@ TEST_CASE("a translating transformer is copied, and is described in JSON and bui
   CHECK(with("\"norm_first\":false,", "") == "t.h5: the configuration lacks norm_first");
 }
 
-TEST_CASE("a translating transformer says what it cannot be, and which mechanism cannot stand where") {
+TEST_CASE("a translating transformer: errors, with the mechanisms that each place excludes") {
   const auto with = [](auto change) {
     return [change] {
       TransformerSeq2SeqOptions o = small();
@@ -70,7 +70,7 @@ TEST_CASE("a translating transformer says what it cannot be, and which mechanism
   const auto of = [](const std::string& name, bool causal) {
     return mechanism_by_name(name, {.causal = causal, .heads = 2, .head_size = 8, .context = 9});
   };
-  struct Mean {  // of all values: it knows no mask, and no order
+  struct Mean {  // the mean of all values: no masks, no order
     std::string name() const { return "mean"; }
     AttentionCapabilities capabilities() const { return {.cross = true, .why = "a mean leaves nothing out"}; }
     Tensor apply(In q, In, In v, const AttentionCall&) const {
@@ -78,7 +78,7 @@ TEST_CASE("a translating transformer says what it cannot be, and which mechanism
     }
     void members(MemberVisitor&) {}
   };
-  struct Stateless {  // causal, and cannot go on
+  struct Stateless {  // causal, but without a decode state
     std::string name() const { return "stateless"; }
     AttentionCapabilities capabilities() const { return {.causal = true, .key_mask = true, .cross = true}; }
     Tensor apply(In q, In k, In v, const AttentionCall& call) const { return attention(q, k, v, call); }

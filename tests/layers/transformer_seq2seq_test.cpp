@@ -1,4 +1,4 @@
-// Encoder-decoder Transformers against PyTorch's nn.Transformer, and against themselves.
+// Encoder-decoder Transformers against PyTorch's nn.Transformer, and decoding against the whole sequence.
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/shape_ops.hpp>
@@ -19,7 +19,7 @@ using namespace heed::test;
 
 namespace {
 
-Tensor rows_that_count(const Tensor& logits) {  // of [2, 3, V] the rows whose targets count
+Tensor rows_that_count(const Tensor& logits) {  // the rows of [2, 3, V] whose targets count
   return concatenate({logits.select(0, 0), logits.select(0, 1).slice(0, 0, 2)}, 0);
 }
 
@@ -33,7 +33,7 @@ Batch pair_alone(const Batch& b, Index i) {
   return one;
 }
 
-// The loss, and all gradients.
+// The loss and all gradients.
 template <class M>
 std::vector<Tensor> loss_and_gradients(M& model, const Batch& b) {
   for (const NamedParameter& p : named_parameters(model)) p.parameter->zero_grad();
@@ -68,7 +68,7 @@ TEST_CASE("encoder-decoder transformers have the logits, losses, gradients and w
     }
     CHECK(taken == (stored.size() - 5) / 2);  // every parameter is stored with its gradient
     CHECK(close(rows_that_count(model(stored_pairs())), stored.at("logits"), 1e-12, 1e-12));
-    CHECK(close(model.loss(stored_pairs()), stored.at("plain loss"), 1e-12, 1e-12));  // unsmoothed: no training
+    CHECK(close(model.loss(stored_pairs()), stored.at("plain loss"), 1e-12, 1e-12));  // no smoothing outside training
     const std::vector<Tensor> weights = model.attention_weights(stored_pairs());
     const Tensor counts = Tensor::from<double>({1, 1, 1, 1, 1, 0}, {2, 1, 3, 1});
     REQUIRE(weights.size() == 2);
@@ -84,7 +84,7 @@ TEST_CASE("encoder-decoder transformers have the logits, losses, gradients and w
   }
 }
 
-TEST_CASE("the gradients of encoder-decoder transformers are those of differences") {
+TEST_CASE("the gradients of encoder-decoder transformers agree with difference quotients") {
   for (const bool first : {false, true}) {
     for (const PositionKind positions : kAllPositions) {
       TransformerSeq2SeqOptions o = small(positions);
@@ -99,7 +99,7 @@ TEST_CASE("the gradients of encoder-decoder transformers are those of difference
   }
 }
 
-TEST_CASE("the weights of attention have a dropout of their own where it is asked for, in JSON too") {
+TEST_CASE("attention weights may have a separate dropout, in JSON too") {
   const auto losses = [](double dropout, std::optional<double> attention_dropout) {
     TransformerSeq2SeqConfig c;
     c.options = small(PositionKind::sinusoidal);
@@ -138,10 +138,10 @@ TEST_CASE("padding has no effect on a translating transformer and gets no gradie
         counted += T;
       }
       CHECK(model.loss(b).item() == doctest::Approx(sum / static_cast<double>(counted)).epsilon(1e-6));
-      // The words that stand in padding alone.
+      // Word 19 occurs in padding only.
       const std::vector<Tensor> before = loss_and_gradients(model, b);
       CHECK(same_bits(square(model.source.weight.grad()[19]), Tensor::zeros({16})));
-      // Other words there change no bit of any gradient; of embeddings zeros may differ in sign.
+      // Other words in padding do not change any gradient, except for the sign of zeros in those of embeddings.
       Batch other = random_sentences();
       for (Index i = 0; i < 5; ++i) {
         other["source"].select(0, i).slice(0, 7 - i % 4, 7).fill_(3);
@@ -153,7 +153,7 @@ TEST_CASE("padding has no effect on a translating transformer and gets no gradie
   }
 }
 
-TEST_CASE("a translating transformer that reads a word at a time gives what all at once gives") {
+TEST_CASE("a translating transformer that reads one word at a time gives the results of all words at once") {
   for (const bool first : {false, true}) {
     for (const PositionKind positions : kAllPositions) {
       CAPTURE(static_cast<int>(positions));
@@ -169,7 +169,7 @@ TEST_CASE("a translating transformer that reads a word at a time gives what all 
 
       check_prompts(model, b, 1e-12);
 
-      DecodeState began = model.make_state(b.at("source"), b.at("source_lengths")), copy = began;  // goes on apart
+      DecodeState began = model.make_state(b.at("source"), b.at("source_lengths")), copy = began;  // separate
       const auto word = [&](Index t) { return b.inputs.slice(1, t, t + 1); };
       CHECK(same_bits(copy.read(word(0)), began.read(word(0))));
       copy.read(word(1));
@@ -178,7 +178,7 @@ TEST_CASE("a translating transformer that reads a word at a time gives what all 
   }
 }
 
-TEST_CASE("a translating transformer with sinusoids has no longest text, and says where learned positions end") {
+TEST_CASE("a translating transformer with sinusoids has no longest text, and learned positions end with an Error") {
   const TransformerSeq2Seq endless = model_of(small());
   const Tensor words = random_ids({1, 30}, 20, 4);
   DecodeState state = endless.make_state(words);
@@ -193,7 +193,7 @@ TEST_CASE("a translating transformer with sinusoids has no longest text, and say
                 {"x reaches position 30", [&] { learned.make_state(words); }}});
 }
 
-TEST_CASE("any mechanism that can stand in a translating transformer stands there, padded and word by word") {
+TEST_CASE("any suitable mechanism works in a translating transformer, with padding and word by word") {
   const auto agrees = [](const TransformerSeq2SeqConfig& config) {
     TransformerSeq2Seq model = built(config);
     const Batch b = random_sentences();
@@ -205,7 +205,7 @@ TEST_CASE("any mechanism that can stand in a translating transformer stands ther
       CHECK(close(state.read(b.inputs.slice(1, t, t + 1)), whole.select(1, t), 2e-4, 2e-4));
     check_prompts(model, b, 2e-4);
     loss_and_gradients(model, b);
-    CHECK(same_bits(square(model.source.weight.grad()[19]), Tensor::zeros({16})));  // of padding alone
+    CHECK(same_bits(square(model.source.weight.grad()[19]), Tensor::zeros({16})));  // this word occurs in padding only
     CHECK(same_bits(clone(model)(b), whole));
   };
   for (const std::string& name : mechanism_names(false)) {
@@ -288,7 +288,7 @@ TEST_CASE("a translating transformer learns to write words in reverse") {
   }
   CHECK(right >= 236);  // of 240
 
-  // The same by what writes texts of any model.
+  // The same with generate() and beam_search(), which work for any model.
   const std::vector<std::vector<std::int32_t>> prompts(40, {kBegin});
   const auto greedy = generate(model.make_state(b.at("source")), prompts,
                                {.count = kLength + 3, .sampling = {.temperature = 0}, .stop_tokens = {kEnd}});

@@ -1,4 +1,4 @@
-// Transformer blocks and stacks: their parts, memories and states.
+// Transformer blocks and stacks: parts, memories and states.
 #include <heed/heed.hpp>
 
 #include "tests/layers/layer_cases.hpp"
@@ -14,7 +14,7 @@ TEST_CASE("a transformer without biases has none at all, as nn.TransformerEncode
   CHECK(test::names_of(model).size() == 2 * 10 + 1);
 }
 
-TEST_CASE("decoding token by token, in chunks and at once is the same") {
+TEST_CASE("decoding token by token, in chunks and at once gives equal results") {
   Rng rng(7);
   Transformer decoder({.width = 8,
                        .heads = 2,
@@ -40,7 +40,7 @@ TEST_CASE("decoding token by token, in chunks and at once is the same") {
   }
 }
 
-TEST_CASE("rows of a decoder's state that change places within one memory share what was projected") {
+TEST_CASE("rows of a decoder's state that are picked within one memory share the projected memory") {
   Rng rng(8);
   Transformer decoder(
       {.width = 8, .heads = 2, .hidden = 12, .layers = 2, .memory_width = 8, .dropout = 0, .causal = true}, rng);
@@ -53,7 +53,7 @@ TEST_CASE("rows of a decoder's state that change places within one memory share 
   TransformerState four = two.rows(picks({0, 0, 1, 1}));
   CHECK(!four.memory[0].k.shares_storage(two.memory[0].k));
   decoder.decode(x.slice(1, 0, 3), four);
-  TransformerState turned = four.rows(picks({1, 0, 2, 2}));  // 1 is forgotten, as is a beam that is no more
+  TransformerState turned = four.rows(picks({1, 0, 2, 2}));  // row 1 is dropped, as a beam may be
   CHECK(turned.memory[1].v.shares_storage(four.memory[1].v));
   TransformerState other = four.rows(picks({2, 1, 0, 3}));
   CHECK(!other.memory[0].k.shares_storage(four.memory[0].k));
@@ -81,7 +81,7 @@ TEST_CASE("a decoder's state holds the memory projected: steps do not touch its 
   TransformerState state = decoder.make_state(memory, of_memory);
   for (TransformerBlock& block : decoder.blocks) block.cross->kv->weight.fill_(7);
   CHECK(test::close(decoder.decode(x.slice(1, 0, 3), state), whole.slice(1, 0, 3), 1e-11, 1e-11));
-  // Row 2 twice, and row 0; the state itself goes on as it was.
+  // Row 2 twice and row 0. The original state continues unchanged.
   const Tensor picked = Tensor::from<std::int32_t>({2, 0, 2});
   TransformerState other = state.rows(picked), copy = state;
   const Tensor next = x.slice(1, 3, 4), wanted = whole.slice(1, 3, 4);
@@ -90,13 +90,13 @@ TEST_CASE("a decoder's state holds the memory projected: steps do not touch its 
   CHECK(test::close(decoder.decode(next, state), wanted, 1e-11, 1e-11));
   CHECK(test::close(decoder.decode(x.slice(1, 4, 6), state), whole.slice(1, 4, 6), 1e-11, 1e-11));
   CHECK(test::close(decoder.decode(next, copy), wanted, 1e-11, 1e-11));
-  // Masks and biases with an axis of rows go along.
+  // Masks and biases with an axis of rows are picked too.
   TransformerState masked = decoder.make_state(memory, {.mask = keys.view({3, 1, 1, 5}), .bias = normal({1, 1, 1, 5})});
   CHECK(test::same_bits(masked.rows(picked).memory_call.mask, index_select(keys, 0, picked).view({3, 1, 1, 5})));
   CHECK(masked.rows(picked).memory_call.bias.shape() == Shape{1, 1, 1, 5});
 }
 
-TEST_CASE("what a mechanism computes of the memory's keys alone is computed once for all steps") {
+TEST_CASE("a mechanism's computations on the memory's keys alone run once for all steps") {
   for (const char* name : {"bahdanau", "luong-concat", "cosine"}) {
     CAPTURE(name);
     Rng rng(8);
@@ -147,13 +147,13 @@ struct SelfOnly : test::MeanAttention {
 };
 }  // namespace
 
-TEST_CASE("a decoder attends to its memory by any mechanism that can, whatever it attends to itself by") {
+TEST_CASE("a decoder's mechanism for its memory is independent of its mechanism for itself") {
   Rng rng(10);
   const TransformerOptions o{.width = 8, .heads = 2, .layers = 2, .memory_width = 6, .dropout = 0.5, .causal = true};
   const MechanismFactory linear = [](Index, Rng&) { return LinearAttention(); };
   const Transformer decoder(o, rng, softmax_mechanism, linear);
   CHECK(decoder.blocks[0].attention.options().dropout == 0.5);
-  CHECK(decoder.blocks[0].cross->options().dropout == 0);  // it has no weights to drop
+  CHECK(decoder.blocks[0].cross->options().dropout == 0);  // linear attention has no weights to drop
   CHECK(decoder.blocks[0].cross->mechanism.name() == "linear");
   Rng other(10);
   CHECK(Transformer(o, other, linear).blocks[1].cross->mechanism.name() == "softmax");

@@ -1,4 +1,4 @@
-// Small encoder-decoder Transformers, and what they translate.
+// Small encoder-decoder Transformers, and their batches.
 #pragma once
 #include <heed/layers/transformer_seq2seq.hpp>
 #include <map>
@@ -11,7 +11,7 @@ namespace heed::test {
 
 inline const StoredCases& stored_transformers() { return stored_cases("transformer_seq2seq_torch.json"); }
 
-// Those of the stored reference.
+// The options of the models in the stored reference.
 inline std::map<std::string, TransformerSeq2SeqOptions> stored_options() {
   const TransformerSeq2SeqOptions paper = {.source_vocabulary = 7,
                                            .target_vocabulary = 8,
@@ -30,7 +30,7 @@ inline std::map<std::string, TransformerSeq2SeqOptions> stored_options() {
           {"joined, without biases", joined}};
 }
 
-// Two pairs, of which the second is padded on both sides.
+// Two pairs. The second is padded in source and target.
 inline Batch stored_pairs() {
   Batch b;
   const auto ids = [](const char* name) { return stored_transformers().inputs.at(name).to(DType::int32); };
@@ -60,7 +60,7 @@ inline TransformerSeq2Seq model_of(const TransformerSeq2SeqOptions& o,
 
 inline constexpr Index kTimes = 6;
 
-// The last rows are padded, by the last word of each vocabulary, which stands nowhere else.
+// Random sentences. The last rows are padded with the last word of each vocabulary, which occurs nowhere else.
 inline Batch random_sentences(Index batch = 5, Index S = 7) {
   Batch b;
   b["source"] = random_ids({batch, S}, 19, 1);

@@ -1,4 +1,4 @@
-// A translator of either kind, through its checkpoint, at once and text by text.
+// Translators of both kinds: training, checkpoints, and translation of many texts and single ones.
 #include <heed/data/samples.hpp>
 #include <heed/layers/model.hpp>
 #include <heed/layers/translation.hpp>
@@ -15,7 +15,7 @@ namespace {
 Tokenizer words() { return WordTokenizer("one two three four five"); }
 Tokenizer numerals() { return CharTokenizer("12345"); }
 
-std::vector<TextPair> all_pairs() {  // words into numerals, all of up to three
+std::vector<TextPair> all_pairs() {  // words into numerals, all with up to three words
   const std::vector<std::string> names = {"one", "two", "three", "four", "five"};
   std::vector<TextPair> pairs;
   for (int a = 0; a < 5; ++a)
@@ -87,7 +87,7 @@ TEST_CASE("a translator learns, is saved and loaded, and translates texts of any
   }
 }
 
-TEST_CASE("a file that is no translator's, and a text that cannot be expressed, are told") {
+TEST_CASE("files without a translator, and texts that cannot be encoded, are errors") {
   const TemporaryFolder folder;
   Rng rng(1);
   Translator t{make_translation_model(config_of(true), rng), numerals(), words()};
