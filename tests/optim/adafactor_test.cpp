@@ -1,3 +1,4 @@
+// Adafactor against PyTorch's: steps, state, resumes and options.
 #include <algorithm>
 #include <cmath>
 #include <heed/optim/optimizers.hpp>
@@ -11,7 +12,7 @@ using nlohmann::json;
 
 namespace {
 
-// As in the script: all values of the three parameters, one after another.
+// The options of tests/reference/optim_torch.py for this case.
 AdafactorOptions options_of(const std::string& name) {
   if (name == "decay") return {.lr = 0.05, .weight_decay = 0.2};
   if (name == "all")
@@ -20,8 +21,8 @@ AdafactorOptions options_of(const std::string& name) {
   return {};
 }
 
-// The largest difference from PyTorch over the kept steps, by what rounding explains: each value is rounded some ten
-// times per step, with the parameter's largest value as the unit.
+// The largest difference from PyTorch over the stored steps, in units of the expected rounding error: each value is
+// rounded about ten times per step, relative to the parameter's largest value.
 template <class T>
 double worst(const std::string& name, const json& kept) {
   const json &data = reference()["adafactor"], &shapes = data["shapes"];
@@ -110,7 +111,7 @@ TEST_CASE("adafactor: the same bits at any number of threads, and after a resume
   CHECK(trained(5, true) == one);
 }
 
-TEST_CASE("adafactor: may step under a tape, leaves empty parameters and refuses options that make no sense") {
+TEST_CASE("adafactor: may step under a tape, skips empty parameters and refuses invalid options") {
   Parameter p(Tensor::ones({2, 2})), empty(Tensor::ones({0, 2}));
   Adafactor optimizer({{"p", &p}, {"empty", &empty}});
   set_gradient(p, Tensor::ones({2, 2}));

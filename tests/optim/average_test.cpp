@@ -1,4 +1,4 @@
-// The moving average of weights, by itself and in a run.
+// WeightAverage, the moving average of weights: alone and in a run.
 #include <cmath>
 #include <fstream>
 #include <heed/optim/average.hpp>
@@ -39,7 +39,7 @@ TEST_CASE_TEMPLATE("average: follows the weights, is swapped in and out exactly"
           const std::vector<T> got = p.to_vector<T>();
           double off = 0;
           for (std::size_t i = 0; i < want.size(); ++i) off = std::max(off, std::abs(got[i] - want[i]));
-          // 5 updates of values up to 10, rounded twice each
+          // 5 updates of values up to 10, each with two roundings
           CHECK(off <= 5 * 2 * 10 * (sizeof(T) == 4 ? std::exp2(-24) : std::exp2(-53)));
           if (kernels::level() == kernels::Level::baseline && n == 50001) {
             if (at_one_thread.empty()) at_one_thread = got;
@@ -53,7 +53,7 @@ TEST_CASE_TEMPLATE("average: follows the weights, is swapped in and out exactly"
   }
 }
 
-TEST_CASE("average: a scope within a scope leaves the averages in") {
+TEST_CASE("average: the end of an inner scope keeps the averages swapped in") {
   Parameter p(Tensor::from<double>({0}));
   WeightAverage average(std::vector<NamedParameter>{{"p", &p}}, 0.5);
   p.fill_(8);
@@ -70,7 +70,7 @@ TEST_CASE("average: a scope within a scope leaves the averages in") {
   CHECK(p.item() == 8);
   {
     const AveragedWeights scope(average);
-    average.swap();  // back before its time
+    average.swap();  // swaps back before the scope ends
   }
   CHECK(p.item() == 8);
   CHECK(!average.swapped());
@@ -89,7 +89,7 @@ TEST_CASE("average: the ramp forgets the start") {
   CHECK(std::abs(p.item() - 11) < 1e-3);
 }
 
-TEST_CASE("average: state continues with the same bits, and what does not fit is refused") {
+TEST_CASE("average: state continues with the same bits, and a state that does not fit is refused") {
   Parameter p(Tensor::from({1, 2, 3})), q(Tensor::from({9, 9, 9}));
   WeightAverage a(std::vector<NamedParameter>{{"p", &p}}, 0.9, true),
       b(std::vector<NamedParameter>{{"p", &q}}, 0.9, true);
@@ -110,7 +110,7 @@ TEST_CASE("average: state continues with the same bits, and what does not fit is
   CHECK(b.updates() == 2);
 }
 
-TEST_CASE("average: wrong use is named") {
+TEST_CASE("average: wrong use is an Error") {
   Parameter p(Tensor::from({1, 2}));
   const std::vector<NamedParameter> list = {{"p", &p}};
   CHECK(contains(error_of([&] { WeightAverage(list, 1); }), "decay is 1; it must be at least 0 and below 1"));
@@ -136,7 +136,7 @@ bool same_averages(PlaneRun& a, PlaneRun& b) {
 
 }  // namespace
 
-TEST_CASE("run: a moving average is that of a loop by hand, and evaluated in place of the weights") {
+TEST_CASE("run: the moving average equals that of a manual loop, and evaluations use it") {
   PlaneRun s, plain, by_hand;
   for (PlaneRun* r : {&s, &plain, &by_hand}) r->model.drop = Dropout{0.0};
   RunOptions options{.steps = 12, .seed = 5, .eval_every = 4, .average = &s.average};
@@ -165,7 +165,7 @@ TEST_CASE("run: a moving average is that of a loop by hand, and evaluated in pla
   CHECK(*r.validation_loss == losses[2]);
   CHECK(s.average.updates() == 12);
   CHECK(same_averages(s, by_hand));
-  // The training is that without an average, and the model has its own weights at the end.
+  // Training equals training without an average, and the model ends with its own weights.
   CHECK(r.history.losses == without.history.losses);
   CHECK(same_bits(s.model.up.weight, plain.model.up.weight));
   CHECK_FALSE(same_bits(s.model.up.weight, averages_of(s)[0]));
@@ -194,12 +194,12 @@ TEST_CASE("run: a moving average is kept over a resume, to the same bits") {
     CHECK(rest.resumed_from == stop);
     CHECK(rest.validation_loss == all.validation_loss);
     CHECK(same_averages(second, whole));
-    // Stopped at step 1, the first part ended with an evaluation that the whole run did not make.
+    // A part that stops at step 1 ends with an evaluation that the whole run does not make.
     if (stop > 1) CHECK((bytes_of(folder.path / (name + ".h5")) == bytes_of(folder.path / "whole.h5")));
   }
 }
 
-TEST_CASE("run: a checkpoint with an average goes on with one, and one without does without") {
+TEST_CASE("run: a checkpoint with an average needs a run with an average, and vice versa") {
   const TemporaryFolder folder;
   const std::filesystem::path with = folder.path / "with.h5", without = folder.path / "without.h5";
   PlaneRun s;

@@ -1,3 +1,4 @@
+// Gradient norms and clipping: values, bits, and gradients that are not finite.
 #include <heed/optim/parameter_group.hpp>
 //
 #include <cmath>
@@ -86,7 +87,7 @@ TEST_CASE("clip: a clipped step is a step with clipped gradients, which it leave
   CHECK(m.a.grad().at({0}) == 3);
 }
 
-TEST_CASE("clip: what is not finite is an error that names the parameter, or skipped, or passed on") {
+TEST_CASE("clip: non-finite gradients are an Error that names the parameter, or skipped, or passed on") {
   for (const double bad : std::vector<double>{INFINITY, -INFINITY, NAN}) {
     Two m;
     SGD optimizer(m.list(), {.lr = 1});
@@ -138,7 +139,7 @@ TEST_CASE_TEMPLATE("clip: clip_grad_value_ clamps, NaN stays, at every size and 
   });
 }
 
-TEST_CASE("clip: wrong limits are named") {
+TEST_CASE("clip: invalid limits are errors") {
   Two m;
   CHECK(
       contains(error_of([&] { clip_grad_norm_(m.list(), 0); }), "clip_grad_norm_: max_norm is 0; it must be positive"));

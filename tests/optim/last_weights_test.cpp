@@ -1,4 +1,4 @@
-// The last weights of a run and their mean, by themselves, in a run, and of several checkpoints.
+// LastWeights, the mean of a run's last weights: alone, in a run, and from several checkpoints.
 #include <fstream>
 #include <heed/optim/average.hpp>
 
@@ -12,7 +12,7 @@ using namespace heed::test;
 
 namespace {
 
-// What the model of a run becomes by the mean of the weights kept.
+// The parameters of the run's model after load_mean().
 std::vector<Tensor> mean_weights(PlaneRun& s, LastWeights& last) {
   last.load_mean();
   return {s.model.up.weight.clone(), s.model.up.bias.clone(), s.model.down.weight.clone(), s.model.down.bias.clone()};
@@ -28,7 +28,7 @@ struct LastRun : PlaneRun {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("last weights: the mean is that of the last ones, rounded once, at any number of threads", T, float,
+TEST_CASE_TEMPLATE("last weights: the mean is over the last ones, rounded once, at any number of threads", T, float,
                    double) {
   const ThreadScope scope;
   for (const Index n : {1, 7, 8, 9, 17, 50001}) {
@@ -58,7 +58,7 @@ TEST_CASE_TEMPLATE("last weights: the mean is that of the last ones, rounded onc
   }
 }
 
-TEST_CASE("last weights: the mean of one is that one, to the bit, and fewer than all are averaged as they are") {
+TEST_CASE("last weights: the mean of one is identical, and fewer than the limit are averaged") {
   Parameter p(Tensor::from({0.1F, 3}));
   LastWeights last(std::vector<NamedParameter>{{"p", &p}}, 3);
   last.keep();
@@ -71,7 +71,7 @@ TEST_CASE("last weights: the mean of one is that one, to the bit, and fewer than
   CHECK(same_bits(p, Tensor::from({2.55F, 4})));
 }
 
-TEST_CASE("last weights: state continues with the same bits, and what does not fit is refused") {
+TEST_CASE("last weights: state continues with the same bits, and a state that does not fit is refused") {
   Parameter p(Tensor::from({1, 2, 3})), q(Tensor::from({9, 9, 9}));
   LastWeights a(std::vector<NamedParameter>{{"p", &p}}, 3), b(std::vector<NamedParameter>{{"p", &q}}, 3);
   for (int t = 0; t < 4; ++t) p.fill_(t), a.keep();
@@ -117,10 +117,10 @@ TEST_CASE("last weights: state continues with the same bits, and what does not f
       {"LastWeights: there is no mean, as no weights are kept; keep() keeps them", [&] { none.load_mean(); }},
   });
   b.load_mean();
-  CHECK(q.at({0}) == doctest::Approx((2 + 3 + 8) / 3.0));  // as before the errors
+  CHECK(q.at({0}) == doctest::Approx((2 + 3 + 8) / 3.0));  // unchanged by the errors
 }
 
-TEST_CASE("last weights: what the model let go of is named") {
+TEST_CASE("last weights: parameters that left the model are errors that name them") {
   Rng rng(1);
   Linear model(3, 2, rng);
   LastWeights last(named_parameters(model), 2);
@@ -144,19 +144,19 @@ TEST_CASE("run: the last weights are kept over kills and resumes, to the same bi
   CHECK(whole.last.kept() == 3);
   const Checkpoint c = load_checkpoint(folder.path / "whole.h5");
   CHECK(c.tensor("last_weights/kept").item<Index>() == 3);
-  CHECK_FALSE(same_bits(c.tensor("last_weights/2.up.weight"), c.tensor("model/up.weight")));  // of step 12 and 13
+  CHECK_FALSE(same_bits(c.tensor("last_weights/2.up.weight"), c.tensor("model/up.weight")));  // of steps 12 and 13
   PlaneRun plain;
   plain.go({.steps = 13, .eval_every = 4});
   CHECK(same_bits(plain.model.up.weight, whole.model.up.weight));
   const std::vector<Tensor> means = mean_weights(whole, whole.last);
-  const Checkpoint mean = mean_of_last_weights(c);  // of the file alone
+  const Checkpoint mean = mean_of_last_weights(c);  // from the file only
   CHECK(same_bits(mean.tensor("model/up.weight"), means[0]));
   CHECK(same_bits(mean.tensor("model/down.bias"), means[3]));
   CHECK(mean.tensors.size() == 4);
   CHECK(mean.counters.empty());
   const Checkpoint none = mean_of_last_weights(mean);
   CHECK(same_bits(none.tensor("model/up.weight"), means[0]));
-  // Killed with no checkpoint at all, between two, and behind the step whose weights are kept and not yet saved.
+  // Killed without a checkpoint, between two checkpoints, and after a step whose weights are kept but not yet saved.
   for (const Index last : {1, 3, 6, 7, 12}) {
     LastRun killed, resumed;
     const std::string name = "killed" + std::to_string(last);
@@ -165,7 +165,7 @@ TEST_CASE("run: the last weights are kept over kills and resumes, to the same bi
     CHECK((bytes_of(folder.path / (name + ".h5")) == bytes_of(folder.path / "whole.h5")));
     CHECK(all_same(mean_weights(resumed, resumed.last), means));
   }
-  // Ended after steps whose weights are not kept.
+  // Stopped after steps whose weights are not kept.
   LastRun first, second;
   for (LastRun* s : {&first, &second}) {
     RunOptions o = options("parts", s == &first ? 5 : 13, *s);
@@ -175,7 +175,7 @@ TEST_CASE("run: the last weights are kept over kills and resumes, to the same bi
   CHECK(all_same(mean_weights(second, second.last), means));
 }
 
-TEST_CASE("run: the last weights are of equal distances, and what cannot be resumed is refused") {
+TEST_CASE("run: the last weights are at equal distances, and a change that prevents this is refused on resume") {
   const TemporaryFolder folder;
   LastRun s;
   RunOptions o{.steps = 6, .eval_every = 0, .last_weights = &s.last, .keep_every = 3};
@@ -204,7 +204,7 @@ TEST_CASE("run: the last weights are of equal distances, and what cannot be resu
                  "run: keep_every is -1; it must be 0 (checkpoint_every) or more"));
 }
 
-TEST_CASE("average_checkpoints: the mean of files is that of the weights kept, to the bit") {
+TEST_CASE("average_checkpoints: the mean of files equals the mean of kept weights, bit for bit") {
   const TemporaryFolder folder;
   LastRun s;
   std::vector<std::filesystem::path> files;
@@ -245,7 +245,7 @@ TEST_CASE("average_checkpoints: the mean of files is that of the weights kept, t
   const auto wider = saved("wider.h5", {{"model/w", Tensor::ones({3})}, {"model/ids", words(1)}});
   const auto no_model = saved("none.h5", {{"other/w", Tensor::ones({2})}});
   CHECK(average_checkpoints({a, b}).tensor("model/w").to_vector<float>() == std::vector<float>{0.5F, 0.5F});
-  CHECK(same_bits(average_checkpoints({a, b}).tensor("model/ids"), words(2)));  // no weights
+  CHECK(same_bits(average_checkpoints({a, b}).tensor("model/ids"), words(2)));  // integers are not averaged
   check_errors({
       {"average_checkpoints: there are no files; there must be one or more", [] { average_checkpoints({}); }},
       {"average_checkpoints: of model/ids " + fewer.string() + " has none and " + a.string() +

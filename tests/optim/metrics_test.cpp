@@ -1,4 +1,4 @@
-// Further numbers of an evaluation: in the history, the log and the checkpoint, and exact under resume.
+// Metrics of evaluations: in the history, the log and the checkpoint, and exact after a resume.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -15,7 +15,7 @@ using test::TemporaryFolder;
 
 namespace {
 
-// Two blobs, told apart by a line.
+// Two blobs that a line separates.
 struct Blobs {
   Index rows = 32;
   Batch batch(std::uint64_t seed, std::uint64_t step) const {
@@ -56,7 +56,7 @@ struct BlobRun {
 
 Batch ignored(Batch b) { return {b.inputs, Tensor::full(b.targets.shape(), kIgnoreIndex, DType::int32), 0}; }
 
-// Blobs, and in between batches whose targets are all ignored: those whose number leaves `rest` by 2.
+// Blobs, and in between batches whose targets are all ignored: those with number % 2 == rest.
 struct HalfIgnored {
   std::uint64_t rest;
   Batch batch(std::uint64_t seed, std::uint64_t step) const {
@@ -76,7 +76,7 @@ struct LastIgnored {
 
 }  // namespace
 
-TEST_CASE("accuracy is the share of counted targets whose logit is the first greatest") {
+TEST_CASE("accuracy is the share of counted targets whose logit is the first maximum") {
   const Tensor logits = Tensor::from({3, 1, 2, 0, 5, 5, 1, 2, 3, 9, 0, 0}, {4, 3});
   CHECK(classification_accuracy(logits, Tensor::from<std::int32_t>({0, 1, 2, 1})) == 0.75);
   CHECK(classification_accuracy(logits, Tensor::from<std::int32_t>({0, 2, -100, -100})) == 0.5);
@@ -90,7 +90,7 @@ TEST_CASE("accuracy is the share of counted targets whose logit is the first gre
   CHECK(m.at("loss") == doctest::Approx(cross_entropy(logits, Tensor::from<std::int32_t>({0, 1, 2, 1})).item()));
 }
 
-TEST_CASE("run: further numbers of the evaluations are weighted, logged, and kept over a resume to the same bits") {
+TEST_CASE("run: metrics of evaluations are weighted, logged, and continue after a resume with the same bits") {
   const TemporaryFolder folder;
   const auto options = [&](const std::string& name, Index steps) {
     return RunOptions{.steps = steps,
@@ -132,7 +132,7 @@ TEST_CASE("run: further numbers of the evaluations are weighted, logged, and kep
     first.go(options(name, stop));
     const RunResult rest = second.go(options(name, 20));
     CHECK(rest.resumed_from == stop);
-    // The first part ends with an evaluation of its own, unless one was due.
+    // The first part ends with an additional evaluation, unless one was due.
     const std::size_t extra = stop % 7 == 0 ? 0 : 1;
     REQUIRE(rest.history.validation_metrics.size() == 3 + extra);
     CHECK(rest.history.validation_metrics.back() == all.history.validation_metrics.back());
@@ -141,7 +141,7 @@ TEST_CASE("run: further numbers of the evaluations are weighted, logged, and kep
   }
 }
 
-TEST_CASE("run: a run without further numbers has none, and one with them goes on from it") {
+TEST_CASE("run: a run without metrics stores none, and one with metrics can resume it") {
   const TemporaryFolder folder;
   RunOptions options{
       .steps = 6, .eval_every = 3, .checkpoint = folder.path / "m.h5", .start = RunStart::resume_or_start};
@@ -154,12 +154,12 @@ TEST_CASE("run: a run without further numbers has none, and one with them goes o
   REQUIRE(with.history.validation_metrics.size() == 3);
   CHECK(with.history.validation_metrics[1].empty());
   CHECK(with.history.validation_metrics[2].count("accuracy") == 1);
-  BlobRun third;  // and what was read is written again
+  BlobRun third;  // metrics that were read are written again
   options.steps = 10;
   CHECK(third.go(options).history.validation_metrics[2] == with.history.validation_metrics[2]);
 }
 
-TEST_CASE("run: evaluation batches must tell the same, the loss among it") {
+TEST_CASE("run: all evaluation batches must return the same metrics, including the loss") {
   const auto error = [](const std::function<Metrics(const Batch&)>& f) {
     return test::error_of([&] { evaluate_metrics(f, HeldOutBlobs{}); });
   };
@@ -173,7 +173,7 @@ TEST_CASE("run: evaluation batches must tell the same, the loss among it") {
         }) ==
         "evaluate: batch 1 has the metrics \"loss\", but batch 0 has \"loss\" and \"x\"; all batches must have the "
         "same");
-  // As many, but others: neither mean would be one.
+  // The same number of metrics, but other names.
   CHECK(error([](const Batch& b) {
           return b.counted < 20 ? Metrics{{"a", 1}, {"loss", 1}, {"x", 1}} : Metrics{{"a", 1}, {"loss", 1}, {"y", 1}};
         }) ==
@@ -182,7 +182,7 @@ TEST_CASE("run: evaluation batches must tell the same, the loss among it") {
   CHECK(evaluate_metrics([](const Batch&) { return Metrics{{"loss", 1}}; }, EvaluationSet{}).empty());
 }
 
-TEST_CASE("run: batches whose targets are all ignored are left out, in steps as in evaluations") {
+TEST_CASE("run: batches whose targets are all ignored do not count, in steps and in evaluations") {
   BlobRun plain;
   const RunResult expected = plain.go_on({.steps = 6}, Blobs{}, HeldOutBlobs{});
   for (const std::uint64_t rest : {0, 1}) {
@@ -194,7 +194,7 @@ TEST_CASE("run: batches whose targets are all ignored are left out, in steps as 
   }
 }
 
-TEST_CASE("run: a step or an evaluation none of whose targets counts is told, as where Batch::counted is not set") {
+TEST_CASE("run: a step or an evaluation without counted targets is an Error, as is an unset Batch::counted") {
   const auto error = [](const RunOptions& options, Dataset data, EvaluationSet held_out) {
     BlobRun s;
     return test::error_of([&] { s.go_on(options, data, held_out); });
@@ -213,7 +213,7 @@ TEST_CASE("run: a step or an evaluation none of whose targets counts is told, as
                        told + "3 batches"));
 }
 
-TEST_CASE("run: numbers of evaluations whose names no checkpoint can hold are refused at the first evaluation") {
+TEST_CASE("run: metric names that a checkpoint cannot store are refused at the first evaluation") {
   const TemporaryFolder folder;
   RunOptions options{.steps = 6,
                      .eval_every = 2,
@@ -232,7 +232,7 @@ TEST_CASE("run: numbers of evaluations whose names no checkpoint can hold are re
         "differ");
   CHECK(test::json_lines(options.log).size() == 1);
   CHECK_FALSE(std::filesystem::exists(options.checkpoint));
-  // A name of several parts is one, and comes back.
+  // A name may have several parts, and is restored.
   CHECK(error({{"loss", 1}, {"top/5", 2}}).empty());
   options.steps = 8;
   const RunResult resumed = go({{"loss", 1}, {"top/5", 3}});
@@ -240,11 +240,11 @@ TEST_CASE("run: numbers of evaluations whose names no checkpoint can hold are re
   REQUIRE(resumed.history.validation_metrics.size() == 4);
   CHECK(resumed.history.validation_metrics[0] == Metrics{{"top/5", 2}});
   CHECK(resumed.history.validation_metrics[3] == Metrics{{"top/5", 3}});
-  options.checkpoint.clear();  // nothing is to hold the name
+  options.checkpoint.clear();  // without a checkpoint any name is valid
   CHECK(error({{"loss", 1}, {"a/", 2}}).empty());
 }
 
-TEST_CASE("run: batches without a tensor or without an element are named") {
+TEST_CASE("run: batches without a tensor or without elements are errors that name them") {
   struct Made {
     Batch of;
     Batch batch(std::uint64_t, std::uint64_t) const { return of; }
@@ -269,7 +269,7 @@ TEST_CASE("run: batches without a tensor or without an element are named") {
   CHECK(of_evaluation(Batch{}) ==
         "evaluate: all 2 batches are empty: they have no tensors, and Batch::counted is 0; the evaluation set must "
         "fill them");
-  // cross_entropy tells that there is no target; a mean over elements does not.
+  // cross_entropy detects that no target counts; a mean over elements does not.
   CHECK(of_step(no_rows) == "run: the weights of the targets of step 1 add up to 0; a step needs a target whose weight "
                             "is above 0");
   const auto squares = [](const Batch& b) { return mean(square(b.inputs)); };

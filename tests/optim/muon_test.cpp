@@ -1,4 +1,4 @@
-// Muon against PyTorch's, with its rounding and without, and against plain loops.
+// Muon against PyTorch's, with and without bfloat16 rounding, and against plain loops.
 #include <algorithm>
 #include <cmath>
 #include <heed/heed.hpp>
@@ -13,7 +13,7 @@ using nlohmann::json;
 
 namespace {
 
-// As in the script.
+// The options of tests/reference/optim_torch.py for this case.
 MuonOptions options_of(const std::string& name) {
   if (name == "usual") return {.lr = 0.02, .weight_decay = 0};
   if (name == "heavy ball") return {.lr = 0.02, .weight_decay = 0.3, .momentum = 0.8, .nesterov = false};
@@ -22,7 +22,7 @@ MuonOptions options_of(const std::string& name) {
   return {};
 }
 
-// All values of the three matrices after each kept step.
+// All values of the three matrices after each stored step.
 template <class T>
 std::vector<std::vector<double>> trajectory(const std::string& name) {
   const json &data = reference()["muon"], &shapes = data["shapes"];
@@ -57,7 +57,7 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
   return largest;
 }
 
-// f(name, PyTorch's values with bfloat16, and without)
+// Calls f(name, PyTorch's values with bfloat16, PyTorch's values without) for each case.
 template <class F>
 void for_each_case(F&& f) {
   using Values = std::vector<std::vector<double>>;
@@ -67,7 +67,7 @@ void for_each_case(F&& f) {
   }
 }
 
-// A matrix by its rows, in plain loops.
+// A matrix as a vector of rows, for plain loops.
 using Rows = std::vector<std::vector<double>>;
 Rows product(const Rows& a, const Rows& b) {
   Rows c(a.size(), std::vector<double>(b[0].size()));
@@ -89,7 +89,7 @@ double frobenius(const Rows& a) {
   return std::sqrt(sum);
 }
 
-// x after the iteration, as the header has it; always from the left.
+// x after the iteration by the formula of the header, always multiplied from the left.
 Rows iterated(Rows x, const MuonOptions& o) {
   const double norm = std::max(frobenius(x), o.eps);
   for (auto& row : x)
@@ -120,7 +120,7 @@ std::vector<float> gradient_of(Index rows, Index columns, unsigned t) {
   return spread_values<float>(rows * columns, 7 + t);
 }
 
-// How far a matrix moves in the last of the steps, in plain loops.
+// The change of a matrix in the last step, by plain loops.
 Rows movement(Index rows, Index columns, const MuonOptions& o) {
   Rows mean(static_cast<std::size_t>(rows), std::vector<double>(static_cast<std::size_t>(columns))), u = mean;
   for (unsigned t = 0; t < kMuonSteps; ++t) {
@@ -141,7 +141,7 @@ Rows movement(Index rows, Index columns, const MuonOptions& o) {
   return x;
 }
 
-// The distance of Muon's movement from that, as a share of its norm.
+// The norm of the difference between Muon's change and `wanted`, divided by the norm of `wanted`.
 template <class T>
 double share_off(const Rows& wanted, const MuonOptions& o) {
   const Index rows = static_cast<Index>(wanted.size()), columns = static_cast<Index>(wanted[0].size());
@@ -158,7 +158,7 @@ double share_off(const Rows& wanted, const MuonOptions& o) {
   return frobenius(off) / frobenius(wanted);
 }
 
-// One parameter under two names, of which the second is a table's.
+// One parameter with two names, of which the second belongs to an embedding.
 struct Tied {
   Linear out;
   Embedding in;
@@ -168,7 +168,7 @@ struct Tied {
 
 }  // namespace
 
-TEST_CASE("muon: 24 steps in float64 equal those of PyTorch's code without its rounding, every option") {
+TEST_CASE("muon: 24 steps in float64 equal PyTorch's code without bfloat16 rounding, every option") {
   on_each_level([] {
     for_each_case([](const std::string& name, const auto&, const auto& exact) {
       const auto x = trajectory<double>(name);
@@ -178,8 +178,8 @@ TEST_CASE("muon: 24 steps in float64 equal those of PyTorch's code without its r
   });
 }
 
-// Where it reads bfloat16, it rounds what PyTorch rounds: errors of that size, at random.
-TEST_CASE("muon: 24 steps in float32 are no farther from them than the rounding of PyTorch's own explains") {
+// On levels with bfloat16 products, Muon rounds the values that PyTorch rounds, so errors have the same magnitude.
+TEST_CASE("muon: 24 steps in float32 have errors of the magnitude of PyTorch's own rounding") {
   on_each_level([] {
     for_each_case([](const std::string& name, const auto& torch, const auto& exact) {
       const auto x = trajectory<float>(name);
@@ -190,7 +190,7 @@ TEST_CASE("muon: 24 steps in float32 are no farther from them than the rounding 
         of_torch = std::max(of_torch, distance(torch[k], exact[k]));
       }
       CHECK(off < 3 * of_torch);
-      CHECK(off > 1e-2 * of_torch);  // it reads bfloat16
+      CHECK(off > 1e-2 * of_torch);  // products read bfloat16
     });
   });
 }
@@ -220,7 +220,7 @@ TEST_CASE("muon: a step equals plain loops, at the edges of vectors and of block
     }
 }
 
-TEST_CASE("muon: iterations that converge give an orthogonal matrix, and one of zeros stays where it is") {
+TEST_CASE("muon: iterations that converge give an orthogonal matrix, and a zero matrix does not change") {
   Parameter p(Tensor::zeros({20, 12}, DType::float64)), still(Tensor::ones({3, 3})), empty(Tensor::ones({0, 2}));
   Muon optimizer({{"p", &p}, {"still", &still}, {"empty", &empty}},
                  {.lr = 1, .weight_decay = 0, .ns_coefficients = {1.5, -0.5, 0}, .ns_steps = 60});
@@ -239,7 +239,7 @@ TEST_CASE("muon: iterations that converge give an orthogonal matrix, and one of 
   CHECK(same_bits(still, Tensor::ones({3, 3})));
 }
 
-TEST_CASE("muon: what is no matrix, and groups that are elementwise, take AdamW's steps") {
+TEST_CASE("muon: vectors, tables and elementwise groups take AdamW's steps") {
   const auto values = [](Index n) { return Tensor::from(spread_values<float>(n, 9), {n}); };
   Parameter a(values(12).view({3, 4})), b(values(12).view({3, 4})), c(values(24).view({2, 3, 4})),
       d(values(24).view({2, 3, 4})), e(values(5)), f(values(5)), m(values(6).view({2, 3}));
@@ -348,7 +348,7 @@ TEST_CASE("muon_groups: embeddings, output weights and vectors are apart from th
   CHECK((!groups[0].elementwise && groups[1].elementwise && groups[2].elementwise));
 
   MultiHeadAttention forgets({.width = 8, .heads = 2, .kv_heads = 1}, rng, ForgettingAttention());
-  CHECK(named_parameters(forgets)[0].parts == std::vector<Index>{8, 4, 4, 1});  // the last is the mechanism's input
+  CHECK(named_parameters(forgets)[0].parts == std::vector<Index>{8, 4, 4, 1});  // last: an input of the mechanism
   MultiHeadAttention cross({.width = 8, .heads = 2, .kv_heads = 1, .memory_width = 6}, rng);
   for (const NamedParameter& p : named_parameters(cross))
     if (p.name != "kv.weight")
@@ -360,7 +360,7 @@ TEST_CASE("muon_groups: embeddings, output weights and vectors are apart from th
 
   Sequential plain(Linear(4, 3, rng), Linear(3, 2, rng));
   CHECK(names(muon_groups(plain)[0]) == std::vector<std::string>{"0.weight", "1.weight"});
-  CHECK(muon_groups(plain).size() == 2);  // none is empty
+  CHECK(muon_groups(plain).size() == 2);  // no empty group
   CHECK(names(muon_groups(plain, {.others = {"1"}})[1]) == std::vector<std::string>{"1.weight"});
   CHECK(contains(error_of([&] { muon_groups(plain, {.others = {"head"}}); }), "no parameter is head or lies in it"));
   CHECK(contains(error_of([&] { muon_groups(plain, {.weight_decay = -1}); }), "weight_decay is -1"));
@@ -369,7 +369,7 @@ TEST_CASE("muon_groups: embeddings, output weights and vectors are apart from th
   CHECK(muon_groups(tied)[0].elementwise);
 }
 
-TEST_CASE("muon: options that make no sense are refused") {
+TEST_CASE("muon: invalid options are refused") {
   Parameter p(Tensor::ones({2, 2}));
   const std::vector<NamedParameter> named = {{"p", &p}};
   const auto refuses = [&](MuonOptions o, const char* message) {

@@ -1,4 +1,4 @@
-// What the tests of optimizers share: parameters without a model, gradients without a tape.
+// Shared by the tests of optimizers: parameters without a model, gradients without a tape.
 #pragma once
 #include <doctest/doctest.h>
 
@@ -16,7 +16,7 @@
 
 namespace heed::test {
 
-// What tests/reference/optim_torch.py made: trajectories and learning rates of PyTorch's optimizers and schedules.
+// Trajectories and learning rates of PyTorch's optimizers and schedules, written by tests/reference/optim_torch.py.
 inline const nlohmann::json& reference() {
   static const nlohmann::json data = json_file(in_source("tests/reference/optim_torch.json"));
   return data;
@@ -39,7 +39,7 @@ inline void set_gradients(Model& m, double value) {
   set_gradient(m.bias, Tensor::full({2}, value));
 }
 
-// Values that differ everywhere, of both signs, over several magnitudes.
+// Different values of both signs, over several magnitudes.
 template <class T>
 std::vector<T> spread_values(Index n, unsigned salt) {
   std::vector<T> x(static_cast<std::size_t>(n));

@@ -1,4 +1,4 @@
-// What optimizers refuse: states, options and parameters.
+// Errors of optimizers: states, options and parameters.
 #include <cmath>
 
 #include "tests/optim/optim_testing.hpp"
@@ -23,7 +23,7 @@ TEST_CASE("optimizers: a state that does not fit is refused and changes nothing"
   };
   std::vector<NamedTensor> bad(good.begin() + 1, good.end());
   CHECK(refused(bad) == "AdamW: the state has no 'exp_avg.weight'; it must be that of AdamW with the same parameters");
-  bad.clear();  // with steps, but without moments: not one that was frozen in the saved run
+  bad.clear();  // has steps but no moments, unlike a parameter that was frozen in the saved run
   for (const NamedTensor& part : good)
     if (!contains(part.name, "weight")) bad.push_back(part);
   CHECK(contains(refused(bad), "AdamW: the state has no 'exp_avg.weight'"));
@@ -51,7 +51,7 @@ TEST_CASE("optimizers: a state that does not fit is refused and changes nothing"
   CHECK(optimizer.step_count() == 1);
 }
 
-TEST_CASE("optimizers: wrong options and parameters are named") {
+TEST_CASE("optimizers: invalid options and parameters are errors that name them") {
   Model m;
   const auto p = named_parameters(m);
   const auto refuses = [](auto&& f, const std::string& part) {
@@ -97,7 +97,7 @@ TEST_CASE("optimizers: wrong options and parameters are named") {
   };
   refuses([&] { Hoarder hoarder(p); },
           "Hoarder: 7 tensors of state per parameter; there are at most 6 (UpdateChunk::kMostStates)");
-  struct Idle final : Optimizer {  // a function of other arguments overrides nothing
+  struct Idle final : Optimizer {  // a function with other arguments overrides nothing
     explicit Idle(const ParameterGroups& g) : Optimizer("Idle", g, 1, 0, {}) {}
     using Optimizer::update;
     void update(UpdateChunk&) const {}
@@ -107,7 +107,7 @@ TEST_CASE("optimizers: wrong options and parameters are named") {
   refuses([&] { idle.step(); },
           "Idle: it does not override update(), so that a step would do nothing; update_whole() is called where "
           "needs_whole() is true");
-  struct Denying final : Optimizer {  // its update_whole() is not called
+  struct Denying final : Optimizer {  // its update_whole() is never called
     explicit Denying(const ParameterGroups& g) : Optimizer("Denying", g, 1, 0, {}) {}
     bool needs_whole(const Shape&, bool) const override { return false; }
     bool update_whole(const WholeParameter&) const override { return true; }

@@ -1,4 +1,5 @@
-// Groups, skipping, versions, state; an optimizer of one's own; accumulation. Errors: optimizer_errors_test.cpp.
+// Optimizers: groups, skipped parameters, versions, state, user-defined optimizers, accumulation. Errors:
+// optimizer_errors_test.cpp.
 #include <cmath>
 #include <heed/autograd/tape.hpp>
 
@@ -9,7 +10,7 @@ using namespace heed::test;
 
 namespace {
 
-// sum (x w)^2 / 2 over a batch, as an op of its own, so that this test needs no other.
+// sum (x w)^2 / 2 over a batch as a separate op, so that this test depends on no other op.
 Tensor half_square(In w, const std::vector<double>& xs) {
   Tensor y = Tensor::zeros({}, DType::float64);
   const double* v = w->ptr<double>();
@@ -79,7 +80,7 @@ TEST_CASE("optimizers: without gradient or frozen, a parameter rests, decay and 
   set_gradients(m, 1);
   optimizer.step();
   CHECK(m.weight.at({0, 0}) == weight);
-  set_gradients(reference, 1);  // the bias took its first step now
+  set_gradients(reference, 1);  // the bias takes its first step now
   other.step();
   CHECK(m.bias.at({0}) == reference.bias.at({0}));
   optimizer.zero_grad();
@@ -106,14 +107,14 @@ TEST_CASE("optimizers: one frozen at first may be trained later") {
   CHECK(resumed.state().size() == 7);
 }
 
-TEST_CASE("optimizers: one frozen in the saved run, moments and all that it lacks there, begins anew") {
+TEST_CASE("optimizers: a parameter that was frozen in the saved run starts with new moments") {
   Model m, again;
   m.bias.requires_grad_(false);
   AdamW optimizer(named_parameters(m), {.lr = 0.1}), resumed(named_parameters(again), {.lr = 0.1});
   set_gradients(m, 1);
   set_gradients(again, -2);
   optimizer.step();
-  resumed.step();  // moments of its own, for weight and bias, which the state replaces
+  resumed.step();  // makes moments for weight and bias, which the loaded state replaces
   resumed.load_state(optimizer.state());
   CHECK(resumed.state().size() == 5);
   again.weight.copy_(m.weight);
@@ -126,7 +127,7 @@ TEST_CASE("optimizers: one frozen in the saved run, moments and all that it lack
   CHECK(again.bias.to_vector<float>() == m.bias.to_vector<float>());
 }
 
-TEST_CASE("optimizers: a state's steps find their parameters in whatever order these are") {
+TEST_CASE("optimizers: a state's step counts are matched by name, in any order of parameters") {
   Model a, b;
   AdamW first({{"weight", &a.weight}, {"bias", &a.bias}}, {.lr = 0.1}),
       second({{"bias", &b.bias}, {"weight", &b.weight}}, {.lr = 0.1});

@@ -1,5 +1,5 @@
-// Every optimizer against PyTorch's, and its update against plain loops at every size and level. Above 400 lines:
-// options of seven optimizers.
+// Every optimizer against PyTorch's, and its update against plain loops at every size and level.
+// Above 400 lines: options of seven optimizers.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -23,7 +23,7 @@ Make make(Options options) {
   return [options](const ParameterGroups& p) { return std::make_unique<O>(p, options); };
 }
 
-// As in the script.
+// The options of tests/reference/optim_torch.py for each case.
 const std::map<std::string, Make> kTrajectories = {
     {"sgd", make<SGD>(SGDOptions{.lr = 0.05})},
     {"sgd momentum", make<SGD>(SGDOptions{.lr = 0.05, .momentum = 0.9})},
@@ -57,7 +57,7 @@ std::vector<T> values(const json& nested) {
   return out;
 }
 
-// json::flatten sorts by path as text, which is not the order of rows of 10 or more; ours have 5.
+// json::flatten sorts paths as text, which breaks the order of rows with 10 or more elements. These rows have 5.
 template <class T>
 struct Problem {
   Parameter w{Tensor::from(values<T>(reference()["start"][0]), {2, 5})};
@@ -85,9 +85,9 @@ struct Problem {
   }
 };
 
-// The largest difference over the kept steps, each divided by what rounding explains: a step rounds every value once
-// here and once there (half a unit of the largest value each), and its movement, some hundredth of that, a few times
-// more.
+// The largest difference over the stored steps, in units of the expected rounding error. Each step rounds every value
+// once here and once in PyTorch, by half a unit of the largest value each. A step's change is about a hundredth of that
+// value and is rounded a few times more.
 template <class T>
 double worst(const std::string& name, const json& kept, Problem<T>& problem,
              const std::function<void(std::size_t)>& step) {
@@ -121,7 +121,7 @@ void check_all_cases(const char* dtype) {
     const json& stored = reference()["cases"][name];
     Problem<T> problem;
     const auto optimizer = make_one(problem.named());
-    const json& kept = stored.contains(dtype) ? stored[dtype] : stored["float64"];  // Lion's reference is float64 alone
+    const json& kept = stored.contains(dtype) ? stored[dtype] : stored["float64"];  // Lion has a float64 reference only
     const double off = worst<T>(name, kept, problem, [&](std::size_t) { optimizer->step(); });
     CAPTURE(name);
     CHECK(off <= 1);
@@ -139,7 +139,7 @@ TEST_CASE("optimizers: 24 steps in float64 equal PyTorch's to 1e-12, every optio
   on_each_level([] { check_all_cases<double>("float64"); });
 }
 
-// The recipe of most language models: decay on matrices only, warm-up and cosine, clipping.
+// The recipe of most language models: decay for matrices only, warm-up and cosine, clipping.
 TEST_CASE_TEMPLATE("optimizers: AdamW with groups, schedule and clipping equals PyTorch's", T, float, double) {
   const json& stored = reference()["clipped"];
   Problem<T> problem;
@@ -160,7 +160,7 @@ namespace {
 struct State {
   double a = 0, b = 0, c = 0;
 };
-using Naive = std::function<void(double& p, double g, State& s, int t)>;  // one item, one step
+using Naive = std::function<void(double& p, double g, State& s, int t)>;  // one element, one step
 using Make = std::function<std::unique_ptr<Optimizer>(const ParameterGroups&)>;
 
 struct NaiveUpdate {
@@ -246,7 +246,7 @@ const std::map<std::string, NaiveUpdate> kUpdates = {
 };
 
 constexpr int kSteps = 4;
-double scale_of_step(int t) { return 1.0 / (1 << t); }  // exact; Lion would not notice one that stays the same
+double scale_of_step(int t) { return 1.0 / (1 << t); }  // exact; with a constant scale, Lion would not change
 
 template <class T>
 void check_sizes(const NaiveUpdate& c, const std::vector<Index>& sizes) {
@@ -271,7 +271,7 @@ void check_sizes(const NaiveUpdate& c, const std::vector<Index>& sizes) {
     }
     optimizer->step(scale_of_step(t));
   }
-  // Each step rounds some ten times; values and movements are of the size of 10 at most.
+  // Each step rounds about ten times; values and changes are at most about 10.
   const double bound = kSteps * 10 * 10 * (sizeof(T) == 4 ? std::exp2(-24) : std::exp2(-53));
   for (std::size_t k = 0; k < sizes.size(); ++k) {
     const std::vector<double> x = parameters[k].template to_vector<double>();
@@ -283,7 +283,7 @@ void check_sizes(const NaiveUpdate& c, const std::vector<Index>& sizes) {
   }
 }
 
-// All parameters after some steps, as bits.
+// All parameters after some steps, for comparison of bits.
 template <class T>
 std::vector<T> run_all(int thread_count, int* seen) {
   set_threads(thread_count);
@@ -327,14 +327,14 @@ TEST_CASE_TEMPLATE("optimizers: the same bits at 1, 2, 3 and 8 threads, which ar
   const std::vector<T> alone = run_all<T>(1, &seen);
   CHECK(seen == 1);
   for (const int n : {2, 3, 8}) {
-    int tries = 0;  // on a busy machine the workers may come too late to find work
+    int tries = 0;  // on a busy machine the workers may start too late
     do CHECK(run_all<T>(n, &seen) == alone);
     while (seen < 2 && ++tries < 100);
     CHECK(seen > 1);
   }
 }
 
-TEST_CASE("optimizers: maximize goes up the gradient, with weight decay as ever") {
+TEST_CASE("optimizers: maximize ascends the gradient, with the usual weight decay") {
   const std::map<std::string, std::function<std::unique_ptr<Optimizer>(const ParameterGroups&, bool)>> all = {
       {"sgd",
        [](const ParameterGroups& p, bool up) {
@@ -358,7 +358,7 @@ TEST_CASE("optimizers: maximize goes up the gradient, with weight decay as ever"
          return std::make_unique<Lion>(p, LionOptions{.weight_decay = 0.1, .maximize = up});
        }}};
   for (const auto& [label, make] : all) {
-    const std::string name = label;  // no structured binding: clang 14 has none in the lambda of CAPTURE
+    const std::string name = label;  // no structured binding, which lambdas of CAPTURE cannot capture in clang 14
     CAPTURE(name);
     std::vector<Tensor> ends;
     for (const bool up : {false, true}) {
@@ -387,7 +387,7 @@ TEST_CASE("optimizers: a parameter of rank 0 and one of no items") {
   CHECK(sgd.grad_norm() == 3);
 }
 
-TEST_CASE("optimizers: what is not finite stays where it is") {
+TEST_CASE("optimizers: non-finite gradients affect only their own elements") {
   const double inf = INFINITY, nan = NAN;
   on_each_level([&] {
     for (const auto& entry : kUpdates) {
@@ -404,7 +404,7 @@ TEST_CASE("optimizers: what is not finite stays where it is") {
       for (int t = 0; t < 2; ++t) with->step(), without->step();
       const std::vector<float> x = p.to_vector<float>(), y = q.to_vector<float>();
       CHECK(std::isnan(x[3]));
-      CHECK((name == "lion" || !std::isfinite(x[36])));  // Lion takes the sign of an infinite gradient
+      CHECK((name == "lion" || !std::isfinite(x[36])));  // Lion uses the sign of an infinite gradient
       int wrong = 0;
       for (std::size_t i = 0; i < 36; ++i) wrong += i != 3 && x[i] != y[i];
       CHECK(wrong == 0);

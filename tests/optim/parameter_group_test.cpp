@@ -1,5 +1,5 @@
-// Which parameters an optimizer trains: groups and splits of them, states by their names, those whose model let go of
-// them, and those that nobody trains.
+// The parameters that an optimizer trains: groups and splits, states by name, parameters that left their model, and
+// parameters that no optimizer trains.
 #include <heed/heed.hpp>
 #include <optional>
 
@@ -14,14 +14,14 @@ namespace {
 const std::string kAnew =
     " belongs to no model any more (it was converted by to(), tied, replaced or destroyed); make the ";
 
-// A backward pass through the layer as it is now, on rows of ones.
+// A backward pass through the current layer, on rows of ones.
 void learn(Linear& layer) {
   zero_grad(layer);
   Tape tape;
   tape.backward(sum(layer(Tensor::ones({3, 4}, layer.weight.dtype()))));
 }
 
-// Whether a step moves the layer.
+// True if a step changes the layer.
 bool learns(Linear& layer, Optimizer& optimizer) {
   learn(layer);
   const double before = layer.weight.at({0, 0});
@@ -35,11 +35,11 @@ std::string refusal(Linear& layer, Optimizer& optimizer) {
   CHECK(error_of([&] { optimizer.step(); }) == message);
   CHECK(error_of([&] { optimizer.grad_norm(); }) == message);
   CHECK(optimizer.step_count() == 0);
-  optimizer.zero_grad();  // harmless, as what follows the making of another is
+  optimizer.zero_grad();  // must be harmless, as code after a conversion may call it
   return message;
 }
 
-// Its members() forgets one of two layers.
+// A model whose members() omits one of two layers.
 struct Forgetful {
   Linear up, down;
   Parameter scale{Tensor::ones({1})};
@@ -73,7 +73,7 @@ TEST_CASE("optimizers: decay_groups decays matrices and spares vectors") {
   CHECK(m.bias.at({1}) == -1);
 }
 
-TEST_CASE("owners: a step of an optimizer whose parameters were converted, replaced or tied is an error") {
+TEST_CASE("owners: stepping after parameters were converted, replaced or tied is an Error") {
   Rng rng(1);
   const std::string message = "SGD: weight" + kAnew + "optimizer anew, after that";
   {
@@ -102,7 +102,7 @@ TEST_CASE("owners: a step of an optimizer whose parameters were converted, repla
   CHECK(error_of([&] { orphan.step(); }) == message);
 }
 
-TEST_CASE("owners: a model may move, and one of two that share a parameter may go") {
+TEST_CASE("owners: a model may be moved, and one of two models that share a parameter may be destroyed") {
   Rng rng(1);
   Linear layer(4, 2, rng);
   SGD optimizer(named_parameters(layer), {.lr = 1});
@@ -123,7 +123,7 @@ TEST_CASE("owners: a model may move, and one of two that share a parameter may g
   tie(layers[0].weight, same);
   CHECK(learns(layers[0], optimizer));
   tie(layers[0].weight, layers[1].weight);
-  tie(layers[0].weight, layers[1].weight);  // as they are already
+  tie(layers[0].weight, layers[1].weight);  // they are tied already
   tie(layers[0].bias, layers[1].bias);
   layers.erase(layers.begin());
   CHECK(learns(layers[0], optimizer));
@@ -131,7 +131,7 @@ TEST_CASE("owners: a model may move, and one of two that share a parameter may g
   CHECK(contains(error_of([&] { optimizer.step(); }), "SGD: weight" + kAnew));
 }
 
-TEST_CASE("owners: an average of parameters that were converted is refused, but a scope of it ends") {
+TEST_CASE("owners: an average of converted parameters is refused, but its open scope ends") {
   Rng rng(1);
   Linear layer(4, 2, rng);
   WeightAverage average(named_parameters(layer), 0.5);
@@ -147,7 +147,7 @@ TEST_CASE("owners: an average of parameters that were converted is refused, but 
   CHECK(average.updates() == 0);
 }
 
-TEST_CASE("owners: a layer that members() leaves out is an error of the first backward that others are trained by") {
+TEST_CASE("owners: a layer that members() omits is an Error in the first backward with an optimizer") {
   Rng rng(1);
   Forgetful model(rng);
   {
@@ -158,7 +158,7 @@ TEST_CASE("owners: a layer that members() leaves out is an error of the first ba
         message,
         " and used by linear, gets a gradient, but has no name and is trained by no optimizer, as others here "
         "are; name its layer in members(), or freeze it with requires_grad_(false) (parameter_group_test.cpp:"));
-    // Frozen, named, or trained by an optimizer of its own, it is known.
+    // Layers that are frozen, named, or trained by another optimizer are accepted.
     for (Parameter* p : {&model.down.weight, &model.down.bias}) p->requires_grad_(false);
     CHECK(backward_error(model).empty());
     for (Parameter* p : {&model.down.weight, &model.down.bias}) p->requires_grad_(true);
@@ -169,17 +169,17 @@ TEST_CASE("owners: a layer that members() leaves out is an error of the first ba
     CHECK(!backward_error(model).empty());
     Tape tape;
     const Tensor y = model.up(Tensor::ones({3, 4}));
-    CHECK(model.down(y).defined());  // it gets no gradient
+    CHECK(model.down(y).defined());  // no gradient is requested
     CHECK(error_of([&] { tape.backward(sum(y)); }).empty());
   }
-  CHECK(backward_error(model).empty());  // no optimizer, so no training
+  CHECK(backward_error(model).empty());  // without an optimizer nothing is trained
   SGD part(named_parameters(model.up), {.lr = 1});
   model.all = true;
-  named_parameters(model);  // now all have names: to train only one part is meant
+  named_parameters(model);  // with names for all parameters, training only a part is accepted
   CHECK(backward_error(model).empty());
 }
 
-TEST_CASE("owners: a run refuses a model some of whose parameters no optimizer trains") {
+TEST_CASE("owners: a run refuses a model with parameters that no optimizer trains") {
   Rng rng(1);
   Forgetful model(rng);
   model.all = true;
@@ -199,7 +199,7 @@ TEST_CASE("owners: a run refuses a model some of whose parameters no optimizer t
   CHECK(refusal().empty());
 }
 
-TEST_CASE("parameter groups: lists of parameters, one group or several, and names where a model gave none") {
+TEST_CASE("parameter groups: lists of parameters, one or several groups, and generated names") {
   Model m;
   Parameter& w = m.weight;
   Parameter& b = m.bias;
@@ -214,7 +214,7 @@ TEST_CASE("parameter groups: lists of parameters, one group or several, and name
   CHECK(names(std::vector<Parameter*>{&w, &b}) == " parameter.0 parameter.1");
   CHECK(names({{"w", &w}, {"b", &b}}) == " w b");
   CHECK(names(named_parameters(m)) == " weight bias");
-  CHECK(names(std::vector<Parameter*>{&b, &w}) == " bias weight");  // whose paths named_parameters() has set
+  CHECK(names(std::vector<Parameter*>{&b, &w}) == " bias weight");  // named_parameters() has set their paths
   CHECK(names(ParameterGroup{{{"w", &w}}, 0.5, {}}) == " w");
   CHECK(names(std::vector<ParameterGroup>{{{{"w", &w}}, 1, {}}, {{{"b", &b}}, 2, 0.5}}) == " w| b");
   const std::vector<ParameterGroup> decayed = decay_groups(m, 0.25);
@@ -224,7 +224,7 @@ TEST_CASE("parameter groups: lists of parameters, one group or several, and name
   CHECK(decayed[0].lr_scale == 1);
 }
 
-TEST_CASE("parameter groups: a split takes names and what lies in them, up to a dot, in the model's order") {
+TEST_CASE("parameter groups: a split takes names and their parts up to a dot, in the model's order") {
   Parameter p(Tensor::ones({1}));
   const std::vector<NamedParameter> all = {{"tokens.weight", &p}, {"blocks.1.up", &p},    {"blocks.10.up", &p},
                                            {"blocks.1.down", &p}, {"tokens2.weight", &p}, {"head", &p}};
@@ -254,7 +254,7 @@ TEST_CASE("parameter groups: chunks cover every element once, none longer than t
   const ThreadScope scope;
   const std::vector<Index> sizes = {3, 0, kLongest, 1, 2 * kLongest + 5, kLongest - 1, kLongest + 1, 7};
   detail::Chunks chunks;
-  for (int round = 0; round < 2; ++round) {  // the second after clear()
+  for (int round = 0; round < 2; ++round) {  // the second round after clear()
     chunks.clear();
     CHECK(chunks.size() == 0);
     chunks.run([](Index, const detail::Chunk&) { FAIL("there is no chunk"); });
@@ -262,7 +262,7 @@ TEST_CASE("parameter groups: chunks cover every element once, none longer than t
     Index wanted = 0;
     for (const Index n : sizes) wanted += (n + kLongest - 1) / kLongest;
     CHECK(chunks.size() == wanted);
-    std::vector<Index> next(sizes.size());  // up to where each parameter is covered
+    std::vector<Index> next(sizes.size());  // end of the covered part of each parameter
     for (Index i = 0; i < chunks.size(); ++i) {
       const detail::Chunk& c = chunks[i];
       CHECK(c.count > 0);
@@ -281,7 +281,7 @@ TEST_CASE("parameter groups: chunks cover every element once, none longer than t
   }
 }
 
-TEST_CASE("parameter groups: a state is copied by name, in whatever order its parts are") {
+TEST_CASE("parameter groups: a state is copied by name, in any order of its parts") {
   std::vector<NamedTensor> to = {{"a", Tensor::from({1, 2})}, {"b", Tensor::from<double>({3})}};
   const std::vector<NamedTensor> from = {{"b", Tensor::from<double>({7})}, {"a", Tensor::from({8, 9})}};
   detail::check_state("X", to, from);
@@ -289,7 +289,7 @@ TEST_CASE("parameter groups: a state is copied by name, in whatever order its pa
   CHECK(to[0].tensor.to_vector<double>() == std::vector<double>{8, 9});
   CHECK(to[1].tensor.item() == 7);
   CHECK(!to[0].tensor.shares_storage(from[1].tensor));
-  detail::copy_state(to, to);  // of itself: nothing to do
+  detail::copy_state(to, to);  // to itself: no effect
   CHECK(to[0].tensor.to_vector<double>() == std::vector<double>{8, 9});
   const auto refusal = [&](const std::vector<NamedTensor>& given) {
     return error_of([&] { detail::check_state("X", to, given); });

@@ -1,4 +1,4 @@
-// A run of the run loop: a small model with dropout, and data of its own.
+// A run with a small model with dropout, and a small data set.
 #pragma once
 #include <cstdio>
 #include <heed/heed.hpp>
@@ -7,7 +7,7 @@
 
 namespace heed::test {
 
-// y = x W* + noise, made anew for every step: a data set of a user's own.
+// y = x W* + noise, computed for every step: a user-defined data set.
 struct Plane {
   Index rows = 64, width = 8;
   Batch batch(std::uint64_t seed, std::uint64_t step) const {
@@ -19,7 +19,7 @@ struct Plane {
   }
 };
 
-// What a run does until it is killed after the step `last`: nothing is saved any more.
+// Thrown after step `last`, as if the run was killed: nothing more is saved.
 struct Killed {};
 inline RunOptions killed_after(RunOptions options, Index last) {
   options.after_step = [last](RunStep& s) {
@@ -51,7 +51,7 @@ struct PlaneRun {
   Regression model{rng};
   AdamW optimizer{named_parameters(model), {.lr = 3e-2}};
   Schedule schedule{"cosine", {.lr = 3e-2, .min_lr = 1e-3, .warmup = 5, .steps = 40}};
-  WeightAverage average{named_parameters(model), 0.9};  // of a run whose options name it
+  WeightAverage average{named_parameters(model), 0.9};  // used by runs whose options name it
 
   RunResult go(const RunOptions& options, Dataset data = Plane{}, EvaluationSet held_out = HeldOutPlane{}) {
     return run(model, optimizer, schedule, std::move(data), std::move(held_out), options);
@@ -61,7 +61,7 @@ struct PlaneRun {
   }
 };
 
-// What a run writes for people: go(options) with the file that progress goes to.
+// The progress output of go(options), which sets options.progress to a temporary file.
 template <class Go>
 std::string progress_of(RunOptions options, const Go& go) {
   std::FILE* file = std::tmpfile();
@@ -77,13 +77,13 @@ inline std::string progress_of(PlaneRun& s, const RunOptions& options) {
   return progress_of(options, [&](const RunOptions& o) { s.go(o); });
 }
 
-// A run whose evaluations tell these losses and accuracies, whatever the weights are.
+// A run whose evaluations return these losses and accuracies, independent of the weights.
 struct Told {
   std::vector<double> losses, accuracies = std::vector<double>(losses.size());
   PlaneRun plane = {};
-  Index evaluations = 0;  // made in this process
+  Index evaluations = 0;  // made by this process
 
-  // At every step; `from`: evaluations that were made before the run was resumed.
+  // Evaluates at every step. `from`: number of evaluations before the resume.
   RunResult go(const RunOptions& options, Index from = 0) {
     return run(plane.model, plane.optimizer, plane.schedule, Plane{}, OneBatch{}, options, {}, [&, from](const Batch&) {
       const auto i = static_cast<std::size_t>(from + evaluations++);

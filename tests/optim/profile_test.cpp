@@ -1,5 +1,5 @@
-// Profiles: what belongs to which op, module and part, whether all adds up, and the trace. Above 400 lines: each case
-// looks at another part of one step.
+// Profiles: assignment to ops, modules and parts, sums, and the trace. Above 400 lines: each case tests another part of
+// one step.
 #include <cmath>
 #include <fstream>
 #include <heed/core/detail/profiler.hpp>
@@ -17,7 +17,7 @@ using namespace heed::test;
 
 namespace {
 
-// A step of this much is made of known ops.
+// A training step whose ops are known.
 struct Training {
   static constexpr Index kBatch = 3, kContext = 16, kWidth = 32, kVocabulary = 20;
   Rng rng{1};
@@ -52,7 +52,8 @@ bool has(const std::vector<ProfileRow>& rows, const std::string& name) {
   return std::any_of(rows.begin(), rows.end(), [&](const ProfileRow& r) { return r.name == name; });
 }
 
-// Whether ops, parts and the rest are the step, and none is negative. A step that is not over grows meanwhile.
+// True if ops, parts and the rest add up to the step, and none is negative. A step that has not ended grows during the
+// call.
 bool adds_up(const Profile& profile) {
   const double before = profile.seconds();
   double sum = 0;
@@ -87,7 +88,7 @@ TEST_CASE("profile: ops of a language model by name and module, with calls, oper
       {"layer_norm", "blocks.1.norm2", 1, 0, 4 * (2 * tokens * w + w + 3 * tokens)},
       {"feed_forward", "blocks.1.mlp", 1, 16 * tokens * w * w, 4 * (6 * tokens * w + 8 * w * w)},
       {"add", "blocks", 1, 0, 4 * 3 * tokens * w},  // between the blocks
-      {"add", "", 1, 0, 4 * 3 * tokens * w},        // behind them
+      {"add", "", 1, 0, 4 * 3 * tokens * w},        // after the blocks
       {"linear_cross_entropy", "tokens", 1, 6 * tokens * w * t.kVocabulary,
        4 * (1 + 2 * tokens * w + 2 * t.kVocabulary * w)},
   };
@@ -180,18 +181,18 @@ TEST_CASE("profile: an op without parameters counts for the innermost module aro
     for (const char* name : {"cos", "sin", "sigmoid", "tanh", "exp"}) {
       const ProfileRow r = row(rows, name);
       CHECK(r.forward.calls == 1);
-      CHECK(r.backward.calls == (on_tape && r.name != "cos" ? 1 : 0));  // x wants no gradient
+      CHECK(r.backward.calls == (on_tape && r.name != "cos" ? 1 : 0));  // x needs no gradient
     }
     row(rows, "mul", "scale"), row(rows, "linear", "other.a");
   }
   Profile profile;
-  linear(x, model.one.a.weight, model.one.b.bias);  // one that reads several: what holds them all
+  linear(x, model.one.a.weight, model.one.b.bias);  // counts for the module that contains both
   linear(x, model.one.a.weight, model.other.b.bias);
   const std::vector<ProfileRow> rows = profile.key_averages();
   row(rows, "linear", "one"), row(rows, "linear", "");
 }
 
-TEST_CASE("profile: a part takes the time of its ops, a span leaves it to them") {
+TEST_CASE("profile: a part includes the time of its ops, a span does not") {
   Training t;
   const LanguageModelBatches data(TokenSource(t.x.to_vector<std::int32_t>(), t.kVocabulary),
                                   {.batch = 2, .context = 8});
@@ -218,7 +219,7 @@ TEST_CASE("profile: a part takes the time of its ops, a span leaves it to them")
   CHECK(part.forward.calls == 1);
 }
 
-TEST_CASE("profile: warm-up, active steps, and what no step holds") {
+TEST_CASE("profile: warm-up, active steps, and ops outside of steps") {
   Training t;
   {
     Profile profile({.warmup = 2, .active = 2});
@@ -235,19 +236,19 @@ TEST_CASE("profile: warm-up, active steps, and what no step holds") {
     CHECK(row(profile.key_averages(), "optimizer").forward.calls == 1);
   }
   {
-    Profile profile;  // without a step: all is one
+    Profile profile;  // without step(), all is one step
     t.step();
     t.step();
     CHECK(adds_up(profile));
     CHECK(profile.steps() == 0);
     CHECK(row(profile.key_averages(), "optimizer").forward.calls == 2);
     profile.step();
-    t.step();  // of no whole step
+    t.step();  // not a complete step
     CHECK(profile.steps() == 1);
     CHECK(row(profile.key_averages(), "optimizer").forward.calls == 2);
-    profile.start();  // and left out
+    profile.start();  // drops it
     profile.step();
-    CHECK(row(profile.key_averages(), "optimizer").forward.calls == 1);  // 2 and 0 a step
+    CHECK(row(profile.key_averages(), "optimizer").forward.calls == 1);  // 2 and 0 in two steps
   }
   CHECK(error_of([] { Profile({.warmup = -1}); }) ==
         "Profile: warmup is -1, active 0 and trace_events 1048576; they must be 0 or more");
@@ -266,7 +267,7 @@ TEST_CASE("profile: one at a time on a thread, and each thread has its own") {
       Rng rng(2);
       const Linear layer(4, 4, rng);
       {
-        layer(rng.normal({2, 4}));  // seen by no profile
+        layer(rng.normal({2, 4}));  // no profile records it
         Profile own;
         layer(rng.normal({2, 4}));
         CHECK(own.key_averages().front().name == "linear");
@@ -280,7 +281,7 @@ TEST_CASE("profile: one at a time on a thread, and each thread has its own") {
     CHECK(row(profile.key_averages(), "optimizer").forward.calls == 1);
     CHECK(row(profile.key_averages(), "feed_forward", "blocks.0.mlp").forward.calls == 1);
   }
-  t.step();  // no profile any more
+  t.step();  // without a profile
   Profile profile;
   t.step();
   CHECK(row(profile.key_averages(), "optimizer").forward.calls == 1);
@@ -293,7 +294,7 @@ TEST_CASE("profile: it may begin and end inside a tape, and a tape and a span ou
     Tape tape;
     const Tensor loss = t.model.loss(t.x, t.y);
     Profile profile;
-    tape.backward(loss);  // ops that it has not seen forward
+    tape.backward(loss);  // ops whose forward it has not recorded
     const ProfileRow up = row(profile.key_averages(), "feed_forward", "blocks.1.mlp");
     CHECK(up.forward.calls == 0);
     CHECK(up.backward.calls == 1);
@@ -306,14 +307,14 @@ TEST_CASE("profile: it may begin and end inside a tape, and a tape and a span ou
     Profile profile;
     span.emplace("span");
     loss = t.model.loss(t.x, t.y);
-    profile.step();  // the span is of both steps
+    profile.step();  // the span covers both steps
     CHECK(row(profile.key_averages(), "span").forward.calls == 1);
     profile.step();
     CHECK(row(profile.key_averages(), "span").forward.calls == 1);
     CHECK(adds_up(profile));
   }
   Profile another;
-  span.reset();  // of the first
+  span.reset();  // belongs to the first profile
   tape.backward(loss);
   CHECK(row(another.key_averages(), "feed_forward", "blocks.1.mlp").backward.calls == 1);
   CHECK(!has(another.key_averages(), "span"));
@@ -357,7 +358,7 @@ TEST_CASE("profile: exceptions leave it as it was") {
                  "step() is called inside a backward pass"));
 }
 
-TEST_CASE("profile: what recompute runs again counts for the ops that run, once") {
+TEST_CASE("profile: ops that recompute runs again are counted as ops, once") {
   Rng rng(1);
   Linear layer(32, 32, rng);
   named_parameters(layer);
@@ -376,7 +377,7 @@ TEST_CASE("profile: what recompute runs again counts for the ops that run, once"
   CHECK(row(rows, "linear").forward.flops == 2 * 2 * 64 * 32 * 32);
 }
 
-TEST_CASE("profile: a run has its parts, and the bits of one without") {
+TEST_CASE("profile: a run has its parts, and the same bits as without a profile") {
   TemporaryFolder folder;
   std::vector<double> losses[2];
   for (const bool profiled : {false, true}) {
@@ -407,13 +408,13 @@ TEST_CASE("profile: a run has its parts, and the bits of one without") {
     CHECK(row(rows, "log").forward.calls == 1);
     CHECK(row(rows, "evaluation").forward.calls == doctest::Approx(2.0 / 6));  // after steps 3 and 6 of 3 to 8
     CHECK(row(rows, "checkpoint").forward.calls == doctest::Approx(1.0 / 6));
-    CHECK(row(rows, "feed_forward", "blocks.0.mlp").forward.calls == 2);  // none of an evaluation
+    CHECK(row(rows, "feed_forward", "blocks.0.mlp").forward.calls == 2);  // not counting evaluations
   }
   CHECK(losses[0] == losses[1]);
   std::filesystem::remove(folder.path / "log.jsonl");
 }
 
-TEST_CASE("profile: tables join what differs in a number alone, and add up") {
+TEST_CASE("profile: tables join rows that differ only in a number, and add up") {
   Training t;
   Profile profile;
   for (int i = 0; i < 4; ++i) t.step(), profile.step();
@@ -426,7 +427,7 @@ TEST_CASE("profile: tables join what differs in a number alone, and add up") {
     CHECK(contains(text.str(), part));
   }
   CHECK(!contains(text.str(), "blocks.0"));
-  // The shares of ops, parts and the rest, and those of the modules.
+  // The shares of ops, parts and the rest, and the shares of modules.
   double sums[2] = {}, all_ops = 0;
   int table = -1;
   std::istringstream lines(text.str());
@@ -440,7 +441,7 @@ TEST_CASE("profile: tables join what differs in a number alone, and add up") {
       sums[table] += share;
   }
   CHECK(table == 1);
-  CHECK(std::abs(sums[0] - 100) < 0.05 * 20);  // each is rounded to a tenth
+  CHECK(std::abs(sums[0] - 100) < 0.05 * 20);  // each share is rounded to a tenth
   CHECK(std::abs(sums[1] - all_ops) < 0.05 * 20);
 
   std::ostringstream few;
@@ -449,7 +450,7 @@ TEST_CASE("profile: tables join what differs in a number alone, and add up") {
   CHECK(contains(few.str(), "all ops"));
 }
 
-TEST_CASE("profile: a trace is JSON, whole, and nests steps, passes, modules and ops") {
+TEST_CASE("profile: a trace is complete JSON, and nests steps, passes, modules and ops") {
   TemporaryFolder folder;
   Training t;
   Profile profile({.warmup = 1});
@@ -506,7 +507,7 @@ TEST_CASE("profile: a trace is JSON, whole, and nests steps, passes, modules and
                  "export_chrome_trace: "));
 }
 
-TEST_CASE("profile: a trace has an end, the table has not") {
+TEST_CASE("profile: a trace has a maximum length, a table has none") {
   TemporaryFolder folder;
   Training t;
   Profile profile({.trace_events = 100});

@@ -1,4 +1,4 @@
-// What people see of a running training.
+// Progress lines of a running training.
 #include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ ProgressState full() {
           .seconds_left = 3 * 3600 + 125};
 }
 
-// A terminal of so many columns (0: it does not tell), that keeps what is written to it.
+// A terminal with this number of columns (0: unknown) that stores the output.
 class Terminal {
  public:
   explicit Terminal(unsigned short columns) {
@@ -38,7 +38,7 @@ class Terminal {
     REQUIRE(side >= 0);
     termios plain{};
     REQUIRE(::tcgetattr(side, &plain) == 0);
-    plain.c_oflag &= ~static_cast<tcflag_t>(OPOST);  // a line feed stays one
+    plain.c_oflag &= ~static_cast<tcflag_t>(OPOST);  // keeps line feeds
     REQUIRE(::tcsetattr(side, TCSANOW, &plain) == 0);
     const winsize size{.ws_row = 24, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
     REQUIRE(::ioctl(side, TIOCSWINSZ, &size) == 0);
@@ -54,7 +54,7 @@ class Terminal {
 
   std::FILE* file() const { return file_; }
 
-  // What was written since the last call.
+  // The output since the last call.
   std::string written() const {
     std::string all;
     pollfd waiting{.fd = master_, .events = POLLIN, .revents = 0};
@@ -80,7 +80,7 @@ TEST_CASE("progress: a terminal's line is redrawn in place, shorter than the ter
   const std::string small = "step 3/4  loss 1.0000  0 tokens/s  0s left";
   struct Case {
     unsigned short columns;
-    std::string full, small;  // what fits
+    std::string full, small;  // expected output
   };
   for (const Case& c :
        {Case{200, progress_line(s), small}, Case{85, brief, small}, Case{80, brief.substr(0, 79), small},
@@ -98,16 +98,16 @@ TEST_CASE("progress: a terminal's line is redrawn in place, shorter than the ter
       CHECK(terminal.written() == "\r" + c.full + "\x1b[K");
       progress.update({.step = 3, .steps = 4, .loss = 1}, true);
       CHECK(terminal.written() == "\r" + c.small + "\x1b[K");
-      progress.message("a sentence");  // stands where the line was, which goes on below
+      progress.message("a sentence");  // replaces the line, which is redrawn below
       CHECK(terminal.written() == "\r\x1b[Ka sentence\n\r" + c.small + "\x1b[K");
       progress.close();
       CHECK(terminal.written() == "\n");
     }
-    CHECK(terminal.written().empty());  // what is closed stays so
+    CHECK(terminal.written().empty());  // close() is final
   }
 }
 
-TEST_CASE("progress: a terminal's line is redrawn at most ten times per second, but for what matters") {
+TEST_CASE("progress: a terminal's line is redrawn at most ten times per second, except for important updates") {
   const Terminal terminal(80);
   {
     Progress progress(terminal.file(), 1000);
@@ -145,7 +145,7 @@ TEST_CASE("progress: the line, and its brief form for 80 columns") {
   CHECK(progress_line(usual, true).size() < 80);
 }
 
-TEST_CASE("progress: what else an evaluation told stands behind its loss") {
+TEST_CASE("progress: metrics of an evaluation are shown after its loss") {
   ProgressState s = full();
   s.floor = {};
   s.step = 2999, s.steps = 3000, s.loss = 0.9, s.seconds_left = 125;
@@ -167,7 +167,7 @@ TEST_CASE("progress: a pipe gets plain lines, at the first step, at evaluations,
     ProgressState s{.step = 1, .steps = 4, .loss = 1};
     progress.update(s, true);
     s.step = 2;
-    progress.update(s, false);  // too soon
+    progress.update(s, false);  // too early
     s.step = 3;
     s.validation_loss = 0.5;
     progress.update(s, true);

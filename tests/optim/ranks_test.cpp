@@ -1,4 +1,4 @@
-// Runs of several ranks: the bits of one process, whatever is trained and how.
+// Runs on several ranks have the bits of one process, for any model and options.
 #include <heed/optim/detail/division.hpp>
 #include <heed/optim/ranks.hpp>
 
@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A model of one large matrix, which is cut, and small parts, of which one is seldom used.
+// A model with one large matrix, which is divided, and small layers, one of which is rarely used.
 struct Net {
   Linear up, down, side;
   Dropout drop{0.2};
@@ -43,15 +43,15 @@ struct Data {
 
 struct Trial {
   std::string optimizer = "adamw";
-  int ranks = 0;         // 0: without
-  int of_a_machine = 1;  // of them, which share memory
+  int ranks = 0;         // 0: without ranks
+  int of_a_machine = 1;  // number of ranks that share memory
   Index steps = 4, shards = 8, accumulate = 1;
   double clip = 0.1;
   bool average = false, resume = false;
   DType communication = DType::float32;
 };
 
-// Trains, and gives the checkpoint's bytes and the last loss.
+// Trains, and returns the bytes of the checkpoint and the last loss.
 std::pair<std::string, double> trained(const Trial& t, const fs::path& folder) {
   const fs::path file = folder / "run.h5", log = folder / "run.jsonl";
   if (!t.resume) fs::remove(file);
@@ -86,7 +86,7 @@ std::pair<std::string, double> trained(const Trial& t, const fs::path& folder) {
   return {bytes_of(file), last};
 }
 
-// What two checkpoints differ in, by name.
+// The names of tensors that differ between two checkpoints.
 std::string difference(const fs::path& a, const fs::path& b) {
   const Checkpoint x = load_checkpoint(a), y = load_checkpoint(b);
   std::string names;
@@ -119,7 +119,7 @@ TEST_CASE("ranks: each optimizer leaves the bits of one process") {
   }
 }
 
-TEST_CASE("ranks: each optimizer leaves the bits of one process where ranks send bfloat16") {
+TEST_CASE("ranks: each optimizer gives the bits of one process with bfloat16 communication") {
   const TemporaryFolder folder;
   int number = 0;
   for (const std::string& optimizer : optimizer_names()) {
@@ -141,7 +141,7 @@ TEST_CASE("ranks: each optimizer leaves the bits of one process where ranks send
   }
 }
 
-TEST_CASE("ranks: a language model whose words are its outputs leaves the weights of one process") {
+TEST_CASE("ranks: a language model with tied embeddings gives the weights of one process") {
   const auto train = [](Ranks* ranks) {
     Rng rng(3);
     const CopyTask task({.batch = 3, .length = 8});
@@ -205,7 +205,7 @@ TEST_CASE("ranks: several optimizers, clipped together or with losses of their o
   }
 }
 
-TEST_CASE("ranks: a run goes on with any other number of them") {
+TEST_CASE("ranks: a run can be resumed with any other number of ranks") {
   const TemporaryFolder folder;
   for (const std::string optimizer : {"adamw", "muon", "adafactor"}) {
     const auto whole = trained({.optimizer = optimizer, .steps = 8, .average = true}, folder.path);
@@ -230,7 +230,7 @@ TEST_CASE("ranks: each keeps its part of the optimizer's state, and sends its pa
     int size;
     DType dtype = DType::float32;
     int of_a_machine = 1;
-    double passes = 2;  // gradients that share memory are read where they lie
+    double passes = 2;  // gradients in shared memory are not sent
   };
   for (const Row& row : {Row{2}, {3}, {4}, {2, DType::bfloat16}, {3, DType::bfloat16}, {2, DType::float32, 2, 1}}) {
     const int size = row.size, of_a_machine = row.of_a_machine;
@@ -261,7 +261,7 @@ TEST_CASE("ranks: each keeps its part of the optimizer's state, and sends its pa
                 };
                 const auto me = static_cast<std::size_t>(ranks.rank());
                 const double once = go(1);
-                sent[me] = (go(3) - once) / 2;  // of a step
+                sent[me] = (go(3) - once) / 2;  // per step
                 for (const Optimizer::StatePart& part : optimizer.state_parts())
                   if (part.parameter >= 0) kept[me] += static_cast<double>(part.here.numel());
                 if (me == 0) parameters = parameter_count(model);
@@ -270,7 +270,7 @@ TEST_CASE("ranks: each keeps its part of the optimizer's state, and sends its pa
               .empty());
     for (int r = 0; r < size; ++r) {
       const double p = static_cast<double>(parameters), n = size, bytes = static_cast<double>(size_of(dtype));
-      // Two numbers of each of a share's items, whose ends are those of chunks.
+      // Two numbers per item of a share. Shares end at ends of chunks.
       CHECK(std::abs(kept[static_cast<std::size_t>(r)] - 2 * p / n) <= 2 * detail::Chunks::kLongest);
       CHECK(sent[static_cast<std::size_t>(r)] == doctest::Approx(bytes * passes * p * (n - 1) / n).epsilon(0.03));
     }

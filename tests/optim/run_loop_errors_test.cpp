@@ -1,4 +1,4 @@
-// The run loop beside a log that is ahead of the checkpoint, and what it refuses: files, states and losses.
+// Errors of the run loop for files, states and losses, and a log that is ahead of the checkpoint.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// y = x w, learned from rows whose weights are 1, -2, 3; the targets of a batch count `rows`.
+// y = x w, learned from rows with the weights 1, -2, 3. Batches count `rows` targets.
 struct Rows {
   Index rows = 4;
   Batch batch(std::uint64_t seed, std::uint64_t step) const {
@@ -74,7 +74,7 @@ TEST_CASE("run: one that was cut is resumed to the same bits, schedule and log i
     CHECK(TrainedRows(part, name).result.resumed_from == 0);
     CHECK(load_checkpoint(part.checkpoint).text("note") == "mine");
     std::ofstream(part.log, std::ios::app)
-        << "{\"step\":4,\"loss\":1}\n{\"step\":";  // killed within step 5, nothing saved
+        << "{\"step\":4,\"loss\":1}\n{\"step\":";  // killed within step 5 before a save
     RunOptions rest = part;
     rest.steps = 8;
     const TrainedRows twice(rest, name);
@@ -105,7 +105,7 @@ TEST_CASE("run: logs that cannot be read or cut") {
   socket_file.string().copy(address.sun_path, sizeof address.sun_path - 1);
   const int socket = ::socket(AF_UNIX, SOCK_STREAM, 0);
   REQUIRE(::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
-  // A file in memory that may neither grow nor shrink.
+  // A file in memory that can neither grow nor shrink.
   const int sealed = ::memfd_create("log", MFD_ALLOW_SEALING);
   const std::string lines = "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"step\":4}\n";
   REQUIRE(::write(sealed, lines.data(), lines.size()) == static_cast<ssize_t>(lines.size()));
@@ -119,7 +119,7 @@ TEST_CASE("run: logs that cannot be read or cut") {
   ::close(sealed);
 }
 
-TEST_CASE("run: texts that no checkpoint can hold, or only in place of the run's own, are refused before all else") {
+TEST_CASE("run: texts that a checkpoint cannot store, or that would replace the run's own, are refused first") {
   const TemporaryFolder folder;
   const fs::path file = folder.path / "model.h5", log = folder.write("log", "of another run");
   const auto with_text = [&](const std::string& name, const std::string& text = "x") {
@@ -141,7 +141,7 @@ TEST_CASE("run: texts that no checkpoint can hold, or only in place of the run's
   });
   CHECK_FALSE(fs::exists(file));
   CHECK(bytes_of(log) == "of another run");
-  TrainedRows({.steps = 1, .texts = {{"a/b", "x"}, {"step", "x"}}});  // no checkpoint is to hold them
+  TrainedRows({.steps = 1, .texts = {{"a/b", "x"}, {"step", "x"}}});  // without a checkpoint they are not stored
 }
 
 TEST_CASE("run: options, checkpoints and logs that do not fit, and losses that are not finite") {
@@ -221,7 +221,7 @@ struct Product {
 
 }  // namespace
 
-TEST_CASE("run: what is wrong with the data names the line that called run") {
+TEST_CASE("run: errors in the data name the line that called run()") {
   Product model;
   SGD optimizer(named_parameters(model), {.lr = 0.1});
   Schedule schedule("constant", {.lr = 0.1});
@@ -240,7 +240,7 @@ TEST_CASE("run: a gradient that is not finite names the step, the parameter and 
       Batch batch(std::uint64_t, std::uint64_t) const { return {Tensor::ones({2, 3}), Tensor::zeros({2, 1}), 2}; }
     };
     int step = 0;
-    // sqrt(0) has an infinite derivative.
+    // sqrt has an infinite derivative at 0.
     run(model, optimizer, schedule, Ones(), {}, o, [&](const Batch& b) {
       return model.loss(b.inputs, b.targets) + (step++ == 1 ? sum(sqrt(model.w * 0.0)) : sum(model.w));
     });
@@ -266,7 +266,7 @@ TEST_CASE("run: a checkpoint that lacks a weight of the model names it") {
         "load_model: " + o.checkpoint.string() + " lacks layer.bias, which the model needs");
 }
 
-TEST_CASE("run: a refused run, and one that fails in its first step, cost no log") {
+TEST_CASE("run: a refused run, and one that fails in its first step, keep an existing log") {
   const TemporaryFolder folder;
   const fs::path file = folder.path / "model.h5", log = folder.write("log", "of another run");
   Product model;

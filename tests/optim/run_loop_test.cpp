@@ -1,4 +1,4 @@
-// The training loop: what comes after what, and when a run ends.
+// The training loop: order of events, and ends of a run.
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -20,7 +20,7 @@ using test::TemporaryFolder;
 using test::Told;
 namespace fs = std::filesystem;
 
-TEST_CASE("run: trains a model and data of one's own, with log and history") {
+TEST_CASE("run: trains a user-defined model and data, with log and history") {
   const TemporaryFolder folder;
   PlaneRun s;
   const RunResult r =
@@ -30,7 +30,7 @@ TEST_CASE("run: trains a model and data of one's own, with log and history") {
   CHECK_FALSE(r.interrupted);
   REQUIRE(r.history.losses.size() == 40);
   CHECK(r.history.losses.back() < 0.3 * r.history.losses.front());
-  // Evaluations after 15 and 30 steps, of one batch; and after the last step, of all, weighted by their targets.
+  // Evaluations of one batch after 15 and 30 steps, and of all batches after the last step, weighted by their targets.
   REQUIRE(r.history.validation_losses.size() == 3);
   CHECK(r.history.validation_losses[0].first == 15);
   CHECK(r.history.validation_losses[2].first == 40);
@@ -57,7 +57,7 @@ TEST_CASE("run: trains a model and data of one's own, with log and history") {
   }
 }
 
-TEST_CASE("run: the precision is that of evaluations as of steps") {
+TEST_CASE("run: the precision applies to evaluations as well as steps") {
   PlaneRun s;
   const RunResult r = s.go({.steps = 2, .precision = DType::bfloat16});
   const auto loss = [&](const Batch& b) { return s.model.loss(b.inputs, b.targets); };
@@ -86,7 +86,7 @@ TEST_CASE("run: the same bits at 1, 2, 3 and 8 threads, which are all at work") 
     threads_seen();
     const RunResult r = train(folder.path / "model.h5");
     int seen = threads_seen();
-    // Where cores are fewer than threads or busy, the last threads may come late.
+    // If cores are busy or fewer than threads, the last threads may start late.
     const auto start = std::chrono::steady_clock::now();
     while (seen < n && std::chrono::steady_clock::now() - start < std::chrono::seconds(20)) {
       train(folder.path / "other.h5");
@@ -101,8 +101,8 @@ TEST_CASE("run: the same bits at 1, 2, 3 and 8 threads, which are all at work") 
   set_threads(0);
 }
 
-TEST_CASE("run: a signal finishes the step, saves and returns, and the run goes on from there") {
-  struct Signalling {  // Ctrl-C while the batch of step 6 is made
+TEST_CASE("run: after a signal it finishes the step, saves and returns, and a resumed run continues") {
+  struct Signalling {  // Ctrl-C while the batch of step 6 is prepared
     Batch batch(std::uint64_t seed, std::uint64_t step) const {
       if (step == 5) std::raise(SIGINT);
       return Plane{}.batch(seed, step);
@@ -114,14 +114,14 @@ TEST_CASE("run: a signal finishes the step, saves and returns, and the run goes 
   PlaneRun stopped, resumed, whole;
   const RunResult r = stopped.go(options, Signalling{});
   CHECK(r.interrupted);
-  CHECK(r.steps >= 5);  // the batch may be made while the step before runs
+  CHECK(r.steps >= 5);  // the batch may be prepared during the previous step
   CHECK(r.steps <= 6);
   CHECK(resumed.go(options).steps == 20);
   whole.go({.steps = 20});
   CHECK((test::same_bits(resumed.model.up.weight, whole.model.up.weight)));
 }
 
-TEST_CASE("run: time ends a run, evaluated and saved, and a resumed one goes on to the bits of a whole one") {
+TEST_CASE("run: the time limit ends a run with an evaluation and a save, and resuming gives the bits of a whole run") {
   const TemporaryFolder folder;
   const auto slowly = [](RunStep& s) {
     if (s.step == 3) std::this_thread::sleep_for(std::chrono::milliseconds(250));
@@ -133,7 +133,7 @@ TEST_CASE("run: time ends a run, evaluated and saved, and a resumed one goes on 
   CHECK(result.stopped);
   const Index made = result.steps;
   CHECK(made >= 1);
-  CHECK(made <= 4);  // step 3 takes longer than there is time for, and then one is made yet
+  CHECK(made <= 4);  // step 3 exceeds the time limit, and at most one more step follows
   CHECK(result.history.validation_losses.back().first == made);
   o.steps = 6, o.seconds = 0, o.after_step = {};
   PlaneRun resumed, whole;
@@ -143,7 +143,7 @@ TEST_CASE("run: time ends a run, evaluated and saved, and a resumed one goes on 
   CHECK(same_bits(resumed.model.up.weight, whole.model.up.weight));
 }
 
-TEST_CASE("run: wrong options and states are named") {
+TEST_CASE("run: invalid options and states are errors that name them") {
   const TemporaryFolder folder;
   PlaneRun s;
   CHECK(s.refusal({.steps = -1}) == "run: steps is -1; it must be 0 or more");
@@ -166,7 +166,7 @@ TEST_CASE("run: wrong options and states are named") {
   Lion lion(named_parameters(s.model), {.lr = 1e-3});
   CHECK(contains(error_of([&] { run(s.model, lion, s.schedule, Plane{}, HeldOutPlane{}, options); }), "optimizer"));
 
-  // A loss that is not finite names the step; nothing was saved of it.
+  // A loss that is not finite names the step, and the step is not saved.
   struct Broken {
     Batch batch(std::uint64_t seed, std::uint64_t step) const {
       Batch b = Plane{}.batch(seed, step);
@@ -175,16 +175,16 @@ TEST_CASE("run: wrong options and states are named") {
     }
   };
   CHECK(contains(s.refusal({.steps = 6}, Broken{}), "run: the loss of step 3 is inf; it must be finite"));
-  // What the data set throws comes through.
+  // Exceptions of the data set are passed on.
   struct Throwing {
     Batch batch(std::uint64_t, std::uint64_t) const { fail("no such batch"); }
   };
   CHECK(s.refusal({.steps = 6}, Throwing{}) == "no such batch");
-  // An empty evaluation set has no loss, which is not NaN.
+  // An empty evaluation set has no loss, instead of NaN.
   CHECK_FALSE(s.go({.steps = 2}, Plane{}, EvaluationSet{}).validation_loss.has_value());
 }
 
-TEST_CASE("run: callbacks see each step and evaluation, and may stop the run, which goes on when resumed") {
+TEST_CASE("run: callbacks see each step and evaluation, and may stop the run, which can be resumed") {
   const TemporaryFolder folder;
   RunOptions options{
       .steps = 10, .eval_every = 4, .checkpoint = folder.path / "m.h5", .start = RunStart::resume_or_start};
@@ -213,14 +213,14 @@ TEST_CASE("run: callbacks see each step and evaluation, and may stop the run, wh
   const RunResult all = whole.go({.steps = 10, .eval_every = 4});
   CHECK(losses == all.history.losses);
   CHECK(same_bits(resumed.model.up.weight, whole.model.up.weight));
-  // What a callback throws ends the run, without a checkpoint of the step.
+  // An exception of a callback ends the run, without a checkpoint of the step.
   options.steps = 12;
   options.after_step = [](RunStep& s) { require(s.step != 12, "enough"); };
   CHECK(error_of([&] { PlaneRun().go(options); }) == "enough");
   CHECK(load_checkpoint(options.checkpoint).counter("step") == 10);
 }
 
-TEST_CASE("run: patience ends a run after so many evaluations without a better one") {
+TEST_CASE("run: patience ends a run after this number of evaluations without improvement") {
   const auto steps = [](std::vector<double> losses, RunOptions o) {
     o.steps = static_cast<Index>(losses.size()), o.eval_every = 1;
     Told s{losses, losses};
@@ -238,7 +238,7 @@ TEST_CASE("run: patience ends a run after so many evaluations without a better o
   CHECK(steps({3, 4, 5}, {}) == 3);
 }
 
-TEST_CASE("run: options of callbacks, best and patience that do not fit are named") {
+TEST_CASE("run: invalid options for callbacks, best and patience are errors that name them") {
   const TemporaryFolder folder;
   const fs::path file = folder.path / "m.h5";
   PlaneRun s;
@@ -257,7 +257,7 @@ TEST_CASE("run: options of callbacks, best and patience that do not fit are name
           "run: eval_batches is 2 of 3, but best and patience compare all evaluations, and the last is of the whole "
           "set; evaluate on a smaller set");
   CHECK(s.refusal({.steps = 1, .eval_batches = 3, .patience = 1}).empty());
-  // Two runs do not write one best.
+  // Two runs cannot write one best checkpoint.
   RunOptions outer{.steps = 1, .best = file};
   std::string inner;
   outer.after_step = [&](RunStep&) { inner = PlaneRun().refusal({.steps = 1, .best = file}); };

@@ -1,4 +1,4 @@
-// How a run begins where its checkpoint exists, and what a resumed run may change.
+// The start of a run whose checkpoint exists, and changes that a resumed run may make.
 #include <heed/heed.hpp>
 
 #include "tests/data/temporary_folder.hpp"
@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// The rates of a run's steps.
+// The learning rate of each step of a run.
 std::vector<double> rates_of(PlaneRun& s, RunOptions options) {
   std::vector<double> rates;
   options.after_step = [&](RunStep& step) { rates.push_back(step.lr); };
@@ -27,7 +27,7 @@ std::vector<double> rates_of(PlaneRun& s, RunOptions options) {
 
 }  // namespace
 
-TEST_CASE("run start: a checkpoint that exists is replaced, resumed or missed only as RunOptions::start says") {
+TEST_CASE("run start: RunOptions::start decides whether an existing checkpoint is replaced, resumed or refused") {
   const TemporaryFolder folder;
   RunOptions o{.steps = 2, .checkpoint = folder.path / "m.h5"};
   const std::string file = o.checkpoint.string();
@@ -71,7 +71,7 @@ TEST_CASE("run start: init starts a new run from the weights of a checkpoint") {
   CHECK(same_bits(second.average.state()[0].tensor, average.state()[0].tensor));
   o.start = RunStart::resume;
   CHECK(contains(second.refusal(o), "run: init is " + o.init.string() + ", but start is resume, which takes"));
-  // A launcher starts the run again and again with the same options.
+  // A launcher may repeat the run with the same options.
   o.start = RunStart::resume_or_start, o.steps = 5;
   PlaneRun third;
   o.average = &third.average;
@@ -80,7 +80,7 @@ TEST_CASE("run start: init starts a new run from the weights of a checkpoint") {
   CHECK(contains(third.refusal(o), "none.h5"));
 }
 
-TEST_CASE("run start: the rate goes on without a jump where steps change, and to the end of its schedule") {
+TEST_CASE("run start: if the number of steps changes, the rate continues without a jump to the end of its schedule") {
   const TemporaryFolder folder;
   const auto run_with = [&](const char* name, Index steps, double lr, RunStart start, Index stop) {
     PlaneRun s;
@@ -91,7 +91,7 @@ TEST_CASE("run start: the rate goes on without a jump where steps change, and to
     CAPTURE(name);
     const std::vector<double> first = run_with(name, 20, 1e-2, RunStart::overwrite, 10),
                               rest = run_with(name, 40, 1e-2, RunStart::resume, 30);
-    // Each step falls about half as much as before: 10 steps of the schedule became 30.
+    // Each step falls about half as fast as before: 10 remaining steps of the schedule became 30.
     CHECK(rest.front() < first.back());
     CHECK(rest.front() > first.back() - 1.5 * (first[8] - first[9]));
     for (std::size_t i = 1; i < rest.size(); ++i) CHECK(rest[i] < rest[i - 1]);
@@ -99,10 +99,10 @@ TEST_CASE("run start: the rate goes on without a jump where steps change, and to
                               after = run_with(name, 60, 1e-2, RunStart::resume, 60);
     CHECK(last.front() < rest.back());
     CHECK(last.back() < 1e-3);
-    for (const double rate : after) CHECK(rate == after[0]);  // at its end it stays
+    for (const double rate : after) CHECK(rate == after[0]);  // the rate is constant at the end of its schedule
     CHECK(after[0] <= last.back());
     CHECK(after[0] > 0);
-    // A new rate begins where the schedule has none left.
+    // If the schedule has ended, it starts again with the new rate.
     const std::vector<double> again = run_with(name, 80, 5e-3, RunStart::resume, 80);
     CHECK(again.front() == 5e-3);
     CHECK(again.back() < 1e-3);
@@ -145,7 +145,7 @@ TEST_CASE("run start: the line of a changed rate names the old and the new one")
   CHECK_FALSE(contains(with(0.125, 9), "learning rate"));
 }
 
-TEST_CASE("run start: the best checkpoint is what this history wrote") {
+TEST_CASE("run start: the best checkpoint must belong to the run's history") {
   const TemporaryFolder folder;
   const std::vector<double> losses = {5, 3, 4, 6, 7, 2.5, 9, 9};
   RunOptions o{.steps = 4, .eval_every = 1, .checkpoint = folder.path / "m.h5", .best = folder.path / "best.h5"};
@@ -159,7 +159,7 @@ TEST_CASE("run start: the best checkpoint is what this history wrote") {
   const std::string best = o.best.string();
   const auto begin_with = [&](const std::string& checkpoint) { folder.write("m.h5", checkpoint); };
 
-  // Of another run, of another step of this run, or no checkpoint.
+  // A best file of another run, of another step of this run, or not a checkpoint.
   begin_with(at_four);
   PlaneRun other;
   other.schedule = Schedule("constant", {.lr = 1e-3});
@@ -174,7 +174,7 @@ TEST_CASE("run start: the best checkpoint is what this history wrote") {
   folder.write("best.h5", "no checkpoint");
   CHECK(contains(refusal(), "best.h5"));
 
-  // Where there is none, the best is that of what comes.
+  // Without a file, the best checkpoint is that of later evaluations.
   fs::remove(o.best);
   CHECK(go(4).best_step == 5);
   CHECK(load_checkpoint(o.best).counter("step") == 5);
@@ -183,7 +183,7 @@ TEST_CASE("run start: the best checkpoint is what this history wrote") {
   CHECK(load_checkpoint(o.best).counter("step") == 6);
 }
 
-TEST_CASE("run start: a best checkpoint ahead of the other one is of a run that was killed, and is written again") {
+TEST_CASE("run start: a best checkpoint ahead of the last one is from a killed run, and is written again") {
   const TemporaryFolder folder;
   const std::vector<double> losses = {5, 4, 3, 2, 6, 6};
   RunOptions o{.steps = 6,
@@ -200,14 +200,14 @@ TEST_CASE("run start: a best checkpoint ahead of the other one is of a run that 
   CHECK(contains(test::error_of([&] { Told{losses}.go(longer, 3); }),
                  "is of step 4, which " + o.checkpoint.string() + " has not reached, and the run changes (steps 8, "));
   CHECK(Told{losses}.go(o, 3).best_step == 4);
-  // Killed before the first checkpoint, there is only the best.
+  // Killed before the first checkpoint: only the best exists.
   fs::remove(o.checkpoint);
   CHECK(Told{losses}.go(o).best_step == 4);
   fs::remove(o.checkpoint);
   CHECK(contains(test::error_of([&] { Told{losses}.go(longer); }), "exists already"));
 }
 
-TEST_CASE("run start: ranks agree on what the first rank finds of the best checkpoint") {
+TEST_CASE("run start: ranks agree on the first rank's decision about the best checkpoint") {
   const TemporaryFolder folder;
   RunOptions o{.steps = 2, .shards = 2, .eval_every = 1, .checkpoint = folder.path / "m.h5"};
   PlaneRun().go(o);

@@ -1,4 +1,4 @@
-// Steps whose losses are means over weights: several batches are one.
+// Steps whose losses are weighted means, and which several batches share.
 #include <cmath>
 #include <heed/heed.hpp>
 
@@ -31,7 +31,7 @@ struct WeightModel {
   void members(auto&& visit) { visit("weight", weight), visit("bias", bias); }
 };
 
-// Of the rows that weighted_torch.py made: those from begin to end.
+// Rows [begin, end) of the data written by weighted_torch.py.
 Batch batch_of_rows(DType dtype, Index begin, Index end) {
   Batch b;
   b.inputs = torch_step("x").slice(0, begin, end).to(dtype).contiguous();
@@ -43,7 +43,7 @@ Batch batch_of_rows(DType dtype, Index begin, Index end) {
   return b;
 }
 
-// TwoWeighted rows that no loss below counts.
+// Two rows that have weight 0 in all losses below except "element weights".
 Batch of_no_weight(DType dtype) {
   Batch b = batch_of_rows(dtype, 0, 2);
   b.targets = Tensor::zeros({2}, DType::int32);
@@ -82,13 +82,13 @@ const std::pair<const char*, WeightLoss> kWeightLosses[] = {
      [](const WeightModel& m, const Batch& b) {
        return weighted_mean(square(m(b.inputs) - b["numbers"]), b["weights"].unsqueeze(1));
      }},
-    {"sample weights",  // the same by hand: a sum, and its weight
+    {"sample weights",  // the same by hand: a sum and its weight
      [](const WeightModel& m, const Batch& b) {
        const double weight = 3 * sum(b["weights"]).item();
        const Tensor all = sum(square(m(b.inputs) - b["numbers"]) * b["weights"].unsqueeze(1));
        return weighted_loss(all / weight, weight);
      }},
-    {"element weights",  // a mean over all elements, whatever their weights are
+    {"element weights",  // a mean over all elements, for any weights
      [](const WeightModel& m, const Batch& b) {
        return binary_cross_entropy_with_logits(m(b.inputs), sigmoid(b["numbers"]),
                                                {.weight = b["weights"].unsqueeze(1)});
@@ -97,7 +97,7 @@ const std::pair<const char*, WeightLoss> kWeightLosses[] = {
 Tensor class_weighted(const WeightModel& m, const Batch& b) { return kWeightLosses[0].second(m, b); }
 Tensor sample_weighted(const WeightModel& m, const Batch& b) { return kWeightLosses[3].second(m, b); }
 
-// What a run of one step leaves.
+// The results of a run.
 struct WeightOutcome {
   Tensor weight, bias, average;
   double loss = 0, norm = 0, validation = 0;
@@ -165,7 +165,7 @@ TEST_CASE("run: a step of one batch by a weighted loss is PyTorch's, clipped or 
     }
 }
 
-TEST_CASE("run: batches, shards and evaluations of a weighted loss are joined to what one batch gives") {
+TEST_CASE("run: batches, shards and evaluations of a weighted loss are joined to the result of one batch") {
   for (const DType dtype : {DType::float64, DType::float32}) {
     const double tolerance = dtype == DType::float64 ? 1e-12 : 1e-6;
     const auto of = [&](const std::vector<Index>& sizes) { return parts_of(dtype, sizes); };
@@ -209,7 +209,7 @@ TEST_CASE("run: ranks join a weighted loss to the bits of one process") {
     }
 }
 
-TEST_CASE("run: a batch of no weight counts nothing, wherever it comes") {
+TEST_CASE("run: a batch of weight 0 has no effect, at any position") {
   const DType dtype = DType::float32;
   const Batch none = of_no_weight(dtype);
   for (const auto& each : kWeightLosses) {
@@ -245,7 +245,7 @@ TEST_CASE("run: a batch of no weight counts nothing, wherever it comes") {
                 require(same_outcome(train_by(f, on), o), "other bits");
               }).empty());
       }
-    // In each of several steps at another place.
+    // At a different position in each of several steps.
     const WeightTrial rotating{
         .training = {two[0], two[1], none, two[1], none}, .accumulate = 2, .shards = 2, .steps = 4};
     const WeightOutcome o = train_by(loss, rotating);
@@ -258,7 +258,7 @@ TEST_CASE("run: a batch of no weight counts nothing, wherever it comes") {
   }
 }
 
-TEST_CASE("run: a step and an evaluation of no weight at all are refused, on all ranks") {
+TEST_CASE("run: a step or an evaluation whose weights are all 0 is refused, on all ranks") {
   const DType dtype = DType::float32;
   const Batch none = of_no_weight(dtype), some = batch_of_rows(dtype, 0, 3);
   const std::string step = "run: the weights of the targets of step 1 add up to 0; a step needs a target whose weight "
@@ -314,7 +314,7 @@ TEST_CASE("run: each loss of a step has weights of its own") {
   CHECK(outcome_difference(three, one, 1e-12) == "");
 }
 
-TEST_CASE("run: weights that contradict each other are refused, unless the whole's is stated") {
+TEST_CASE("run: contradicting weights are refused, unless the weight of the whole is given") {
   const auto contradicting = [](const WeightModel& m, const Batch& b) {
     return class_weighted(m, b) + sample_weighted(m, b);
   };
@@ -336,8 +336,8 @@ TEST_CASE("run: weights that contradict each other are refused, unless the whole
   CHECK(both.loss == doctest::Approx((3 * a.loss + 5 * b.loss) / 8).epsilon(1e-12));
 }
 
-TEST_CASE("run: where weights are the counted targets, the bits are those without them") {
-  // cross_entropy without class weights, and the same loss as one that says nothing of its weight.
+TEST_CASE("run: if weights are the counted targets, the bits are those without weights") {
+  // cross_entropy without class weights, and the same loss as a computation without a known weight.
   const auto plain = [](const WeightModel& m, const Batch& b) { return cross_entropy(m(b.inputs), b.targets); };
   const auto silent = [](const WeightModel& m, const Batch& b) {
     return sum(cross_entropy(m(b.inputs), b.targets, {.reduction = Reduction::sum})) / static_cast<double>(b.counted);
@@ -369,7 +369,7 @@ TEST_CASE("evaluate: the loss is a mean over weights, other metrics over the cou
     CHECK(joined.at(name) == doctest::Approx(whole.at(name)).epsilon(1e-12));
   CHECK(evaluate([&](const Batch& b) { return class_weighted(m, b); }, ListedBatches{parts_of(dtype, {3, 3, 2})}) ==
         doctest::Approx(whole.at("loss")).epsilon(1e-12));
-  // Of a batch of no weight the loss and what is made of it are left out, where they are NaN; the accuracy counts.
+  // For a batch of weight 0, the loss and metrics that depend on it are NaN and left out. The accuracy counts.
   const Batch none = of_no_weight(dtype);
   Batch all = batch_of_rows(dtype, 0, 8);
   for (const char* name : {"weights", "class_weight", "numbers"}) all.others.erase(name);

@@ -1,4 +1,4 @@
-// Learning rates by the step: formulas, PyTorch's values, states, and schedules of one's own.
+// Learning rate schedules: formulas, PyTorch's values, states, and user-defined schedules.
 #include <algorithm>
 #include <cmath>
 #include <heed/optim/schedule.hpp>
@@ -98,7 +98,7 @@ TEST_CASE("schedules: plateau resumes from its state") {
   CHECK(Schedule("constant", {}).state()[0].name == "course");
 }
 
-TEST_CASE("schedules: a wrong name, option or state is named") {
+TEST_CASE("schedules: an invalid name, option or state is an Error that names it") {
   const auto error = [](const char* name, const ScheduleOptions& o) { return error_of([&] { Schedule(name, o); }); };
   CHECK(error("cosin", {}) ==
         "schedule: the name is 'cosin'; it must be one of constant, linear, cosine, inverse-sqrt, step, one-cycle, "
@@ -142,7 +142,7 @@ struct HalvesWhereItRises {
 
 }  // namespace
 
-TEST_CASE("schedules: one of one's own, with and without a state") {
+TEST_CASE("schedules: a user-defined schedule, with and without a state") {
   Schedule inverse([](Index step) { return 1.0 / static_cast<double>(1 + step); });
   inverse.observe(3);
   CHECK(inverse(3) == 0.25);

@@ -1,4 +1,4 @@
-// Ranks that are threads of the test.
+// Ranks that are threads of the test program.
 #pragma once
 #include <cstring>
 #include <deque>
@@ -15,14 +15,14 @@
 
 namespace heed::test {
 
-// What the ranks of one run share: letters on the way.
+// The messages in flight between the ranks of one run.
 class PostOffice {
  public:
   void send(int from, int to, int channel, const void* bytes, std::size_t count) {
     const std::lock_guard lock(mutex_);
     boxes_[{from, to, channel}].emplace_back(static_cast<const char*>(bytes), count);
   }
-  // Whether there was a letter to receive.
+  // Receives a message; false if none has arrived.
   bool receive(int from, int to, int channel, void* bytes, std::size_t count) {
     const std::lock_guard lock(mutex_);
     std::deque<std::string>& box = boxes_[{from, to, channel}];
@@ -87,8 +87,8 @@ class ThreadRanks final : public Ranks {
   }
 };
 
-// Calls f(ranks) on a thread for each rank, of which so many at a time share memory. Gives why ranks failed; nothing
-// where none did. Whoever fails with an Error has the others end.
+// Calls f(ranks) on one thread per rank. Groups of of_a_machine ranks share memory. Returns the errors by rank. An
+// Error of one rank ends the others.
 inline std::map<int, std::string> on_ranks(int size, const std::function<void(Ranks&)>& f, int of_a_machine = 1) {
   PostOffice office;
   std::vector<std::thread> threads;

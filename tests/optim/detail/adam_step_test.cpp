@@ -1,4 +1,4 @@
-// A step of Adam on a stretch of a parameter, against plain loops.
+// A step of Adam on a part of a parameter, against plain loops.
 #include <cmath>
 #include <heed/optim/detail/adam_step.hpp>
 #include <vector>
@@ -7,7 +7,7 @@
 
 using namespace heed;
 
-TEST_CASE("adam_step: three steps are those of plain loops, with decay apart from the gradient or in it") {
+TEST_CASE("adam_step: three steps equal plain loops, with decoupled decay and with decay in the gradient") {
   for (const bool decoupled : {false, true}) {
     const double lr = 0.1, decay = 0.05, eps = 1e-8, beta1 = 0.8, beta2 = 0.9, scale = 0.5;
     std::vector<double> x = {1, -2, 0.25, 3, 7}, m(5), v(5), want = x, mean(5), square(5);

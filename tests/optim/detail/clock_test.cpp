@@ -1,11 +1,11 @@
-// The clock of progress lines.
+// The clock for progress lines.
 #include <chrono>
 #include <heed/optim/detail/clock.hpp>
 #include <thread>
 
 #include "tests/support.hpp"
 
-TEST_CASE("clock: seconds go forward, as many as pass") {
+TEST_CASE("clock: seconds_now() advances with real time") {
   const double before = heed::detail::seconds_now();
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   const double passed = heed::detail::seconds_now() - before;

@@ -1,4 +1,4 @@
-// Which rank computes which shards, and keeps which part of a parameter.
+// The division of shards and parameters over ranks.
 #include <algorithm>
 #include <cmath>
 #include <heed/optim/detail/division.hpp>
@@ -16,7 +16,7 @@ TEST_CASE("division: shards are divided by the nodes of their tree") {
   CHECK(division(8, 3).joins == Joins{{0, 1}, {0, 2}});
   CHECK(division(8, 4).begins == std::vector<Index>{0, 2, 4, 6, 8});
   CHECK(division(8, 4).joins == Joins{{0, 1}, {2, 3}, {0, 2}});
-  CHECK(division(6, 3).begins == std::vector<Index>{0, 2, 4, 6});  // of (4, 2)
+  CHECK(division(6, 3).begins == std::vector<Index>{0, 2, 4, 6});  // the halves of 6 shards are 4 and 2
   CHECK(division(6, 3).joins == Joins{{0, 1}, {0, 2}});
   CHECK(division(5, 5).joins == Joins{{0, 1}, {2, 3}, {0, 2}, {0, 4}});
   CHECK(test::error_of([&] { division(3, 4); }) ==
@@ -25,11 +25,11 @@ TEST_CASE("division: shards are divided by the nodes of their tree") {
 }
 
 TEST_CASE("division: parameters are divided evenly, by chunks or as a whole") {
-  // The sizes of GPT-2: an embedding of a third of all, twelve blocks.
+  // The sizes of GPT-2: the embedding is a third of all parameters, then twelve blocks.
   std::vector<detail::Trained> parameters;
   std::vector<bool> cut, whole;
   const auto add = [&](Shape shape) {
-    // One value, seen as many: only the shape counts here.
+    // The shape alone matters, so one value is expanded.
     parameters.push_back({"p" + std::to_string(parameters.size()), Tensor::scalar(0).expand(shape)});
     cut.push_back(false), whole.push_back(shape.rank() == 2);
   };
@@ -56,7 +56,7 @@ TEST_CASE("division: parameters are divided evenly, by chunks or as a whole") {
       CHECK(end == parameters[i].value.numel());
       CHECK(d.owner(i) == -1);
     }
-    // The embedding is nobody's whole share where there are two ranks, and more than one where there are four.
+    // The embedding is less than a rank's share with two ranks, and more than a share with four ranks.
     std::vector<Index> of_wholes(static_cast<std::size_t>(ranks));
     const detail::Division w(parameters, whole, of_wholes);
     const Index most = *std::max_element(of_wholes.begin(), of_wholes.end());

@@ -1,4 +1,4 @@
-// Exchanges that a thread moves on.
+// The thread that drives exchanges between ranks.
 #include <array>
 #include <chrono>
 #include <heed/optim/detail/exchange_thread.hpp>
@@ -11,7 +11,7 @@ using namespace heed;
 using detail::ExchangeThread;
 using test::on_ranks;
 
-TEST_CASE("exchange thread: many exchanges of a channel arrive in their order, whatever other channels do") {
+TEST_CASE("exchange thread: exchanges of a channel complete in order, independent of other channels") {
   CHECK(on_ranks(3, [](Ranks& ranks) {
           constexpr std::size_t kCount = 50;
           std::vector<double> mine(kCount), gradients(3 * kCount), values(3 * kCount);
@@ -29,7 +29,7 @@ TEST_CASE("exchange thread: many exchanges of a channel arrive in their order, w
               tickets.push_back(exchanges.add(std::move(all), channel));
             }
           };
-          // The ranks begin with different channels.
+          // Ranks start with different channels.
           if (ranks.rank() > 0) add(gradients, ExchangeThread::gradients);
           add(values, ExchangeThread::values);
           if (ranks.rank() == 0) add(gradients, ExchangeThread::gradients);
@@ -43,7 +43,7 @@ TEST_CASE("exchange thread: many exchanges of a channel arrive in their order, w
         }).empty());
 }
 
-TEST_CASE("exchange thread: an exchange is done without anybody waiting, and an error is thrown to who waits") {
+TEST_CASE("exchange thread: an exchange completes without a waiting thread, and wait() throws its error") {
   const auto reasons = on_ranks(2, [](Ranks& ranks) {
     const int other = 1 - ranks.rank();
     double mine = ranks.rank(), theirs = -1;
@@ -63,7 +63,7 @@ TEST_CASE("exchange thread: an exchange is done without anybody waiting, and an 
   CHECK(reasons == std::map<int, std::string>{{0, "another rank failed"}, {1, "no more"}});
 }
 
-TEST_CASE("exchange thread: it tells from when to when each channel had something under way, and how many bytes") {
+TEST_CASE("exchange thread: it reports when each channel had exchanges in flight, and the number of bytes") {
   CHECK(on_ranks(2, [](Ranks& ranks) {
           const int other = 1 - ranks.rank();
           std::array<char, 5> mine{}, theirs{};
@@ -85,7 +85,7 @@ TEST_CASE("exchange thread: it tells from when to when each channel had somethin
           require(busy.front().end <= between, "values' end");
           std::size_t bytes = 0;
           double last = between;
-          for (std::size_t i = 1; i < busy.size(); ++i) {  // one, or two where the first was done at once
+          for (std::size_t i = 1; i < busy.size(); ++i) {  // one period, or two if the first exchange completed at once
             require(busy[i].channel == ExchangeThread::gradients, "another channel");
             require(last <= busy[i].begin && busy[i].begin <= busy[i].end, "they follow each other");
             last = busy[i].end;

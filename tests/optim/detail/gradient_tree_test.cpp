@@ -1,4 +1,4 @@
-// Steps of several shards: which gradients are summed in which order, whatever computes them.
+// Steps of several shards: gradients are summed in a fixed order, independent of the threads.
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -15,7 +15,7 @@ using test::same_bits;
 
 namespace {
 
-using Gradients = std::vector<Tensor>;  // by parameter; undefined: none
+using Gradients = std::vector<Tensor>;  // per parameter; undefined: no gradient
 
 Gradients take_gradients(const std::vector<NamedParameter>& parameters) {
   Gradients all;
@@ -26,7 +26,7 @@ Gradients take_gradients(const std::vector<NamedParameter>& parameters) {
   return all;
 }
 
-// The nearest number of 8 binary digits, of two the even one.
+// The nearest number with 8 binary digits, ties to even.
 float rounded(float x) {
   int exponent = 0;
   const double digits = std::frexp(static_cast<double>(x), &exponent) * 256;
@@ -43,7 +43,7 @@ Gradients rounded(const Gradients& gradients) {
   return all;
 }
 
-// Number by number: the left part of n shards is the largest power of two below n.
+// Element by element. The left part of n shards is the largest power of two below n.
 Gradients tree_of(const std::vector<Gradients>& shards, std::size_t begin, std::size_t end, bool rounds = false) {
   if (end - begin == 1) return shards[begin];
   std::size_t left = 1;
@@ -64,7 +64,7 @@ Gradients tree_of(const std::vector<Gradients>& shards, std::size_t begin, std::
   return a;
 }
 
-// The gradients of shard `s` of `shards` in a step, as the run is to compute them: from seed, step and shard alone.
+// The gradients of shard `s` in a step, as the run must compute them: from seed, step and shard only.
 template <class Loss>
 Gradients gradients_of_shard(const std::vector<NamedParameter>& parameters, const Loss& loss, std::uint64_t seed,
                              std::uint64_t step, std::uint64_t s, double share) {
@@ -89,7 +89,7 @@ struct TwoParts {
     visit("second", second);
   }
 };
-struct SometimesBoth {  // batches 1, 2, 4 of five use the second part
+struct SometimesBoth {  // batches 1, 2 and 4 of five use the second part
   Batch batch(std::uint64_t seed, std::uint64_t step) const {
     Batch b = Plane{}.batch(seed, step);
     if (step == 1 || step == 2 || step == 4) b["second"] = Tensor::zeros({1});
@@ -145,9 +145,9 @@ TEST_CASE("shards: each may accumulate batches") {
                     .data = Noted{&asked},
                     .validation = {}};
   run(parts, {.steps = 2, .accumulate = 2, .shards = 3});
-  asked.resize(12);  // the next one may have been prepared
+  asked.resize(12);  // one more batch may have been prepared
   CHECK(asked == std::vector<std::uint64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
-  // The sum is that of as many batches in one shard, but for its rounding.
+  // Except for rounding, the sum equals that of the same batches in one shard.
   many.model.drop = one.model.drop = Dropout{0.0};
   one.go({.steps = 1, .accumulate = 4});
   PlaneRun two;
@@ -156,7 +156,7 @@ TEST_CASE("shards: each may accumulate batches") {
   CHECK(test::close(two.model.up.weight.grad(), one.model.up.weight.grad(), 1e-5, 1e-6));
 }
 
-TEST_CASE("shards: a parameter that only some of them use gets the sum of those") {
+TEST_CASE("shards: a parameter that only some shards use gets the sum of their gradients") {
   Rng rng(1);
   TwoParts other(rng);
   Schedule schedule("constant", {.lr = 0.1});
@@ -177,7 +177,7 @@ TEST_CASE("shards: a parameter that only some of them use gets the sum of those"
   }
 }
 
-TEST_CASE("shards: where ranks send bfloat16, what a step adds to each weight is rounded to it") {
+TEST_CASE("shards: with bfloat16 communication, the change of each weight is rounded to bfloat16") {
   Rng rng(1), again(1);
   TwoParts model(rng), before(again);
   SGD optimizer(named_parameters(model), {.lr = 0.1});
@@ -186,7 +186,7 @@ TEST_CASE("shards: where ranks send bfloat16, what a step adds to each weight is
   const Tensor w = model.first.weight.detach(), old = before.first.weight.detach(), g = model.first.weight.grad();
   for (Index i = 0; i < w.numel(); ++i) {
     const auto at = [i](const Tensor& x) { return static_cast<float>(x.at({0, i})); };
-    // SGD's own value: p - lr g, with one rounding or two.
+    // SGD's exact value p - lr g, with one rounding or two.
     const float fused = std::fma(-0.1f, at(g), at(old)), plain = at(old) - 0.1f * at(g);
     const float a = at(old) + rounded(fused - at(old)), b = at(old) + rounded(plain - at(old));
     CHECK((at(w) == a || at(w) == b));
@@ -201,7 +201,7 @@ TEST_CASE("shards: where ranks send bfloat16, what a step adds to each weight is
         "SGD: communication_dtype is float64; it must be float32 or bfloat16");
 }
 
-TEST_CASE("shards: where a step has several losses, each shard's dropout goes on from the one before") {
+TEST_CASE("shards: with several losses per step, the dropout of each shard continues from its previous loss") {
   PlaneRun s;
   struct Place {
     std::uint64_t stream, position;

@@ -1,4 +1,4 @@
-// Signals that ask a program to end.
+// Signals that request the end of a program.
 #include <unistd.h>
 
 #include <csignal>
@@ -10,7 +10,7 @@ using heed::detail::InterruptScope;
 
 namespace {
 
-// A test program has handlers of its own for some.
+// A test program has its own handlers for some signals.
 auto handler_of(int signal) {
   struct sigaction now;
   sigaction(signal, nullptr, &now);
@@ -19,19 +19,19 @@ auto handler_of(int signal) {
 
 }  // namespace
 
-TEST_CASE("interrupt: each signal that asks for an end is noted, and forgotten by the next scope") {
+TEST_CASE("interrupt: each signal that requests an end is noted, and the next scope starts without it") {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     const InterruptScope scope;
     CHECK(!scope.asked());
     std::raise(signal);
     CHECK(scope.asked());
-    CHECK((handler_of(signal) == SIG_DFL));  // a second one ends the program
+    CHECK((handler_of(signal) == SIG_DFL));  // a second signal ends the program
   }
   const InterruptScope next;
   CHECK(!next.asked());
 }
 
-TEST_CASE("interrupt: what was ignored stays ignored, and all is put back") {
+TEST_CASE("interrupt: ignored signals stay ignored, and handlers are restored") {
   const auto before = std::signal(SIGHUP, SIG_IGN), interrupt = handler_of(SIGINT), terminate = handler_of(SIGTERM);
   {
     const InterruptScope scope;
@@ -45,7 +45,7 @@ TEST_CASE("interrupt: what was ignored stays ignored, and all is put back") {
   std::signal(SIGHUP, before);
 }
 
-TEST_CASE("interrupt: a pipe that nobody reads is no signal, and a scope that is off does nothing") {
+TEST_CASE("interrupt: a broken pipe is not an interrupt, and a scope that is off does nothing") {
   {
     const InterruptScope scope;
     int ends[2];

@@ -1,4 +1,4 @@
-// What ranks send each other at once.
+// Messages that ranks send each other at the same time.
 #include <heed/optim/detail/messages.hpp>
 
 #include "tests/optim/thread_ranks.hpp"
@@ -7,7 +7,7 @@
 using namespace heed;
 using test::on_ranks;
 
-TEST_CASE("messages: what has no bytes is none") {
+TEST_CASE("messages: an empty message is not sent") {
   detail::Messages all;
   char bytes[4];
   all.send(1, bytes, 0), all.receive(2, bytes, 0);
@@ -17,7 +17,7 @@ TEST_CASE("messages: what has no bytes is none") {
   CHECK((all.in.size() == 1 && all.in[0].rank == 2 && all.in[0].bytes == bytes && all.in[0].count == 3));
 }
 
-TEST_CASE("messages: their memory is apart, each on a cache line of its own") {
+TEST_CASE("messages: each message has separate memory on its own cache lines") {
   detail::MessageMemory memory;
   const std::size_t sizes[] = {1, 64, 0, 65, 130, 2};
   std::vector<detail::MessageMemory::Place> places;
@@ -31,13 +31,13 @@ TEST_CASE("messages: their memory is apart, each on a cache line of its own") {
     CHECK(std::string(memory.at<char>(places[i]), sizes[i]) == std::string(sizes[i], static_cast<char>('a' + i)));
 }
 
-TEST_CASE("messages: all ranks get to know the texts and numbers of all") {
+TEST_CASE("messages: all ranks gather the texts and numbers of all ranks") {
   for (const int size : {1, 2, 3, 5}) {
     CHECK(on_ranks(size, [&](Ranks& ranks) {
             const auto text_of = [](int r) { return std::string(static_cast<std::size_t>(r % 3), 'a') + "\n"; };
             const std::vector<std::string> texts = detail::all_gather(ranks, text_of(ranks.rank()));
             std::vector<Index> begins = {0};
-            for (int r = 0; r < size; ++r) begins.push_back(begins.back() + r % 3);  // nothing of the first
+            for (int r = 0; r < size; ++r) begins.push_back(begins.back() + r % 3);  // rank 0 has none
             std::vector<double> numbers(static_cast<std::size_t>(begins.back()), -1);
             for (Index i = begins[static_cast<std::size_t>(ranks.rank())];
                  i < begins[static_cast<std::size_t>(ranks.rank()) + 1]; ++i)
@@ -50,7 +50,7 @@ TEST_CASE("messages: all ranks get to know the texts and numbers of all") {
   }
 }
 
-TEST_CASE("messages: packed numbers and texts come in the order in which they were written") {
+TEST_CASE("messages: packed numbers and texts are read in the order in which they were written") {
   detail::Packed out;
   out.add(0.1), out.add("a\nb"), out.add(""), out.add(-1e300);
   CHECK_FALSE(out.at_end());

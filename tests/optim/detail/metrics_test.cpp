@@ -1,4 +1,4 @@
-// Evaluations of several ranks.
+// Evaluations with several ranks.
 #include <heed/optim/detail/metrics.hpp>
 
 #include "tests/optim/thread_ranks.hpp"

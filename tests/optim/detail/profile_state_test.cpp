@@ -1,4 +1,4 @@
-// What a profile adds up: names, sums, and the modules of ops without parameters.
+// The sums of a profile: names, times, and the modules of ops without parameters.
 #include <algorithm>
 #include <heed/optim/detail/clock.hpp>
 #include <heed/optim/detail/profile_state.hpp>
@@ -13,7 +13,7 @@ TEST_CASE("profile state: a text has one number, and the empty one is 0") {
   CHECK(names("") == 0);
   std::string text = "linear";
   const std::uint32_t linear = names(text);
-  text = "gelu";  // a copy was kept
+  text = "gelu";  // a copy is kept
   CHECK(names("gelu") != linear);
   CHECK(names("linear") == linear);
   for (int i = 0; i < 1000; ++i) names(std::to_string(i));
@@ -21,12 +21,12 @@ TEST_CASE("profile state: a text has one number, and the empty one is 0") {
   CHECK(names[0].empty());
 }
 
-TEST_CASE("profile state: ops count by themselves, parts with all in them, spans beside") {
+TEST_CASE("profile state: ops are counted separately, parts include their ops, spans are kept apart") {
   detail::ProfileSums sums;
   const Event events[] = {
       {.kind = Event::forward, .name = 1, .module = 2, .begin = 0, .end = 3, .self = 3, .bytes = 8, .flops = {5, 0, 7}},
       {.kind = Event::backward, .name = 1, .module = 2, .begin = 3, .end = 9, .self = 4, .bytes = 2},
-      {.kind = Event::forward, .name = 1, .module = 3, .begin = 5, .end = 7, .self = 2},  // in the derivative
+      {.kind = Event::forward, .name = 1, .module = 3, .begin = 5, .end = 7, .self = 2},  // within the derivative
       {.kind = Event::part, .name = 4, .begin = 10, .end = 20},
       {.kind = Event::forward, .name = 1, .module = 2, .inside = 4, .begin = 10, .end = 12, .self = 2},
       {.kind = Event::part, .name = 5, .inside = 4, .begin = 12, .end = 13},
@@ -63,8 +63,8 @@ TEST_CASE("profile state: the module of an op without parameters") {
                {"mlp", "mlp.up", "mlp"},
                {"tokens", "blocks.0.norm1", ""},
                {"up", "upper", ""},
-               {"", "mlp.up", ""},   // nothing was read before
-               {"mlp.up", "", ""}};  // and nothing after
+               {"", "mlp.up", ""},   // no parameter was read before
+               {"mlp.up", "", ""}};  // no parameter was read after
   for (const auto& c : cases) {
     Profile::State state({});
     if (*c.before != 0) state.op("linear", c.before, 0);
@@ -79,7 +79,7 @@ TEST_CASE("profile state: the module of an op without parameters") {
   }
 }
 
-TEST_CASE("profile state: what an op waited for is a part, and not the op's time nor its derivative's") {
+TEST_CASE("profile state: waiting time within an op is a separate part, not time of the op or its derivative") {
   Profile::State state({});
   const auto wait = [&] {
     const double begin = detail::seconds_now();
@@ -101,7 +101,7 @@ TEST_CASE("profile state: what an op waited for is a part, and not the op's time
   CHECK(linear.forward.flops[0] == 8);
   double all = waiting.seconds;
   for (const auto& [key, sum] : m.sums.ops) all += sum.forward.seconds + sum.backward.seconds;
-  CHECK(all <= m.seconds);  // it is counted once
+  CHECK(all <= m.seconds);  // waiting time counts once
   CHECK(linear.forward.seconds >= 0);
   CHECK(linear.backward.seconds >= 0);
 }

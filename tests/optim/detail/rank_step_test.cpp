@@ -1,4 +1,4 @@
-// What overlaps in a step of several ranks. That it changes no bit is tests/optim/ranks_test.cpp's.
+// Overlap of communication and computation in a step of several ranks. tests/optim/ranks_test.cpp tests the bits.
 #include <fstream>
 #include <heed/optim/profile.hpp>
 #include <heed/optim/ranks.hpp>
@@ -17,7 +17,7 @@ using test::Plane;
 
 namespace {
 
-// y = x. `backward` is called when its derivative is taken.
+// y = x. Calls `backward` when its derivative is computed.
 Tensor noted(In x, std::function<void()> backward) {
   Tensor y;
   {
@@ -47,11 +47,11 @@ void train(TwoLayers& model, Ranks& ranks, Index steps, const std::function<Tens
 
 }  // namespace
 
-TEST_CASE("rank step: gradients leave while backward goes on") {
+TEST_CASE("rank step: gradients are sent while backward continues") {
   CHECK(on_ranks(2, [](Ranks& ranks) {
           Rng rng(3);
-          TwoLayers model(rng, 140000);  // of down.weight, each rank has a bucket or more
-          std::vector<double> sent;  // between the derivatives of the layers, by shard
+          TwoLayers model(rng, 140000);  // each rank has one or more buckets of down.weight
+          std::vector<double> sent;      // bytes between the derivatives of the layers, per shard
           std::uint64_t before = 0;
           train(model, ranks, 3, [&](const Batch& b) {
             const Tensor hidden = noted(relu(model.up(b.inputs)), [&] {
@@ -59,14 +59,14 @@ TEST_CASE("rank step: gradients leave while backward goes on") {
             });
             return mse_loss(noted(model.down(hidden), [&] { before = ranks.bytes_sent(); }), b.targets);
           });
-          // Of two shards, in the second one, before which all values of the step before have arrived. The first step
-          // tells the order.
+          // Gradients are sent during the second of two shards, before which all values of the previous step have
+          // arrived. The first step records the order.
           require(sent.size() == 6 && sent[0] == 0 && sent[1] == 0, "sent without an order");
           for (const std::size_t shard : {3, 5}) require(sent[shard] > 4 * 60000, "nothing was sent meanwhile");
         }).empty());
 }
 
-TEST_CASE("rank step: who reads a new value waits until it is there") {
+TEST_CASE("rank step: reading a new value waits until the value has arrived") {
   CHECK(on_ranks(2, [](Ranks& ranks) {
           Rng rng(3);
           TwoLayers model(rng);
@@ -83,7 +83,7 @@ TEST_CASE("rank step: who reads a new value waits until it is there") {
         }).empty());
 }
 
-TEST_CASE("rank step: a gradient that comes after the last op that has its parameter is an Error") {
+TEST_CASE("rank step: a gradient after the last op that has its parameter is an Error") {
   const auto reasons = on_ranks(2, [](Ranks& ranks) {
     Rng rng(3);
     TwoLayers model(rng);
@@ -126,7 +126,7 @@ TEST_CASE("rank step: a large parameter without a gradient on some ranks has the
         }).empty());
 }
 
-TEST_CASE("rank step: a profile shows what ranks send each other, beside the ops") {
+TEST_CASE("rank step: a profile shows communication between ranks in addition to ops") {
   test::TemporaryFolder folder;
   std::map<std::string, double> sent[2];
   const auto reasons = on_ranks(2, [&](Ranks& ranks) {
@@ -166,7 +166,7 @@ TEST_CASE("rank step: a profile shows what ranks send each other, beside the ops
   for (const auto& [rank, reason] : reasons) FAIL_CHECK(rank, ": ", reason);
   CHECK(sent[0].size() == 2);
   CHECK(sent[1].size() == 2);
-  for (const char* what : {"gradients", "values"}) {  // each parameter once, and who has a gradient
+  for (const char* what : {"gradients", "values"}) {  // parameters once, and flags of gradients
     const double bytes = sent[0][what] + sent[1][what];
     CHECK(bytes >= 4 * 30001);
     CHECK(bytes < 4 * 30001 * 1.001);

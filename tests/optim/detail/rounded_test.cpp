@@ -1,4 +1,4 @@
-// Numbers as ranks send them in bfloat16: which number is the nearest, and what a step becomes.
+// Rounding of numbers that ranks send in bfloat16: the nearest number, and the effect on a step.
 #include <algorithm>
 #include <heed/heed.hpp>
 #include <heed/optim/detail/rounded.hpp>
@@ -8,11 +8,11 @@
 
 using namespace heed;
 
-TEST_CASE("rounded: the nearest number of 8 binary digits, of two the even one") {
-  // 1 + 2^-7 is the next after 1: halves of it go to the even neighbour.
+TEST_CASE("rounded: the nearest number with 8 binary digits, ties to even") {
+  // 1 + 2^-7 follows 1; ties round to the even neighbour.
   const std::vector<float> given = {1.0f, 1.00390625f, 1.01171875f, 0.1f, -0.1f, 1e-40f, 0.0f},
-                           nearest = {1.0f, 1.0f, 1.015625f, 0.10009765625f, -0.10009765625f,
-                                      9.183549615799121e-41f, 0.0f};  // 2^-133, the least there is
+                           nearest = {1.0f, 1.0f, 1.015625f, 0.10009765625f, -0.10009765625f, 9.183549615799121e-41f,
+                                      0.0f};  // 2^-133, the smallest
   std::vector<float> x = given;
   detail::sent_kernels().round(x.data(), static_cast<Index>(x.size()));
   CHECK(x == nearest);
@@ -23,12 +23,12 @@ TEST_CASE("rounded: the nearest number of 8 binary digits, of two the even one")
   for (std::size_t i = 0; i < sums.size(); ++i) CHECK(sums[i] == 2.0f + nearest[i]);
 }
 
-TEST_CASE("rounded: a step adds what the others are told") {
+TEST_CASE("rounded: a rank adds to its values the same rounded differences as it sends") {
   const std::vector<float> old = {1, -3, 1000, 0};
   std::vector<float> values = {1.1f, -3.003f, 1000.0001f, 7e-5f};
   std::vector<bfloat16> added(4);
   detail::round_step(values.data(), old.data(), added.data(), 4);
-  // The nearest of what float32 has of each difference.
+  // The bfloat16 nearest to each float32 difference.
   const std::vector<float> told = {0.10009765625f, -0.0030059814453125f, 0.0001220703125f, 7.009506225585938e-05f};
   for (std::size_t i = 0; i < 4; ++i) {
     CHECK(static_cast<float>(added[i]) == told[i]);
@@ -39,7 +39,7 @@ TEST_CASE("rounded: a step adds what the others are told") {
   CHECK(again == values);
 }
 
-TEST_CASE("rounded: of two sums both are rounded, and runs of any length are") {
+TEST_CASE("rounded: both terms of a sum are rounded, at any length") {
   std::vector<float> sum(70000, 1.00390625f), more(sum.size(), 0.1f);
   detail::sent_kernels().add_both(sum.data(), more.data(), static_cast<Index>(sum.size()));
   CHECK(std::ranges::count(sum, 1.0f + 0.10009765625f) == 70000);

@@ -1,4 +1,4 @@
-// What a run saves and goes on from: to the same bits wherever it was stopped or killed; the best checkpoint.
+// Checkpoints of a run: resuming gives the same bits after any stop or kill; the best checkpoint.
 #include <cmath>
 #include <fstream>
 #include <heed/optim/detail/run_checkpoint.hpp>
@@ -31,7 +31,7 @@ TEST_CASE("run: stopped at any step and resumed, to the same bits") {
                       .log = folder.path / (name + ".jsonl")};
   };
   PlaneRun whole;
-  const RunResult all = whole.go(options("whole", 20, true));  // resume without a file starts afresh
+  const RunResult all = whole.go(options("whole", 20, true));  // resume_or_start without a file starts a new run
   CHECK(all.resumed_from == 0);
   for (const Index stop : {1, 7, 13, 19}) {
     const std::string name = "part" + std::to_string(stop);
@@ -43,14 +43,14 @@ TEST_CASE("run: stopped at any step and resumed, to the same bits") {
     CHECK((test::same_bits(second.model.up.weight, whole.model.up.weight)));
     CHECK((test::same_bits(second.model.down.weight, whole.model.down.weight)));
   }
-  // A finished run that is resumed does nothing and keeps its result.
+  // Resuming a finished run does nothing and keeps its result.
   PlaneRun again;
   const RunResult nothing = again.go(options("whole", 20, true));
   CHECK(nothing.steps == 20);
   CHECK(nothing.validation_loss == all.validation_loss);
 }
 
-TEST_CASE("run: goes on from what was read of the checkpoint, unless the file is gone or another one by then") {
+TEST_CASE("run: uses the loaded checkpoint to resume, unless the file has been deleted or replaced") {
   const TemporaryFolder folder;
   RunOptions options{.steps = 6, .checkpoint = folder.path / "m.h5", .start = RunStart::resume_or_start};
   PlaneRun whole, first, read, gone, other;
@@ -74,11 +74,11 @@ TEST_CASE("run: goes on from what was read of the checkpoint, unless the file is
 
   std::ofstream(options.checkpoint, std::ios::binary) << bytes;
   CHECK(read.go(options).resumed_from == 6);
-  CHECK(options.loaded->tensors.empty());  // the run took it
+  CHECK(options.loaded->tensors.empty());  // the run has consumed it
   CHECK(same_bits(read.model.up.weight, whole.model.up.weight));
 }
 
-TEST_CASE("run: what a step is divided into is in the checkpoint, and of an older one is not asked") {
+TEST_CASE("run: a checkpoint has the division of a step into batches and shards, unlike older ones") {
   const TemporaryFolder folder;
   RunOptions options{
       .steps = 4, .accumulate = 2, .shards = 3, .checkpoint = folder.path / "m.h5", .start = RunStart::resume_or_start};
@@ -95,7 +95,7 @@ TEST_CASE("run: what a step is divided into is in the checkpoint, and of an olde
   CHECK(same_bits(rest.model.up.weight, whole.model.up.weight));
 }
 
-TEST_CASE("run: the best checkpoint is that of the best evaluation, whole") {
+TEST_CASE("run: the best checkpoint is the complete state after the best evaluation") {
   const TemporaryFolder folder;
   RunOptions options{.steps = 6,
                      .eval_every = 1,
@@ -104,7 +104,7 @@ TEST_CASE("run: the best checkpoint is that of the best evaluation, whole") {
                      .best = folder.path / "best.h5"};
   Told s{{5, 3, 4, 3, NAN, 3.5}, {.1, .2, .9, .9, .3, .4}};
   const RunResult r = s.go(options);
-  CHECK(r.best_step == 2);  // the first of two that are as good
+  CHECK(r.best_step == 2);  // the first of two equal losses
   CHECK_FALSE(r.stopped);
   const Checkpoint best = load_checkpoint(options.best);
   CHECK(best.counter("step") == 2);
@@ -112,7 +112,7 @@ TEST_CASE("run: the best checkpoint is that of the best evaluation, whole") {
   Told until{{5, 3}};
   until.go({.steps = 2, .eval_every = 1});
   CHECK(same_bits(best.tensor("model/up.weight"), until.plane.model.up.weight));
-  // Of a metric, of which more is better. The best goes on as any checkpoint does.
+  // Monitors a metric whose highest value is best. The best checkpoint can be resumed like any other.
   options.monitor = "accuracy", options.monitor_highest = true;
   Told by_accuracy{s.losses, s.accuracies};
   CHECK(by_accuracy.go(options).best_step == 3);
@@ -159,7 +159,7 @@ TEST_CASE("run: one that is killed after any step and resumed ends at the same s
     CHECK((bytes_of(o.best) == bytes_of(options("whole").best)));
     CHECK((bytes_of(o.checkpoint) == bytes_of(options("whole").checkpoint)));
   }
-  // One that ended so does nothing when it is resumed, until it is given more patience.
+  // Resuming a run that patience ended does nothing, unless patience is increased.
   Told again{losses}, patient{losses};
   CHECK(again.go(options("whole"), 8).steps == 8);
   CHECK(again.evaluations == 0);
@@ -187,11 +187,11 @@ TEST_CASE("run: the best checkpoint of a step is written before the last") {
     later += fs::last_write_time(options.best) < fs::last_write_time(options.checkpoint) ? 1 : 0;
   };
   Told{losses}.go(options);
-  CHECK(later > 0);  // the clock of files may be coarse
+  CHECK(later > 0);  // file times may be coarse
 }
 
-TEST_CASE("run: a schedule of one's own, with a state, is saved and resumed") {
-  struct Halves {  // where the loss rises
+TEST_CASE("run: a user-defined schedule with a state is saved and resumed") {
+  struct Halves {  // halves the rate if the loss rises
     double lr = 0.02, last = INFINITY;
     double operator()(Index) const { return lr; }
     void observe(double loss) {
@@ -214,7 +214,7 @@ TEST_CASE("run: a schedule of one's own, with a state, is saved and resumed") {
   CHECK(rest.plane.schedule(0) == 0.0025);
   CHECK(same_bits(rest.plane.model.up.weight, whole.plane.model.up.weight));
   CHECK(load_checkpoint(options.checkpoint).tensor("schedule/own").numel() == 2);
-  // In place of one with a name, the rate goes on from the last one.
+  // If the schedule replaces a named one, the rate continues from the last value.
   Told named{losses};
   const Schedule cosine = named.plane.schedule;
   options.steps = 7, options.after_step = [](RunStep& s) { CHECK(s.lr == 0.0025); };
@@ -223,7 +223,8 @@ TEST_CASE("run: a schedule of one's own, with a state, is saved and resumed") {
 
 namespace {
 
-// A run of 6 steps, saved every second, that can write no file between the steps `from` and `to`; of `ranks` processes.
+// A run of 6 steps on `ranks` processes, saved every second step, that cannot write files between steps `from` and
+// `to`.
 struct FullDisk {
   TemporaryFolder folder;
   RunOptions options{
@@ -242,7 +243,7 @@ struct FullDisk {
     const RunResult result = plane.go(o);
     if (first) warnings = result.warnings;
   }
-  // Why the run failed, as rank 0 has it and as the last rank has it; empty: it did not.
+  // The errors of rank 0 and of the last rank; empty without an error.
   std::pair<std::string, std::string> go(Index from, Index to, int ranks) {
     if (ranks == 1) {
       PlaneRun plane;
@@ -260,7 +261,7 @@ struct FullDisk {
 
 }  // namespace
 
-TEST_CASE("run: a save that fails is a warning, leaves the file whole, and the next one is tried, on ranks as well") {
+TEST_CASE("run: a save that fails is a warning, keeps the old file, and the next save is tried, on ranks as well") {
   for (const int ranks : {1, 2}) {
     FullDisk good, once, twice;
     const std::string begin = "save_checkpoint: ", end = "; the previous file is unchanged";
@@ -304,7 +305,7 @@ TEST_CASE("run: the best evaluation that cannot be saved is a warning, and an er
   CHECK(load_checkpoint(best).counter("step") == 1);
 }
 
-TEST_CASE("run: none of its files may be another one, or one that the data were read from") {
+TEST_CASE("run: no output file may be another output file, or a file of the data") {
   const TemporaryFolder folder;
   const fs::path data = folder.write("text", "mine"), file = folder.path / "m.h5";
   fs::create_hard_link(data, folder.path / "hard");

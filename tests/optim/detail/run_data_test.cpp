@@ -1,4 +1,4 @@
-// The data of a run: fingerprints, and the position in them.
+// The data of a run: fingerprints, and the position in the data.
 #include <heed/heed.hpp>
 
 #include "tests/data/temporary_folder.hpp"
@@ -60,13 +60,13 @@ TEST_CASE("run data: other data are refused by both fingerprints, or accepted by
   o.other_data = true, o.steps = 6;
   CHECK(contains(go(data(2, 4), {}), "changed: training data: " + is + ", before: " + was));
   CHECK(batches_read(load_checkpoint(o.checkpoint)).back().count == 1);
-  // Of a data set without a fingerprint, the first batches are compared: with another size they are others.
+  // Without a fingerprint of the data set, the first batches are compared; another batch size changes them.
   o = {.steps = 2, .checkpoint = folder.path / "plane.h5"};
   go(test::Plane{}, {});
   o.start = RunStart::resume, o.steps = 3;
   CHECK(contains(test::error_of([&] { go(test::Plane{.rows = 32}, {}); }), "data whose first batches have the hash "));
   CHECK_FALSE(contains(go(test::Plane{}, {}), "data"));
-  // Of an older file nothing is known.
+  // An older file has no fingerprint.
   Checkpoint c = load_checkpoint(o.checkpoint);
   c.texts.erase("training_data"), c.tensors.erase("history/batches");
   save_checkpoint(o.checkpoint, c);

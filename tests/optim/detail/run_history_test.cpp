@@ -1,4 +1,4 @@
-// What a checkpoint says of a run: its steps and losses, which evaluation was the best.
+// The history of a run in its checkpoint: steps, losses, and the best evaluation.
 #include <cmath>
 #include <heed/optim/detail/run_history.hpp>
 #include <tuple>
@@ -12,7 +12,7 @@ using test::PlaneRun;
 using test::same_bits;
 using test::TemporaryFolder;
 
-TEST_CASE("run: a checkpoint whose parts are not of one step is refused before anything of it is loaded") {
+TEST_CASE("run: a checkpoint with parts from different steps is refused before any part is loaded") {
   const TemporaryFolder folder;
   const std::filesystem::path file = folder.path / "x.h5";
   PlaneRun s;
@@ -71,7 +71,7 @@ TEST_CASE("run: a checkpoint whose parts are not of one step is refused before a
   CHECK(again.go(options).resumed_from == 6);
 }
 
-TEST_CASE("run history: comes back from a checkpoint, metrics that some evaluations lack and losses by name too") {
+TEST_CASE("run history: is restored from a checkpoint, with partly missing metrics and losses by name") {
   RunHistory history;
   history.losses = {4, 3.5, test::kInf, 0.1};
   history.validation_losses = {{2, 3.25}, {3, test::kNaN}, {4, -0.5}};
@@ -88,7 +88,7 @@ TEST_CASE("run history: comes back from a checkpoint, metrics that some evaluati
   CHECK(back.validation_losses[2] == history.validation_losses[2]);
   CHECK(back.validation_metrics == history.validation_metrics);
   CHECK(back.other_losses == history.other_losses);
-  // A run that has not begun.
+  // A run that has not started.
   Checkpoint none;
   detail::store_history({}, none);
   CHECK(detail::load_history(none, 0).losses.empty());
@@ -118,8 +118,8 @@ TEST_CASE("run history: the best evaluation is the first of the lowest or highes
   CHECK(best({test::kInf, -test::kInf}, false) == 1);
   CHECK(best({1, 3, 2, 4}, false, "loss", {}, 1) == 2);  // after step 1
   CHECK(best({1, 3, 2, 4}, false, "loss", {}, 4) == -1);
-  CHECK(best({test::kInf}, false) == 0);  // one that is infinite is one
-  // Of a metric, which evaluations of an older run may lack.
+  CHECK(best({test::kInf}, false) == 0);  // an infinite loss counts
+  // A metric that evaluations of an older run may lack.
   const std::vector<Metrics> metrics = {{}, {{"accuracy", 0.5}}, {{"other", 9}}, {{"accuracy", 0.75}}};
   CHECK(best({1, 2, 3, 4}, true, "accuracy", metrics) == 3);
   CHECK(best({1, 2, 3, 4}, false, "accuracy", metrics) == 1);
@@ -127,7 +127,7 @@ TEST_CASE("run history: the best evaluation is the first of the lowest or highes
   CHECK(best({1, 2, 3, 4}, false, "f1", metrics) == -1);
 }
 
-TEST_CASE("run history: a checkpoint's step is that of its optimizers, which may have worked before") {
+TEST_CASE("run history: a checkpoint's step is that of its optimizers, which may have stepped before the run") {
   Checkpoint c;
   c.counters["step"] = 3;
   const auto counted = [&](const std::string& section, std::int32_t all, const std::vector<std::int32_t>& each) {

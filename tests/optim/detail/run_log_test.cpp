@@ -1,4 +1,4 @@
-// The log of a run: its lines, and where it goes on over kills and resumes.
+// The log of a run: its lines, and its continuation after kills and resumes.
 #include <fstream>
 #include <heed/optim/detail/run_log.hpp>
 
@@ -25,7 +25,7 @@ std::vector<Index> steps_of(const std::filesystem::path& log) {
 
 }  // namespace
 
-TEST_CASE("run: a log that a resumed run began is gone on with, however often the run is killed") {
+TEST_CASE("run: a log that a resumed run started continues, however often the run is killed") {
   const TemporaryFolder folder;
   const std::filesystem::path log = folder.path / "log";
   RunOptions options{.steps = 3, .checkpoint = folder.path / "m.h5", .start = RunStart::resume_or_start};
@@ -35,16 +35,16 @@ TEST_CASE("run: a log that a resumed run began is gone on with, however often th
     options.steps = steps;
     return PlaneRun().go(options).resumed_from;
   };
-  // Killed twice before a checkpoint: in the first line, and when it had three.
+  // Killed twice before a checkpoint: within the first line, and after three lines.
   std::ofstream(log) << "{\"step\":4,\"lo";
   CHECK(resumed(3) == 3);
   CHECK(bytes_of(log).empty());
-  CHECK(resumed(3) == 3);  // and when there was none
+  CHECK(resumed(3) == 3);  // and with an empty log
   std::ofstream(log) << "{\"step\":4}\n{\"step\":5}\n{\"step\":6}\n{\"st";
   CHECK(resumed(5) == 3);
   CHECK(steps_of(log) == std::vector<Index>{4, 5});
   CHECK(test::json_lines(log)[0].contains("loss"));
-  // Zeros where the power went before the blocks were written; no log begins so, with bytes that are no text.
+  // After a power failure, zeros replace blocks that were not written. Such a log has no other bytes that are not text.
   const std::string zeros(40, '\0');
   for (const std::string& left : {zeros, zeros + "\"}\n{\"step\":7}\n", "{\"st" + zeros + "{\"step\":7}\n"}) {
     TemporaryFolder other;
@@ -56,7 +56,7 @@ TEST_CASE("run: a log that a resumed run began is gone on with, however often th
   CHECK(contains(PlaneRun().refusal(options), " ends before step 1 but the checkpoint is of step 5"));
   CHECK(bytes_of(options.log).size() == 42);
   options.log = log;
-  // Killed twice behind it.
+  // Killed twice, with the log ahead of the checkpoint.
   for (const Index steps : {7, 8}) {
     const Index from = steps == 7 ? 5 : 7;
     std::ofstream(log, std::ios::app) << "{\"step\":" << from + 1 << "}\n{\"step\":";
@@ -94,7 +94,7 @@ TEST_CASE("run log: a line per step, in the order of the step's parts, rounded s
         "{\"step\":4,\"loss\":2.0,\"lr\":0.125,\"grad_norm\":3.0,\"tokens_per_second\":9.0}\n");
 }
 
-TEST_CASE("run log: what lies behind the last step goes with the first line that is written, not before") {
+TEST_CASE("run log: lines after the checkpoint's step are removed when the first new line is written") {
   const TemporaryFolder folder;
   const std::string two = "{\"step\":1,\"loss\":4}\n{\"step\":2,\"loss\":3}\n",
                     behind = "{\"step\":3,\"loss\":9}\n{\"st";
@@ -107,7 +107,7 @@ TEST_CASE("run log: what lies behind the last step goes with the first line that
   }
   CHECK(bytes_of(file).starts_with(two + "{\"step\":3,\"loss\":2.0,"));
   CHECK(steps_of(file) == std::vector<Index>{1, 2, 3});
-  // Another loss of the last step is of another run; a missing step is told by its number.
+  // A different loss for the last step means another run. A missing step is named.
   CHECK(test::error_of([&] {
           detail::RunLog(file, {4, 3.5});
         }) == "log: " + file.string() +
@@ -118,7 +118,7 @@ TEST_CASE("run log: what lies behind the last step goes with the first line that
         }) == "log: " + file.string() +
                   " ends before step 4 but the checkpoint is of step 4; give the log that belongs to it, "
                   "or another file");
-  // No losses begin it anew, and no path is no log.
+  // Without losses the log starts empty, and an empty path means no log.
   {
     detail::RunLog log(file, {});
     log.write({.step = 1, .loss = 8}, {});
@@ -129,8 +129,8 @@ TEST_CASE("run log: what lies behind the last step goes with the first line that
 
 namespace {
 
-// A run of 8 steps, saved after the 6th, to whose log something happens after the 4th, and which is killed after the
-// `last`; 8: not.
+// A run of 8 steps, saved after step 6. After step 4 the log is damaged, and after step `last` the run is killed unless
+// `last` is 8.
 struct Damaged {
   TemporaryFolder folder;
   std::filesystem::path log = folder.path / "log";
@@ -158,7 +158,7 @@ struct Damaged {
 
 }  // namespace
 
-TEST_CASE("run log: one that is deleted, replaced or cut is written again, and a resumed run goes on in it") {
+TEST_CASE("run log: a deleted, replaced or truncated log is written again, and a resumed run continues it") {
   const auto rename_log = [](const Damaged& d) { std::filesystem::rename(d.log, d.folder.path / "old"); };
   const std::pair<const char*, std::function<void(const Damaged&)>> damages[] = {
       {"was deleted", [](const Damaged& d) { std::filesystem::remove(d.log); }},
@@ -176,7 +176,7 @@ TEST_CASE("run log: one that is deleted, replaced or cut is written again, and a
   };
   for (const auto& damage : damages) {
     const std::string what = damage.first;
-    // Killed before the checkpoint that is due next: the log is ahead of it, or after one.
+    // The run is killed before the next checkpoint, after it, or never.
     for (const Index last : {5, 7, 8}) {
       const Damaged d;
       INFO(what << ", " << last);
@@ -198,7 +198,7 @@ TEST_CASE("run log: one that is deleted, replaced or cut is written again, and a
   }
 }
 
-TEST_CASE("run log: a file that took its place and is no log of the run stays, and the log ends") {
+TEST_CASE("run log: a file in its place that is not a log of the run is kept, and the log ends") {
   for (const std::string content : {"of mine\n", "mine", "{\"step\":1,\"loss\":0.5}\n", "{\"step\":9}\n"}) {
     const Damaged d;
     const RunResult r = d.run([&] {
@@ -220,7 +220,7 @@ TEST_CASE("run log: a file that took its place and is no log of the run stays, a
          }).warnings.size() == 1);
 }
 
-TEST_CASE("run log: one that cannot be written for a while gets its lines later, otherwise the run fails at its end") {
+TEST_CASE("run log: lines that cannot be written are written later, else the run fails at its end") {
   const Damaged d;
   const std::filesystem::path elsewhere = d.folder.path.string() + ".elsewhere", place = d.folder.path / "logs";
   const auto run = [&](Index back) {

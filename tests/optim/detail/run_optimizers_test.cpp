@@ -1,4 +1,4 @@
-// What a run makes of its optimizers, and how they step when it is over.
+// Settings that a run makes in its optimizers, and their steps after the run.
 #include <heed/optim/detail/run_optimizers.hpp>
 
 #include "tests/data/temporary_folder.hpp"
@@ -13,7 +13,7 @@ using test::TemporaryFolder;
 
 namespace {
 
-// The weights after one more step, of a gradient that the weights alone decide.
+// The weights after one more step, with a gradient that depends on the weights only.
 std::vector<float> after_a_step(PlaneRun& s) {
   s.optimizer.zero_grad();
   Tape tape;
@@ -22,7 +22,7 @@ std::vector<float> after_a_step(PlaneRun& s) {
   return s.model.up.weight.to_vector<float>();
 }
 
-// A run that trained so far, whose model and optimizer never saw a run.
+// The same from a checkpoint, with a model and an optimizer that took part in no run.
 std::vector<float> after_a_step_without_run(const std::filesystem::path& file) {
   const Checkpoint c = load_checkpoint(file);
   PlaneRun s;
@@ -45,7 +45,7 @@ RunOptions rounding(const std::filesystem::path& file, Ranks* ranks) {
 
 }  // namespace
 
-TEST_CASE("run optimizers: after a run that sent bfloat16, one steps as one that saw no run") {
+TEST_CASE("run optimizers: after a run with bfloat16 communication, an optimizer steps as if it took part in no run") {
   const TemporaryFolder folder;
   const std::filesystem::path file = folder.path / "run.h5";
   PlaneRun one;
@@ -59,13 +59,13 @@ TEST_CASE("run optimizers: after a run that sent bfloat16, one steps as one that
         }).empty());
 }
 
-TEST_CASE("run optimizers: steps are as before where a run throws, or is refused, or others were set") {
+TEST_CASE("run optimizers: a run that throws or is refused restores the settings of all its optimizers") {
   PlaneRun s;
   RunOptions o = rounding({}, nullptr);
   o.after_step = [](RunStep&) { fail("no more"); };
   CHECK(s.refusal(o) == "no more");
   CHECK(s.optimizer.communication_dtype() == DType::float32);
-  // The second one's parameters are float64: the first, which was told already, forgets it.
+  // The second optimizer's parameters are float64, so it refuses. The first, already changed, is restored.
   Rng rng(3);
   Linear wide(2, 2, rng);
   to(wide, DType::float64);
@@ -81,7 +81,7 @@ TEST_CASE("run optimizers: steps are as before where a run throws, or is refused
   CHECK(s.optimizer.communication_dtype() == DType::bfloat16);
 }
 
-TEST_CASE("run optimizers: each stands there once, and one that is divided goes on with its ranks alone") {
+TEST_CASE("run optimizers: each optimizer counts once, and a sharded one needs a run with its ranks") {
   PlaneRun s;
   const std::vector<Update> updates = {{s.optimizer, s.schedule}, {s.optimizer, s.schedule}};
   const RunOptions o;

@@ -1,4 +1,4 @@
-// What a person sees of a run: from where it goes on, and the floor beside an evaluation.
+// Progress lines of a run: messages after a resume, and the floor of an evaluation.
 #include <cstdio>
 #include <heed/optim/detail/run_progress.hpp>
 #include <string>
@@ -14,13 +14,13 @@ using test::progress_of;
 using test::same_bits;
 using test::TemporaryFolder;
 
-TEST_CASE("run: a checkpoint of another instruction set is gone on from, and told where that has other bits") {
+TEST_CASE("run: a checkpoint of another instruction set is resumed, with a message if the bits may differ") {
   const TemporaryFolder folder;
   const RunOptions first{.steps = 2, .checkpoint = folder.path / "m.h5", .start = RunStart::overwrite};
   RunOptions rest = first;
   rest.steps = 3;
   rest.start = RunStart::resume_or_start;
-  const auto saved_on = [&](const std::string& level) {  // empty: by a program that does not tell
+  const auto saved_on = [&](const std::string& level) {  // empty: by a program that does not save the instruction set
     Checkpoint c = load_checkpoint(folder.path / "first.h5");
     c.texts["instruction_set"] = level;
     if (level.empty()) c.texts.erase("instruction_set");
@@ -53,7 +53,7 @@ TEST_CASE("run: a checkpoint of another instruction set is gone on from, and tol
   });
 }
 
-TEST_CASE("run: the floor beside an evaluation is that of its batches") {
+TEST_CASE("run: the floor of an evaluation is the floor of its batches") {
   const TemporaryFolder folder;
   RunOptions options{.steps = 4,
                      .eval_every = 2,
@@ -67,14 +67,14 @@ TEST_CASE("run: the floor beside an evaluation is that of its batches") {
   CHECK(contains(text, "step 1/4  loss "));
   CHECK(contains(text.substr(text.find("step 2/4")), " (floor 0.1250)  "));
   CHECK(contains(text.substr(text.find("step 4/4")), " (floor 0.2500)  "));
-  // Which batches the loss in a checkpoint was of is not known.
+  // A checkpoint does not record the batches of its loss.
   options.steps = 6;
   PlaneRun resumed;
   text = progress_of(resumed, options);
   const std::string line = text.substr(text.find("step 5/6"), text.find("step 6/6") - text.find("step 5/6"));
   CHECK(contains(line, "validation "));
   CHECK_FALSE(contains(line, "floor"));
-  // As many as the whole set has are the whole set; without a floor of some batches none is shown.
+  // If eval_batches covers the whole set, its floor applies. Without a floor for some batches, none is shown.
   for (const Index batches : {3, 2}) {
     PlaneRun other;
     text = progress_of(other, {.steps = 4, .eval_every = 2, .eval_batches = batches, .floor = 0.25});
@@ -84,7 +84,7 @@ TEST_CASE("run: the floor beside an evaluation is that of its batches") {
   }
 }
 
-TEST_CASE("run: speeds and losses have the unit of what is trained") {
+TEST_CASE("run: speeds and losses have the unit of the trained data") {
   struct Result {
     std::string line, unit;
     RunStep last;
@@ -125,14 +125,14 @@ TEST_CASE("run: speeds and losses have the unit of what is trained") {
   CHECK(contains(regression.line, " samples/s"));
   CHECK(regression.unit.empty());
 
-  // A class of a text: its tokens have no targets.
+  // One class per text: tokens have no targets.
   const TensorDataset texts({{"inputs", rng.integers({20, 6}, 0, 9)}, {"targets", rng.integers({20}, 0, 2)}});
   Embedding table(9, 2, rng);
   const Result text = go(table, SampleBatches(texts, {.rows = 5}),
                          [&](const Batch& b) { return cross_entropy(mean(table(b.inputs), {1}), b.targets); });
   CHECK(contains(text.line, " samples/s"));
   CHECK(text.unit == "nats");
-  // A cross-entropy with something else is measured in no nats alone.
+  // A cross-entropy plus another term has no unit.
   const Result both = go(classifier, SampleBatches(points, {.rows = 5}), [&](const Batch& b) {
     return cross_entropy(classifier(b.inputs), b.targets) + sum(square(classifier.weight));
   });

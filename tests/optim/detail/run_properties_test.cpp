@@ -1,4 +1,4 @@
-// What must be the same on all ranks of a run.
+// Properties that must be equal on all ranks of a run.
 #include <heed/optim/detail/run_properties.hpp>
 
 #include "tests/optim/plane_run.hpp"
@@ -10,7 +10,7 @@ using test::HeldOutPlane;
 using test::on_ranks;
 using test::Plane;
 
-TEST_CASE("run properties: those that differ are refused, and each is told") {
+TEST_CASE("run properties: different values on ranks are refused, and each is named") {
   using Change = std::function<void(int rank, RunOptions&, double& lr, std::uint64_t& weights)>;
   const auto reasons = [](const Change& change) {
     return on_ranks(2, [&](Ranks& ranks) {

@@ -1,4 +1,4 @@
-// What ranks tell each other: numbers that all then have.
+// Numbers that ranks exchange, which are then equal on all ranks.
 #include <heed/optim/detail/run_ranks.hpp>
 
 #include "tests/optim/thread_ranks.hpp"
@@ -17,11 +17,11 @@ TEST_CASE("run_ranks: sums, answers and losses are the same on all") {
             require(ranks.any(all.rank() == size - 1) && !ranks.any(false), "another answer");
             ranks.start_sum({1.0 + all.rank(), 10});
             require(ranks.finish_sum() == std::vector<double>{size * (size + 1) / 2.0, 10.0 * size}, "another sum");
-            // 1e16 + 1 + 1 + 1 - 1e16, of five shards in their order, is 0 and nothing else.
+            // 1e16 + 1 + 1 + 1 - 1e16 gives 0 only if the five shards are summed in order.
             const std::vector<double> losses = {1e16, 1, 1, 1, -1e16};
             bool flags[] = {all.rank() == size - 1, false, all.rank() == 0};
             ranks.start_sum_of_shards({losses.begin() + ranks.begin(), losses.begin() + ranks.end()}, flags);
-            ranks.start_sum({0.5});  // beside it
+            ranks.start_sum({0.5});  // while the other sum is in flight
             require(ranks.finish_sum() == std::vector<double>{size / 2.0}, "another sum");
             const double sum = ranks.finish_sum_of_shards(flags);
             require(flags[0] && !flags[1] && flags[2], "another flag");

@@ -1,4 +1,4 @@
-// The options of a run as its checkpoint keeps them.
+// Options of a run in its checkpoint.
 #include <heed/heed.hpp>
 
 #include "tests/data/temporary_folder.hpp"
@@ -10,7 +10,7 @@ using test::PlaneRun;
 using test::progress_of;
 using test::TemporaryFolder;
 
-TEST_CASE("run settings: a resumed run may have other steps, batches, precision and evaluations, and says so") {
+TEST_CASE("run settings: a resumed run may change steps, batches, precision and evaluations, with a message") {
   const TemporaryFolder folder;
   RunOptions o{.steps = 4, .checkpoint = folder.path / "m.h5"};
   PlaneRun().go(o);

@@ -1,4 +1,4 @@
-// A run as it stands between two steps: what its parts are called, and who writes its files.
+// The state of a run between two steps: names of its parts, and the rank that writes files.
 #include <heed/optim/detail/run_state.hpp>
 
 #include "tests/optim/plane_run.hpp"
@@ -8,7 +8,7 @@ using namespace heed;
 using test::on_ranks;
 using test::PlaneRun;
 
-TEST_CASE("run state: a checkpoint calls the first update's parts as they are, others by name or number") {
+TEST_CASE("run state: in a checkpoint, parts of the first update have plain names, others a name or number") {
   PlaneRun a, b, c;
   RunParts parts;
   parts.updates.push_back({a.optimizer, a.schedule, {}, "unused"});
@@ -36,7 +36,7 @@ TEST_CASE("run state: files are the first rank's") {
         }).empty());
 }
 
-TEST_CASE("run state: weights are kept as often as is told, or with checkpoints") {
+TEST_CASE("run state: weights are kept every keep_every steps, or with checkpoints") {
   CHECK(detail::keep_every({}) == 0);
   CHECK(detail::keep_every({.checkpoint_every = 5}) == 5);
   CHECK(detail::keep_every({.keep_every = 2, .checkpoint_every = 5}) == 2);

@@ -1,4 +1,4 @@
-// The steps of a run: batches that add up, several losses and optimizers, batches of many parts.
+// The steps of a run: accumulated batches, several losses and optimizers, batches with several tensors.
 #include <cmath>
 #include <heed/optim/detail/run_steps.hpp>
 
@@ -38,7 +38,7 @@ TEST_CASE("run: accumulation averages over all targets, as one larger batch does
 
 namespace {
 
-// Points on a circle; batches of one tensor, which is neither inputs nor targets.
+// Points on a circle; a batch has one tensor, which is neither inputs nor targets.
 struct Circle {
   Batch batch(std::uint64_t seed, std::uint64_t step) const {
     Rng rng(seed, 100 + step);
@@ -96,7 +96,7 @@ bool same_weights(Gan& a, Gan& b) {
 
 }  // namespace
 
-TEST_CASE("run: a GAN's two losses are followed in turn, as in a loop by hand") {
+TEST_CASE("run: a GAN's two losses are trained in turn, as in a manual loop") {
   GanRun s, by_hand;
   const RunResult result = s.go({.steps = 6, .grad_clip = 0.5, .seed = 4});
   std::vector<double> d_losses, g_losses;
@@ -137,7 +137,7 @@ TEST_CASE("run: a GAN that is killed after any step and resumed ends with the sa
     GanRun killed, resumed;
     CHECK_THROWS_AS(killed.go(killed_after(options(name), last)), Killed);
     const RunResult rest = resumed.go(options(name));
-    CHECK(rest.resumed_from == (last - 1) / 3 * 3);  // the checkpoint of a step comes after its callbacks
+    CHECK(rest.resumed_from == (last - 1) / 3 * 3);  // a step's checkpoint is written after its callbacks
     CHECK(rest.history.other_losses == all.history.other_losses);
     CHECK(same_weights(resumed.gan, whole.gan));
     CHECK((bytes_of(options(name).checkpoint) == bytes_of(options("whole").checkpoint)));
@@ -157,7 +157,7 @@ TEST_CASE("run: a GAN that is killed after any step and resumed ends with the sa
 
 namespace {
 
-// A bag of tokens told by its class: data of three tensors, and a loss of the whole batch.
+// Bags of tokens with a class: data of three tensors, and a loss of the whole batch.
 struct Bags {
   Batch batch(std::uint64_t seed, std::uint64_t step) const {
     Rng rng(seed, 100 + step);
@@ -212,7 +212,7 @@ TEST_CASE("run: an embedding with an optimizer of its own follows the same loss,
   CHECK(test::close(s.model.head.weight, by_hand.model.head.weight, 1e-6, 1e-7));
   CHECK(result.history.losses.size() == 10);
   CHECK(result.history.other_losses.empty());
-  // Resumed in the middle, it goes on to the same bits.
+  // A resume in the middle gives the same bits.
   const TemporaryFolder folder;
   const RunOptions options{.steps = 10,
                            .grad_clip = 0.3,
@@ -232,7 +232,7 @@ TEST_CASE("run: an embedding with an optimizer of its own follows the same loss,
 
 namespace {
 
-// Reads a word and tells it backwards: an encoder, and a decoder that attends to it.
+// Reads a word and writes it reversed: an encoder, and a decoder that attends to it.
 struct Reverser {
   static constexpr Index kWidth = 32;
   Rng rng{2};
@@ -288,7 +288,7 @@ TEST_CASE("run: pairs of texts, with a source, its lengths, inputs and targets i
   const RunResult all = train(whole, {.steps = 60});
   CHECK(all.history.losses.front() > 1.5);
   CHECK(*all.validation_loss < 1.1);
-  // An epoch is 11 batches or so: the resumed run is in the midst of its third.
+  // An epoch has about 11 batches, so the resumed run starts within its third epoch.
   const TemporaryFolder folder;
   const RunOptions options{
       .steps = 60, .checkpoint = folder.path / "m.h5", .checkpoint_every = 25, .start = RunStart::resume_or_start};
@@ -301,7 +301,7 @@ TEST_CASE("run: pairs of texts, with a source, its lengths, inputs and targets i
   CHECK(same_bits(resumed.head.weight, whole.head.weight));
 }
 
-TEST_CASE("run: updates and checkpoints that do not fit are named") {
+TEST_CASE("run: updates and checkpoints that do not fit are errors that name them") {
   const TemporaryFolder folder;
   const fs::path file = folder.path / "m.h5";
   GanRun s;
@@ -347,7 +347,7 @@ TEST_CASE("run: updates and checkpoints that do not fit are named") {
           run(twice.model, {{all, twice.cosine}, {twice.embedding, twice.constant}}, Bags{}, {}, {.steps = 1});
         }) == "run: two optimizers train tokens.weight; take the parameters apart, by split_parameters() for one");
   CHECK(all.step_count() == 0);
-  // A gradient that is not finite names its parameter, and nothing was updated.
+  // A gradient that is not finite names its parameter, and no parameter is updated.
   BagRun bags;
   const Tensor before = bags.model.head.weight.clone();
   CHECK(

@@ -1,4 +1,4 @@
-// The kernels of a parameter's type.
+// with_kernels(): selects the kernels for a parameter's dtype.
 #include <heed/optim/detail/with_kernels.hpp>
 #include <type_traits>
 
@@ -6,7 +6,7 @@
 
 using namespace heed;
 
-TEST_CASE("with_kernels: each floating type gets a number of it and its own kernels") {
+TEST_CASE("with_kernels: passes a number of the dtype and the kernels of the dtype") {
   for (const DType dtype : {DType::float32, DType::float64}) {
     int calls = 0;
     detail::with_kernels(dtype, [&](auto t, const auto& kernels) {
@@ -18,7 +18,7 @@ TEST_CASE("with_kernels: each floating type gets a number of it and its own kern
   }
 }
 
-TEST_CASE("with_kernels: the step of each is that of its type") {
+TEST_CASE("with_kernels: the step of each dtype is computed in that dtype") {
   for (const DType dtype : {DType::float32, DType::float64}) {
     const Tensor x = Tensor::full({3}, 2, dtype);
     double sum = 0;
