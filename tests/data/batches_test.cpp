@@ -1,3 +1,4 @@
+// Batches of language models, the whole split, prefetching, user-defined data sets, and changes of the batch size.
 #include <atomic>
 #include <chrono>
 #include <doctest/doctest.h>
@@ -25,7 +26,7 @@ TokenSource counting(std::int32_t n) {
   return TokenSource(ids, n);
 }
 
-struct Slow {  // batches whose every element is the step; step 3 fails
+struct Slow {  // each element of a batch is the step; step 3 throws
   std::shared_ptr<std::atomic<int>> made = std::make_shared<std::atomic<int>>(0);
   Batch batch(std::uint64_t seed, std::uint64_t step) const {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -41,8 +42,8 @@ struct Slow {  // batches whose every element is the step; step 3 fails
 TEST_CASE("batch: whether its targets are of tokens, and how many samples it has") {
   const auto ids = [](const Shape& shape) { return Tensor::zeros(shape, DType::int32); };
   CHECK(Batch{ids({3, 5}), ids({3, 5}), 15}.has_token_targets());
-  CHECK_FALSE(Batch{ids({3, 5}), ids({3}), 3}.has_token_targets());        // a class of each text
-  CHECK_FALSE(Batch{ids({3, 5}), ids({3, 2}), 6}.has_token_targets());     // two of them
+  CHECK_FALSE(Batch{ids({3, 5}), ids({3}), 3}.has_token_targets());     // one class per text
+  CHECK_FALSE(Batch{ids({3, 5}), ids({3, 2}), 6}.has_token_targets());  // two classes per text
   CHECK_FALSE(Batch{Tensor::zeros({3, 5}), ids({3, 5}), 15}.has_token_targets());
   CHECK_FALSE(Batch{ids({3, 5}), Tensor::zeros({3, 5}), 3}.has_token_targets());
   CHECK_FALSE(Batch{ids({4}), ids({4}), 4}.has_token_targets());
@@ -58,7 +59,7 @@ TEST_CASE("batch: whether its targets are of tokens, and how many samples it has
   CHECK(points.samples() == 8);
 }
 
-TEST_CASE("windows are a pure function of seed, step and row, and start everywhere alike") {
+TEST_CASE("windows are a pure function of seed, step and row, with uniform starts") {
   const LanguageModelBatches data(counting(20), {.batch = 5, .context = 8});
   const Batch b = data.batch(7, 3);
   CHECK(b.inputs.shape() == Shape{5, 8});
@@ -114,7 +115,7 @@ TEST_CASE("the whole split is read in order, each token counted once") {
   CHECK_THROWS_AS(split.batch(-1), Error);
 }
 
-TEST_CASE("with a separator the whole split reads each story from its beginning") {
+TEST_CASE("with a separator the whole split reads each story from its start") {
   const std::string text = "\n" + Stories().text(4, 20000);
   const CharTokenizer t(text);
   const std::int32_t line_feed = t.encode("\n")[0];
@@ -143,7 +144,7 @@ TEST_CASE("with a separator the whole split reads each story from its beginning"
   }
 }
 
-TEST_CASE("too little text and senseless sizes are refused") {
+TEST_CASE("too little text and invalid sizes are refused") {
   CHECK(contains(error_of([] { LanguageModelBatches(counting(64), {.context = 64}); }),
                  "the text has 64 tokens; a context of 64 needs at least 65"));
   CHECK(contains(error_of([] { WholeSplit(counting(8), {.context = 8}); }), "needs at least 9"));
@@ -151,7 +152,7 @@ TEST_CASE("too little text and senseless sizes are refused") {
   CHECK_THROWS_AS(WholeSplit(counting(64), {.context = 0}), Error);
 }
 
-TEST_CASE("prefetching gives the same batches, whatever is asked for") {
+TEST_CASE("prefetching gives the same batches, for any order of steps") {
   const Dataset plain = LanguageModelBatches(counting(500), {.batch = 3, .context = 16});
   Prefetch prefetch(plain);
   const std::pair<int, int> order[] = {{1, 0}, {1, 1}, {1, 2}, {1, 9}, {1, 9}, {2, 10}, {1, 10}, {1, 11}};
@@ -167,17 +168,17 @@ TEST_CASE("prefetching builds ahead, hands errors over and stops cleanly") {
     Prefetch prefetch{Dataset(slow)};
     CHECK(prefetch.batch(1, 1).inputs.at({0, 0}) == 101);
     for (int i = 0; i < 500 && *slow.made < 2; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    CHECK(*slow.made == 2);  // step 2, not asked for yet
+    CHECK(*slow.made == 2);  // step 2, which was not requested yet
     CHECK(prefetch.batch(1, 2).inputs.at({0, 0}) == 102);
     CHECK(contains(error_of([&] { prefetch.batch(1, 3); }), "step 3 is broken"));
     CHECK(prefetch.batch(1, 4).inputs.at({0, 0}) == 104);
     CHECK(contains(error_of([&] { prefetch.batch(2, 3); }), "step 3 is broken"));
     CHECK(prefetch.batch(1, 2).inputs.at({0, 0}) == 102);
-  }  // while step 3 is being built
+  }  // while step 3 is built
   Prefetch never_asked{Dataset(slow)};
 }
 
-TEST_CASE("prefetching learns which batches a rank asks for") {
+TEST_CASE("prefetching learns which batches a rank requests") {
   struct Noted {
     std::shared_ptr<std::vector<std::uint64_t>> made = std::make_shared<std::vector<std::uint64_t>>();
     Batch batch(std::uint64_t, std::uint64_t step) const {
@@ -189,11 +190,11 @@ TEST_CASE("prefetching learns which batches a rank asks for") {
     Prefetch prefetch{Dataset(noted)};
     for (const int step : {2, 3, 10, 11, 18, 19, 26}) CHECK(prefetch.batch(1, step).inputs.item() == step);
   }
-  noted.made->resize(8);  // and 27, maybe
+  noted.made->resize(8);  // 27 may have been built
   CHECK(*noted.made == std::vector<std::uint64_t>{2, 3, 4, 10, 11, 18, 19, 26});
 }
 
-TEST_CASE("data sets of one's own fit") {
+TEST_CASE("user-defined data sets work") {
   struct Own {
     Index size() const { return 2; }
     Batch batch(Index i) const { return {Tensor::full({1}, static_cast<double>(i)), Tensor(), 1}; }
@@ -208,7 +209,7 @@ TEST_CASE("data sets of one's own fit") {
 
 namespace {
 
-// The rows of some batches, one after the other.
+// The rows of some batches in order.
 template <class Data>
 std::vector<std::vector<float>> rows_in(const Data& data, std::uint64_t begin, std::uint64_t end) {
   std::vector<std::vector<float>> rows;
@@ -221,7 +222,7 @@ std::vector<std::vector<float>> rows_in(const Data& data, std::uint64_t begin, s
 
 template <class Make>
 void check_continued(const Make& make) {
-  // 10 batches of 6, then 5 of 4, then of 12: as 6 at a time.
+  // 10 batches of 6 rows, then 5 of 4, then batches of 12 give the rows of batches of 6.
   const auto all = rows_in(make(6), 0, 40);
   auto parts = rows_in(make(6), 0, 10);
   const auto add = [&](const auto& rows) { parts.insert(parts.end(), rows.begin(), rows.end()); };
@@ -235,7 +236,7 @@ void check_continued(const Make& make) {
 
 }  // namespace
 
-TEST_CASE("continued: data sets whose samples are functions of their place") {
+TEST_CASE("continued: data sets whose samples are functions of their position") {
   const TokenSource tokens(Rng(1).integers({500}, 0, 9).to_vector<std::int32_t>(), 9);
   check_continued([&](Index rows) { return LanguageModelBatches(tokens, {.batch = rows, .context = 8}); });
   check_continued([&](Index rows) {
@@ -245,7 +246,7 @@ TEST_CASE("continued: data sets whose samples are functions of their place") {
   check_continued([](Index rows) { return ListOpsBatches(ListOps({.least = 6, .most = 6}), rows); });
 }
 
-TEST_CASE("continued: a data set without it cannot go on with other batches") {
+TEST_CASE("continued: a data set without continued() cannot continue with another batch size") {
   struct Own {
     Batch batch(std::uint64_t, std::uint64_t) const { return {}; }
   };

@@ -1,5 +1,5 @@
-// Checkpoints between heed, h5py and PyTorch, by the examples of docs/python and
-// tests/reference/checkpoint_exchange.py. Tests skip, with a message, where Python or its packages (python3-h5py,
+// Checkpoints exchanged between heed, h5py and PyTorch, with the examples of docs/python and
+// tests/reference/checkpoint_exchange.py. Tests are skipped with a message if Python or its packages (python3-h5py,
 // python3-torch) are missing. HEED_PYTHON names another interpreter.
 #pragma once
 #include <heed/data/checkpoint.hpp>
@@ -22,7 +22,7 @@ inline void exchange(const std::string& python, const std::string& verb, const s
   REQUIRE(ran.exit_code == 0);
 }
 
-// The content that checkpoint_exchange.py checks and makes.
+// The contents that checkpoint_exchange.py checks and writes.
 inline Checkpoint exchanged() {
   Checkpoint c;
   const float inf = std::numeric_limits<float>::infinity();

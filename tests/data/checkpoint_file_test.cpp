@@ -1,5 +1,5 @@
-// The file: what is not, or no longer, a checkpoint is refused with one sentence before HDF5 sees a byte. Saving takes
-// memory for one image of the file, loading for one image besides the tensors.
+// Checkpoint files: a file that is not a checkpoint, or damaged, is refused with one sentence before HDF5 reads a byte.
+// Saving needs memory for one image of the file, and loading needs one image in addition to the tensors.
 #include <sys/stat.h>
 
 #include <cstring>
@@ -36,7 +36,7 @@ struct Case {
     save_checkpoint(folder.path / "good.h5", small());
     good = bytes_of(folder.path / "good.h5");
   }
-  // The message, without the path of the folder, that loading these bytes gives.
+  // The message of loading these bytes, without the path of the folder.
   std::string load(const std::string& bytes) const {
     folder.write("x.h5", bytes);
     return load_file("x.h5");
@@ -65,7 +65,7 @@ TEST_CASE("checkpoint damage: a file cut at any length is refused") {
   int refused = 0;
   c.folder.write("x.h5", c.good);
   for (std::size_t n = c.good.size() - 1; n > 0; --n) {
-    std::filesystem::resize_file(c.folder.path / "x.h5", n);  // to write it anew each time would wait for the disk
+    std::filesystem::resize_file(c.folder.path / "x.h5", n);  // writing the file again each time would be slow
     const std::string wanted =
         n < 512 ? "load_checkpoint: x.h5 is truncated: it ends after " + std::to_string(n) + " bytes, within its header"
                 : "load_checkpoint: x.h5 is truncated: it has " + std::to_string(n) + " of " +
@@ -137,7 +137,7 @@ TEST_CASE("checkpoint damage: newer and impossible versions") {
   CHECK(c.load(sealed(c.good, 1, 1024)) == "load_checkpoint: x.h5 is damaged: its header makes no sense");
 }
 
-TEST_CASE("checkpoint damage: what is no file") {
+TEST_CASE("checkpoint damage: paths that are not files") {
   const Case c;
   CHECK(c.load_file("none.h5") == "load_checkpoint: there is no file none.h5");
   CHECK(c.load_file("none/none.h5") == "load_checkpoint: there is no file none/none.h5");
@@ -147,13 +147,13 @@ TEST_CASE("checkpoint damage: what is no file") {
   REQUIRE(::mkfifo((c.folder.path / "pipe").c_str(), 0600) == 0);
   CHECK(c.load_file("pipe") == "load_checkpoint: pipe is not a regular file");
   CHECK(error_of([] { load_checkpoint("/dev/null"); }) == "load_checkpoint: /dev/null is not a regular file");
-  // The kernel says that this has 4096 bytes, and gives a few.
+  // The kernel reports 4096 bytes for this file, but returns fewer.
   CHECK(error_of([] { load_checkpoint("/sys/devices/system/cpu/online"); }) ==
         "load_checkpoint: /sys/devices/system/cpu/online became shorter while it was read");
   CHECK(error_of([] { load_checkpoint(""); }) == "load_checkpoint: there is no file ");
 }
 
-// Bytes of a line of /proc/self/status.
+// A line of /proc/self/status, in bytes.
 static double status_bytes(const std::string& key) {
   std::ifstream in("/proc/self/status");
   for (std::string line; std::getline(in, line);) {
@@ -162,18 +162,18 @@ static double status_bytes(const std::string& key) {
   return 0;
 }
 
-// How far resident memory rises above its start while f runs; negative where the system does not tell.
+// Growth of the peak of resident memory while f runs; negative if the system does not report it.
 template <class F>
 static double peak_growth(F&& f) {
-  std::ofstream("/proc/self/clear_refs") << 5;  // the peak begins anew
+  std::ofstream("/proc/self/clear_refs") << 5;  // resets the peak
   const double before = status_bytes("VmRSS"), peak = status_bytes("VmHWM");
   if (before == 0 || peak > before + 8e6) return -1;
   f();
   return status_bytes("VmHWM") - before;
 }
 
-#if !defined(HEED_SANITIZED)  // their allocators keep what was freed
-TEST_CASE("checkpoint memory: one image of the file to save, one besides the tensors to load") {
+#if !defined(HEED_SANITIZED)  // their allocators keep freed memory
+TEST_CASE("checkpoint memory: one image of the file to save, and one in addition to the tensors to load") {
   const TemporaryFolder folder;
   const double size = 96e6;
   Checkpoint c;
@@ -192,7 +192,7 @@ TEST_CASE("checkpoint memory: one image of the file to save, one besides the ten
   CHECK(loaded.tensors.size() == 8);
 }
 
-TEST_CASE("checkpoint memory: a file of 16 TiB, nearly all of it a hole, is one sentence") {
+TEST_CASE("checkpoint memory: a sparse file of 16 TiB is refused with one sentence") {
   const TemporaryFolder folder;
   const std::uint64_t size = (std::uint64_t{1} << 44) - 4096;
   std::string header = test::sealed(std::string(520, '\0'));

@@ -1,4 +1,4 @@
-// A small model for the tests of checkpoints: two layers, a matrix that can be tied to the second, a buffer.
+// A small model for the tests of checkpoints: two layers, a matrix that may be tied to the second layer, and a buffer.
 #pragma once
 #include <cmath>
 #include <filesystem>
@@ -31,7 +31,7 @@ struct MlpLayer {
 
 struct Mlp {
   std::vector<MlpLayer> layers;
-  Parameter head;  // [classes, width], as layers[1].weight
+  Parameter head;  // [classes, width], the shape of layers[1].weight
   Tensor steps;    // [] int32
 
   Mlp(Index in, Index width, Index classes, double seed)

@@ -1,4 +1,4 @@
-// Checkpoints that h5py and PyTorch write, as heed reads them, and what no checkpoint may hold.
+// Reading checkpoints that h5py and PyTorch wrote, and contents that no checkpoint may have.
 #include <heed/data/checkpoint.hpp>
 #include <heed/data/detail/checkpoint_hdf5.hpp>
 
@@ -31,7 +31,7 @@ TEST_CASE("checkpoint Python: heed reads what h5py writes and the script seals")
   }
 }
 
-TEST_CASE("checkpoint Python: what no checkpoint may hold is refused by name") {
+TEST_CASE("checkpoint Python: contents that no checkpoint may have are errors that name them") {
   const std::string python = python_with("h5py");
   if (python.empty()) return;
   const TemporaryFolder folder;

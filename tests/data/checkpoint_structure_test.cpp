@@ -1,4 +1,4 @@
-// Sealed checkpoints that another program made or changed: what heed reads of HDF5, and how it refuses the rest.
+// Sealed checkpoints that another program made or changed: the supported part of HDF5, and errors for the rest.
 #include <heed/data/checkpoint.hpp>
 #include <heed/data/detail/checkpoint_handle.hpp>
 #include <heed/data/detail/checkpoint_structure.hpp>
@@ -18,12 +18,12 @@ using test::TemporaryFolder;
 
 namespace {
 
-// The form of a file of HDF5: as programs choose that ask for no newer one; the newest; a file of the newest to which a
-// program that asks for none adds a group, as h5py 3.16 does.
+// The HDF5 file format: the default; the newest; and a file in the newest format to which a program with default
+// settings adds a group, as h5py 3.16 does.
 enum class Form { old, newest, old_in_newest };
 constexpr Form kForms[] = {Form::old, Form::newest, Form::old_in_newest};
 
-// What HDF5 makes of a few calls, sealed.
+// A sealed file that HDF5 writes with a few calls.
 template <class F>
 std::string made_by_hdf5(const TemporaryFolder& folder, Form form, F&& fill) {
   const detail::Hdf5Session session;
@@ -43,7 +43,7 @@ std::string made_by_hdf5(const TemporaryFolder& folder, Form form, F&& fill) {
   return sealed(bytes_of(path));
 }
 
-// A data set x of 100 floats; `change` what is special about it.
+// Adds a data set x of 100 floats with the creation properties that `change` sets.
 template <class F>
 void add_x(hid_t group, F&& change) {
   const hsize_t size = 100;
@@ -55,14 +55,14 @@ void add_x(hid_t group, F&& change) {
     H5Dwrite(made, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data());
 }
 
-// The message, without the path of the folder.
+// The message of loading these bytes, without the path of the folder.
 std::string refusal(const TemporaryFolder& folder, const std::string& bytes) {
   std::string message = error_of([&] { load_checkpoint(folder.write("x.h5", bytes)); });
   const std::string prefix = "load_checkpoint: " + folder.path.string() + "/x.h5: ";
   return message.starts_with(prefix) ? message.substr(prefix.size()) : message;
 }
 
-// The small file, changed where `from` stands for the n-th time.
+// The sealed file after a replacement of the n-th occurrence of `from`.
 std::string replaced(std::string file, const std::string& from, const std::string& to, int n = 0) {
   std::size_t at = file.find(from);
   for (; n > 0 && at != std::string::npos; --n) at = file.find(from, at + 1);
@@ -72,7 +72,7 @@ std::string replaced(std::string file, const std::string& from, const std::strin
 
 std::string number(std::uint64_t x) { return {reinterpret_cast<const char*>(&x), 8}; }
 
-// Two tensors, a counter and a text, by heed.
+// A file of heed with two tensors, a counter and a text.
 std::string small(const TemporaryFolder& folder) {
   Checkpoint c;
   c.counters["step"] = 12;
@@ -83,14 +83,14 @@ std::string small(const TemporaryFolder& folder) {
   return bytes_of(folder.path / "small.h5");
 }
 
-// The address that the link of this name leads to.
+// The address in the link with this name.
 std::string address_of(const std::string& file, const std::string& name) {
   return file.substr(file.find(std::string(1, static_cast<char>(name.size())) + name) + 1 + name.size(), 8);
 }
 
 }  // namespace
 
-TEST_CASE("checkpoint structure: what HDF5 itself would fetch from elsewhere is refused") {
+TEST_CASE("checkpoint structure: links and storage that make HDF5 read other files are refused") {
   const TemporaryFolder folder;
   const std::string elsewhere =
       "/model/x keeps its values in other files or data sets; a checkpoint must hold its data itself";
@@ -172,7 +172,7 @@ TEST_CASE("checkpoint structure: groups of all sizes, in the old form and the ne
     }
 }
 
-TEST_CASE("checkpoint structure: parts that claim each other's place, or more than there is") {
+TEST_CASE("checkpoint structure: parts that overlap, or exceed the file") {
   const TemporaryFolder folder;
   const std::string good = small(folder);
   CHECK(refusal(folder, good) == "");
@@ -189,7 +189,7 @@ TEST_CASE("checkpoint structure: parts that claim each other's place, or more th
         damaged + "its values take other space than its shape and type");
   CHECK(refusal(folder, replaced(good, number(77), number(~std::uint64_t{0}))) ==
         "/model/aa is 18446744073709551615 long on an axis, and larger than any file");
-  // Both data sets, 308 bytes long, name the same place.
+  // Both data sets, 308 bytes long, have the same address.
   const std::size_t first = good.find(number(308)), second = good.find(number(308), first + 8);
   std::string same = good;
   same.replace(second - 8, 8, good, first - 8, 8);
@@ -215,7 +215,7 @@ TEST_CASE("checkpoint structure: a text with a zero byte, and one that several d
   const std::string good = bytes_of(folder.path / "texts.h5");
   CHECK(refusal(folder, replaced(good, "first", std::string("fi\0st", 5))) ==
         "/a has a zero byte; texts must have none");
-  // Each text is its length, the address of a collection, and a number there: 1 is the file's attribute.
+  // Each text is stored as its length, the address of a collection, and an index, where 1 is the file's attribute.
   const auto text = [&](char number) {
     for (std::size_t i = 512; i + 16 <= good.size(); ++i)
       if (good.substr(i, 4) == std::string("\x0a\0\0\0", 4) && good.substr(i + 12, 4) == std::string{number, 0, 0, 0})
@@ -230,7 +230,7 @@ TEST_CASE("checkpoint structure: a text with a zero byte, and one that several d
         "the structure of /b is damaged or unknown: two of its names or strings lie in the same place");
 }
 
-TEST_CASE("checkpoint structure: mutants that are sealed anew neither crash, hang, print nor take memory") {
+TEST_CASE("checkpoint structure: sealed mutants neither crash, hang, print nor exhaust memory") {
   const TemporaryFolder folder;
   small(folder);
   Checkpoint many;

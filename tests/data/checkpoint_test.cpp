@@ -1,4 +1,4 @@
-// Checkpoints: what is saved is loaded, bit for bit; what does not fit a model is refused.
+// Checkpoints: loading restores saved contents bit for bit; contents that do not fit a model are refused.
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -45,7 +45,7 @@ static void check_same(const Checkpoint& a, const Checkpoint& b) {
   CHECK(a.blobs == b.blobs);
 }
 
-TEST_CASE("checkpoint: every dtype, counter, text and blob comes back bit for bit") {
+TEST_CASE("checkpoint: every dtype, counter, text and blob is restored bit for bit") {
   const TemporaryFolder folder;
   const Checkpoint c = every_kind();
   save_checkpoint(folder.path / "a.h5", c);
@@ -55,7 +55,7 @@ TEST_CASE("checkpoint: every dtype, counter, text and blob comes back bit for bi
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path), {}) == 1);  // no temporary file
 }
 
-TEST_CASE("checkpoint: empty, rank 0, rank 8, strided and nothing at all") {
+TEST_CASE("checkpoint: empty, rank 0, rank 8 and strided tensors, and no tensors") {
   const TemporaryFolder folder;
   const auto file = folder.path / "a.h5";
   Checkpoint c;
@@ -84,20 +84,20 @@ TEST_CASE("checkpoint: many and large tensors") {
   check_same(c, load_checkpoint(folder.path / "a.h5"));
 }
 
-TEST_CASE("checkpoint: the same state gives the same bytes, at any time and whatever lay in memory before") {
+TEST_CASE("checkpoint: the same state gives the same bytes, at any time and for any earlier contents of memory") {
   const TemporaryFolder folder;
   save_checkpoint(folder.path / "a.h5", every_kind());
   const std::string first = bytes_of(folder.path / "a.h5");
   for (int i = 0; i < 5; ++i) {
     {
-      // Dirty heap for HDF5 to find.
+      // Fills the heap that HDF5 will reuse.
       std::vector<std::unique_ptr<char[]>> dirt;
       for (std::size_t size = 16; size < (std::size_t{4} << 20); size *= 2) {
         dirt.push_back(std::make_unique<char[]>(size));
         std::fill_n(dirt.back().get(), size, static_cast<char>(0x51 + i));
       }
     }
-    if (i == 4) std::this_thread::sleep_for(std::chrono::milliseconds(1100));  // a time inside would be in seconds
+    if (i == 4) std::this_thread::sleep_for(std::chrono::milliseconds(1100));  // HDF5 times have a resolution of 1 s
     save_checkpoint(folder.path / "b.h5", every_kind());
     CHECK(bytes_of(folder.path / "b.h5") == first);
   }
@@ -105,7 +105,7 @@ TEST_CASE("checkpoint: the same state gives the same bytes, at any time and what
   CHECK(bytes_of(folder.path / "c.h5") == first);
 }
 
-TEST_CASE("checkpoint: late tensors are asked for once, one after another, and leave the same bytes") {
+TEST_CASE("checkpoint: late tensors are requested once, one after another, and give the same bytes") {
   const TemporaryFolder folder;
   Checkpoint whole = every_kind();
   whole.tensors["a/first"] = Tensor::full({40000}, 1.5);
@@ -137,7 +137,7 @@ TEST_CASE("checkpoint: no HDF5 handle stays open, after errors neither") {
   save_checkpoint(folder.path / "a.h5", c);
   load_checkpoint(folder.path / "a.h5");
   CHECK(detail::open_hdf5_handles() == before);
-  c.tensors["model/z"] = Tensor();  // told when the file in memory is half made
+  c.tensors["model/z"] = Tensor();  // detected after part of the file is built in memory
   CHECK(contains(error_of([&] { save_checkpoint(folder.path / "b.h5", c); }), "the tensor model/z is undefined"));
   CHECK(detail::open_hdf5_handles() == before);
 }
@@ -148,7 +148,7 @@ TEST_CASE("checkpoint: names and contents that cannot be saved") {
     Checkpoint c;
     change(c);
     const std::string error = error_of([&] { save_checkpoint(folder.path / "a.h5", c); });
-    // What is wrong with names and texts is told before, and of tensors without values, too.
+    // Invalid names and texts are detected earlier, also for tensors without values.
     CHECK(error_of([&] { check_names("save_checkpoint", c); }) == (contains(error, "undefined") ? "" : error));
     return error;
   };
@@ -181,7 +181,7 @@ TEST_CASE("checkpoint: names and contents that cannot be saved") {
   CHECK(std::filesystem::is_empty(folder.path));
 }
 
-TEST_CASE("checkpoint: what is not in it is named") {
+TEST_CASE("checkpoint: missing parts are errors that name them") {
   Checkpoint c;
   c.source = "nano.h5";
   CHECK(error_of([&] { c.tensor("model/x"); }) == "checkpoint: nano.h5 has no tensor model/x");
@@ -209,7 +209,7 @@ TEST_CASE("checkpoint: threads may save and load at the same time") {
   CHECK(good == 20);
 }
 
-TEST_CASE("checkpoint: a model goes through a file and a tied parameter is saved once") {
+TEST_CASE("checkpoint: a model is saved and restored, and a tied parameter is saved once") {
   const TemporaryFolder folder;
   const auto file = folder.path / "model.h5";
   Mlp a(3, 4, 2, 1), b(3, 4, 2, 2);

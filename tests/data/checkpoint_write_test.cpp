@@ -1,4 +1,4 @@
-// Checkpoints that heed writes, as h5py and PyTorch read them.
+// Reading heed's checkpoints with h5py and PyTorch.
 #include <heed/data/checkpoint.hpp>
 #include <map>
 
@@ -10,11 +10,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A model with its configuration as a checkpoint keeps it.
+// A model with the configuration that its checkpoint stores.
 struct NamedGPT {
   std::string name, activation, norm;
   GPTOptions options;
-  double scale = 1;  // of the embeddings, and so of the logits
+  double scale = 1;  // of the embeddings, and thus of the logits
   std::string model = "gpt", attention = "softmax";
 
   std::string config() const {
@@ -40,7 +40,7 @@ std::vector<NamedGPT> named_gpts() {
   all[2].options.bias = false;
   all[3].options.norm = NormKind::rms;
   all[5].options.norm = NormKind::rms, all[5].options.qk_norm = true;
-  all[4].scale = 0.02;  // as GPT-2 begins: the variance is near the epsilon of its norms, 1e-5
+  all[4].scale = 0.02;  // as in a new GPT-2, where the variance is near the eps of the norms, 1e-5
   return all;
 }
 

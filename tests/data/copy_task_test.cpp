@@ -1,3 +1,4 @@
+// The copy task: rows, targets, distribution of symbols, and options.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -30,7 +31,7 @@ TEST_CASE("copy task: separator, symbols, separator, the same symbols") {
   }
 }
 
-TEST_CASE("copy task: the targets are the next tokens, and only those of the second half count") {
+TEST_CASE("copy task: the targets are the next tokens, and only those of the second half are counted") {
   const CopyTask task({.batch = 3, .length = 10, .symbols = 10});
   const Batch b = task.batch(4, 7);
   CHECK(b.counted == 3 * 4);
@@ -38,7 +39,7 @@ TEST_CASE("copy task: the targets are the next tokens, and only those of the sec
   for (Index r = 0; r < 3; ++r) {
     const std::vector<std::int32_t> x = ids_of(b.inputs[r]), y = ids_of(b.targets[r]);
     for (std::size_t i = 0; i < 10; ++i) {
-      const bool counts = i >= 5 && i < 9;  // from the second separator on; nothing follows the last token
+      const bool counts = i >= 5 && i < 9;  // from the second separator on, without the last token
       CHECK(y[i] == (counts ? x[i + 1] : kIgnoreIndex));
       counted += y[i] != kIgnoreIndex ? 1 : 0;
     }
@@ -60,13 +61,13 @@ TEST_CASE("copy task: rows are a pure function of seed, step and row, and held-o
   CHECK(first != second);
 }
 
-TEST_CASE("copy task: all symbols come alike often") {
+TEST_CASE("copy task: all symbols are equally frequent") {
   const CopyTask task({.batch = 200, .length = 128, .symbols = 10});
   std::vector<double> count(11);
   for (const std::int32_t token : ids_of(task.batch(1, 1).inputs)) count[static_cast<std::size_t>(token)] += 1;
   CHECK(count[0] == 400);
   const double expected = 200 * 126 / 10.0;
-  double chi = 0;  // each symbol is there twice: twice a chi-square of 9 degrees of freedom, mean 18, deviation 8.5
+  double chi = 0;  // each symbol occurs twice: twice a chi-square with 9 degrees of freedom, mean 18, deviation 8.5
   for (std::size_t s = 1; s <= 10; ++s) chi += (count[s] - expected) * (count[s] - expected) / expected;
   CHECK(chi < 60);
 }

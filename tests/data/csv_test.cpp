@@ -1,3 +1,4 @@
+// CSV files: numeric columns, classes, texts, and errors.
 #include <heed/data/samples.hpp>
 
 #include <heed/core/check.hpp>
@@ -41,7 +42,7 @@ TEST_CASE("csv: blank lines at the end are no rows") {
   }
 }
 
-TEST_CASE("csv: what is wrong is told with file, line and column") {
+TEST_CASE("csv: errors name file, line and column") {
   const TemporaryFolder folder;
   const auto reading = [&](const std::string& text) {
     return [&folder, text] { CsvTable::read(folder.write("t.csv", text)); };

@@ -1,4 +1,4 @@
-// Dates to translate: each field of a sentence says the target's, as another reading of it finds.
+// Dates to translate: an independent parser finds the target's fields in every sentence.
 #include <heed/data/tasks.hpp>
 #include <heed/data/tokenizer.hpp>
 #include <map>
@@ -37,7 +37,7 @@ std::vector<std::string> words_of(const std::string& text) {
   return words;
 }
 
-// Digits, with whatever follows them, or words below 100.
+// A number written as digits (with any suffix) or as words below 100.
 int number(const std::string& text) {
   if (text[0] >= '0' && text[0] <= '9') return std::stoi(text);
   int sum = 0;
@@ -72,7 +72,7 @@ int month(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("dates: the fields of a sentence say its target, in every form") {
+TEST_CASE("dates: the fields of a sentence determine its target, in every form") {
   std::set<std::string> forms;
   for (const bool held_out : {false, true}) {
     const DateSentences dates({.first_year = 1900, .held_out = held_out});
@@ -105,7 +105,7 @@ TEST_CASE("dates: held-out days are in no other sentence, and a sentence is a fu
   CHECK(pairs[2].source == training.sentence(1, 2).source);
 }
 
-TEST_CASE("dates: the characters that are told are all that sentences have") {
+TEST_CASE("dates: sentences use exactly the documented characters") {
   const CharTokenizer tokenizer(DateSentences::characters());
   const DateSentences dates({.first_year = 1000, .last_year = 9999});
   for (std::uint64_t i = 0; i < 3000; ++i) {

@@ -1,4 +1,4 @@
-// The check of all files of a run: what cannot be written, and two uses of one file by whatever name.
+// The check of all files of a run: paths that cannot be written, and files with two uses under any names.
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -43,7 +43,7 @@ struct Places {
   }
   ~Places() { fs::current_path(here); }
 
-  // The message; checks that it is a FileError, and that nothing has changed.
+  // The message. Checks that the error is a FileError and that no file has changed.
   std::string refusal(const std::vector<FileUse>& files) const {
     const auto before = test::state_of(folder.path);
     std::string message;
@@ -89,7 +89,7 @@ TEST_CASE("files: targets that cannot be written are refused, and nothing is mad
   }
   CHECK(p.target("pipe", FileRole::log) == "");
   CHECK(p.target("/dev/null", FileRole::log) == "");
-  // Its name is gone: a file of that name would be another one.
+  // The name is deleted, so a file with that name would be another file.
   const int fd = ::open("gone", O_RDWR | O_CREAT, 0666);
   fs::remove("gone");
   const std::string open = "/proc/self/fd/" + std::to_string(fd);
@@ -119,7 +119,7 @@ TEST_CASE("files: folders that no file can be made in") {
   fs::permissions("locked", fs::perms::owner_all);
 }
 
-TEST_CASE("files: what lies at the names beside an output") {
+TEST_CASE("files: existing files at the temporary and lock names of an output") {
   const Places p;
   const std::string by = " is written by a file of that name; remove it, or choose another name";
   fs::rename("pipe", "x.tmp");
@@ -143,7 +143,7 @@ TEST_CASE("files: what lies at the names beside an output") {
         "file of that name; move it away, or choose another name");
 }
 
-TEST_CASE("files: one file of two uses, by whatever name, is refused") {
+TEST_CASE("files: one file with two uses is refused under any names") {
   const Places p;
   const std::string whole = p.folder.path / "text";
   const int fd = ::open("text", O_RDONLY);
@@ -164,7 +164,7 @@ TEST_CASE("files: one file of two uses, by whatever name, is refused") {
   for (const char* name : {"new", "./new", "f/../new", "to_new", "folder_link/../new"})
     CHECK(contains(p.refusal({{"--a", "new", FileRole::log}, {"--b", name, FileRole::checkpoint}}), "the same file"));
   CHECK(contains(p.refusal({{"--a", "f/new", FileRole::log}, {"--b", "folder_link/new", FileRole::output}}), "same"));
-  // Names beside, also those beside the target of a link.
+  // Temporary and lock names, also those of the target of a link.
   fs::create_symlink("f/new.h5", "link.h5");
   for (const char* ending : {".tmp", ".lock"}) {
     const std::string name = std::string("f/new.h5") + ending;
@@ -174,16 +174,16 @@ TEST_CASE("files: one file of two uses, by whatever name, is refused") {
     CHECK(contains(p.refusal({{"--a", "link.h5", FileRole::checkpoint}, {"--b", name, FileRole::input}}), "both of"));
     fs::remove(name);
   }
-  // A folder stands for its files.
+  // A folder represents its files.
   CHECK(contains(p.refusal({{"--data", "f", FileRole::input}, {"--log", "f/in", FileRole::log}}), "the same file"));
   CHECK(p.refusal({{"--data", "f", FileRole::input}, {"--log", "f/new", FileRole::log}}) == "");
   CHECK(p.refusal({{"--data", "none", FileRole::input}, {"--log", "f/new", FileRole::log}}) == "");
   CHECK(p.refusal({{"--a", "/dev/null", FileRole::log}, {"--b", "/dev/null", FileRole::log}}) == "");
 }
 
-TEST_CASE("files: standard output and error may be a log, and no other file") {
+TEST_CASE("files: a log may be standard output or error, but no other file may") {
   const Places p;
-  // Of a program of its own: what doctest prints must not go there.
+  // Redirects the stream during the check only, so that output of doctest is not written to the file.
   const auto refusal_at = [&](const char* file, int stream, const FileUse& use) {
     const int kept = ::dup(stream), to = ::open(file, O_WRONLY | O_APPEND);
     ::dup2(to, stream);

@@ -1,3 +1,4 @@
+// Grammars: listing texts with probabilities, reading, sampling, and ambiguous options.
 #include <cmath>
 #include <doctest/doctest.h>
 #include <heed/core/check.hpp>
@@ -13,7 +14,7 @@ using test::error_of;
 
 namespace {
 
-// a or b, ended with probability 1/4: infinitely many texts; with at most three letters, 15 - 1.
+// a or b, ending with probability 1/4 after each letter. There are 15 - 1 texts with at most three letters.
 void letters(Teller& t) {
   for (int n = 0; n < 3; ++n) {
     const Option letter[] = {{"a", 3}, {"b", 1}, {"never", 0}};
@@ -73,7 +74,7 @@ TEST_CASE("options that begin alike are refused") {
   CHECK(contains(error_of([&] { empty.choose({}); }), "it must be positive"));
 }
 
-TEST_CASE("samples come as often as their probabilities say") {
+TEST_CASE("samples have the frequencies of their probabilities") {
   std::map<std::string, double> expected;
   enumerate(letters, [&](const std::string& text, double log_p) { expected[text] = std::exp(log_p); });
   std::map<std::string, int> seen;

@@ -1,4 +1,4 @@
-// ListOps: values by hand and by a naive reading of the text, and what the generator makes.
+// ListOps: values computed by hand and by a naive evaluation of the text, and generated examples.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace {
 
 std::int32_t value_of(const std::string& text) { return ListOps::value(ListOps::tokens(text)); }
 
-// Replaces the innermost list of the text by its value until a digit is left. `depth` counts the lists on the way.
+// Replaces the innermost list of the text by its value until one digit is left. `depth` receives the max nesting depth.
 int naive(std::string text, int* depth = nullptr) {
   int most = 0, open = 0;
   for (const char c : text) {
@@ -66,7 +66,7 @@ TEST_CASE("ListOps: values by hand") {
   CHECK(ListOps::text(Ids{12, 0, 11, 9, 3, 14, 14, 15, 15}) == "[MED 0 [MIN 9 3 ] ]");
 }
 
-TEST_CASE("ListOps: examples have the value that a naive reading of their text has, and the sizes asked for") {
+TEST_CASE("ListOps: examples have the value of a naive evaluation of their text, and the requested sizes") {
   const ListOps lists({.depth = 4, .arguments = 5, .least = 10, .most = 60});
   std::map<std::int32_t, int> values, operators;
   std::set<std::size_t> lengths;
@@ -139,7 +139,7 @@ TEST_CASE("ListOps: examples and batches are a pure function of seed and place, 
   CHECK(shared < 10);
 }
 
-TEST_CASE("ListOps: batches tell how many of their inputs are no padding") {
+TEST_CASE("ListOps: batches count their inputs without padding") {
   const Batch b = ListOpsBatches(ListOps({.least = 5, .most = 40}), 16).batch(1, 0);
   const std::vector<std::int32_t> inputs = b.inputs.to_vector<std::int32_t>();
   const auto padding = std::count(inputs.begin(), inputs.end(), ListOps::kPadding);
@@ -149,7 +149,7 @@ TEST_CASE("ListOps: batches tell how many of their inputs are no padding") {
   CHECK(Batch{Tensor::zeros({16, 3}), b.targets, 16}.read() == 16);  // numbers, not tokens
 }
 
-TEST_CASE("ListOps: what is wrong is named") {
+TEST_CASE("ListOps: errors") {
   const auto error = [](const ListOpsOptions& o) { return error_of([&] { ListOps lists(o); }); };
   CHECK(error({.depth = 0}) == "listops: depth is 0 and arguments 5; they must be 1 or more and 2 or more");
   CHECK(error({.least = 9, .most = 8}) ==

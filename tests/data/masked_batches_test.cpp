@@ -1,4 +1,4 @@
-// Masks of a masked language model: their shares, that nothing else changes, that they are the same each time.
+// Masks of a masked language model: shares, unchanged parts, and reproducibility.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::int32_t kMask = 50;
 
-// Tokens from 0 to 49; the seed is that of the texts alone.
+// Tokens from 0 to 49; the seed is for the texts only.
 TokenSource text(Index n) { return TokenSource(Rng(3).integers({n}, 0, 50).to_vector<std::int32_t>(), 50); }
 LanguageModelBatches windows(Index rows = 40, Index length = 100) {
   return LanguageModelBatches(text(4000), {.batch = rows, .context = length});
@@ -29,7 +29,7 @@ LanguageModelBatches windows(Index rows = 40, Index length = 100) {
 
 }  // namespace
 
-TEST_CASE("masks: what else a batch has stays, and it says how many tokens it is") {
+TEST_CASE("masks: other tensors of a batch are kept, and the batch gives its number of tokens") {
   struct WithLengths {
     Batch batch(std::uint64_t, std::uint64_t) const {
       Batch b{Tensor::arange(20).reshape({2, 10}), Tensor(), 0, 17};
@@ -73,7 +73,8 @@ TEST_CASE(
     REQUIRE(counted == 40 * 15);  // exactly, in every row
     chosen += static_cast<double>(counted);
   }
-  // 30000 of them: the deviation of a share of 0.1 is 0.0017. A random token is the old one in 1 of 50.
+  // With 30000 chosen tokens, the deviation of a share of 0.1 is 0.0017. A random token is the old one in 1 of 50
+  // cases.
   CHECK(std::fabs(masked / chosen - 0.8) < 0.01);
   CHECK(std::fabs(other / chosen - 0.098) < 0.007);
   CHECK(std::fabs(same / chosen - 0.102) < 0.007);
@@ -94,7 +95,7 @@ TEST_CASE("masks are a pure function of seed, step and row") {
   CHECK(ids_of(data.batch(8, 3).targets) != ids_of(b.targets));
   CHECK(ids_of(b.targets[0]) != ids_of(b.targets[1]));
   CHECK(ids_of(fewer.batch(7, 3).inputs) == ids_of(b.inputs.slice(0, 0, 3)));
-  // One text, other steps: other places.
+  // One text at different steps has different masks.
   struct Same {
     Batch batch(std::uint64_t, std::uint64_t) const { return windows(2).batch(1, 1); }
   };
@@ -103,7 +104,7 @@ TEST_CASE("masks are a pure function of seed, step and row") {
   CHECK(ids_of(same.batch(1, 1).inputs) != ids_of(same.batch(2, 1).inputs));
 }
 
-TEST_CASE("masks of an evaluation stay, and count where the text counts") {
+TEST_CASE("masks of an evaluation are constant, and count where the text counts") {
   const WholeSplit split(text(1001), {.batch = 4, .context = 50});
   const MaskOptions options{.vocabulary = 50, .mask = kMask};
   const MaskedEvaluation set(split, options, 3), again(split, options, 3), other(split, options, 4);
@@ -114,7 +115,7 @@ TEST_CASE("masks of an evaluation stay, and count where the text counts") {
     CHECK(ids_of(set.batch(i).targets) != ids_of(other.batch(i).targets));
     CHECK(set.batch(i).counted == 4 * 8);  // 7.5 is rounded up
   }
-  // Windows that overlap: what was counted before is hidden there as elsewhere, but does not count.
+  // Windows that overlap: tokens that were counted before are masked like others, but do not count.
   Ids ids;
   for (int i = 0; i < 400; ++i) ids.push_back(i % 7 == 0 ? 0 : 1 + i % 40);
   const WholeSplit overlapping(TokenSource(ids, 50), {.batch = 2, .context = 20, .separator = 0});
@@ -127,7 +128,7 @@ TEST_CASE("masks of an evaluation stay, and count where the text counts") {
     Index counted = 0;
     for (std::size_t p = 0; p < x.size(); ++p) {
       REQUIRE((x[p] == kMask || x[p] == was[p]));
-      if (was[p] == 0) CHECK(x[p] == 0);  // the separator is never hidden
+      if (was[p] == 0) CHECK(x[p] == 0);  // the separator is never masked
       const bool expected = x[p] == kMask && counts[p] != kIgnoreIndex;
       REQUIRE((y[p] != kIgnoreIndex) == expected);
       counted += expected ? 1 : 0;
@@ -138,7 +139,7 @@ TEST_CASE("masks of an evaluation stay, and count where the text counts") {
   CHECK(uncounted > 10);
 }
 
-TEST_CASE("masks of an evaluation read targets by their strides, and refuse those that are not one an input") {
+TEST_CASE("masks of an evaluation read targets by their strides, and need one target per input") {
   struct One {
     Batch one;
     Index size() const { return 1; }
@@ -157,7 +158,7 @@ TEST_CASE("masks of an evaluation read targets by their strides, and refuse thos
   const Ids x = ids_of(b.inputs), y = ids_of(b.targets), counts = ids_of(strided);
   for (std::size_t i = 0; i < x.size(); ++i)
     CHECK((y[i] != kIgnoreIndex) == (x[i] == kMask && counts[i] != kIgnoreIndex));
-  // Texts without targets: what is hidden counts.
+  // In texts without targets, every masked token counts.
   CHECK(MaskedEvaluation(One{{inputs, Tensor(), 80}}, options).batch(0).counted == 40);
 
   const auto refused = [&](const Tensor& targets) {
@@ -169,7 +170,7 @@ TEST_CASE("masks of an evaluation read targets by their strides, and refuse thos
   CHECK(refused(wide) == "masks: the targets of the texts are [4, 23] int32" + must);
 }
 
-TEST_CASE("masks: short windows have one each, and one of separators alone has none") {
+TEST_CASE("masks: a short window has one mask, and a window of separators has none") {
   for (const Index length : {1, 2, 3, 6, 10, 11}) {
     const MaskedBatches data(windows(8, length), {.vocabulary = 50, .mask = kMask});
     const Batch b = data.batch(1, 1);
@@ -186,7 +187,7 @@ TEST_CASE("masks: short windows have one each, and one of separators alone has n
   CHECK(ids_of(b.inputs) == Ids(10, 0));
 }
 
-TEST_CASE("masks: wrong options are named") {
+TEST_CASE("masks: invalid options are errors") {
   const auto error = [](const MaskOptions& o) { return error_of([&] { MaskedBatches(windows(), o); }); };
   CHECK(error({.vocabulary = 0}) == "masks: the vocabulary is 0; it must be 1 or more");
   CHECK(error({.vocabulary = 5, .mask = -1}) == "masks: the mask token is -1; it must be 0 or more");

@@ -1,4 +1,4 @@
-// .npy files: they come back, are NumPy's byte for byte, and what is not one is refused by name.
+// .npy files: restored contents, the bytes of NumPy, and errors for other files.
 #include <unistd.h>
 
 #include <cmath>
@@ -16,7 +16,7 @@ using namespace heed;
 using test::contains;
 using test::error_of;
 
-TEST_CASE(".npy files come back, and damaged ones are refused") {
+TEST_CASE(".npy files are restored, and damaged ones are refused") {
   const std::filesystem::path folder =
       std::filesystem::temp_directory_path() / ("heed_npy_" + std::to_string(::getpid()));
   std::filesystem::create_directories(folder);
@@ -33,7 +33,7 @@ TEST_CASE(".npy files come back, and damaged ones are refused") {
   CHECK(contains(error_of([&] { load_npy(folder / "missing.npy"); }), "cannot be read: No such file"));
   save_npy(file, Tensor::ones({100}));
   const auto size = std::filesystem::file_size(file);
-  {  // A save that fails leaves the old file and no temporary file.
+  {  // A save that fails keeps the old file and leaves no temporary file.
     const test::SizeLimit limit;
     limit.set(1000);
     CHECK(contains(error_of([&] { save_npy(file, Tensor::zeros({1000})); }), "the previous file is unchanged"));
@@ -52,7 +52,7 @@ TEST_CASE(".npy files come back, and damaged ones are refused") {
 
 namespace {
 
-// A .npy file of version 1 with this header, as NumPy writes it: padded by spaces to 64 bytes in all, a line feed last.
+// A .npy file of version 1 with this header, padded by spaces to 64 bytes as NumPy does, with a line feed at the end.
 std::string npy(std::string header, const std::string& values = "") {
   while ((10 + header.size() + 1) % 64 != 0) header += ' ';
   header += '\n';
@@ -93,7 +93,7 @@ TEST_CASE(".npy files are NumPy's, byte for byte, and others are refused by name
     std::ifstream in(file, std::ios::binary);
     CHECK(std::string(std::istreambuf_iterator<char>(in), {}) == bytes);
   }
-  write(npy("{'descr': '|b1', 'fortran_order': False, 'shape': (2,), }", std::string("\x02\0", 2)));  // no bool of C++
+  write(npy("{'descr': '|b1', 'fortran_order': False, 'shape': (2,), }", std::string("\x02\0", 2)));  // invalid bool
   CHECK(test::same_bits(load_npy(file), Tensor::from<bool>({1, 0})));
   const auto read_as = [&](const std::string& type, const std::string& values, const Tensor& x) {
     write(npy("{'descr': '" + type + "', 'fortran_order': False, 'shape': (" + std::to_string(x.numel()) + ",), }",
@@ -109,7 +109,7 @@ TEST_CASE(".npy files are NumPy's, byte for byte, and others are refused by name
   read_as("<u4", bytes_of<std::uint32_t>({9, 2147483647}), Tensor::from<std::int32_t>({9, 2147483647}));
   read_as("<u2", bytes_of<std::uint16_t>({65535}), Tensor::from<std::int32_t>({65535}));
   read_as("|u1", bytes_of<std::uint8_t>({255}), Tensor::from<std::int32_t>({255}));
-  // Halves: 1, -2, the greatest, the least normal, the least, infinities, -0.
+  // Half floats: 1, -2, the largest, the smallest normal, the smallest, infinities, -0.
   read_as("<f2", bytes_of<std::uint16_t>({0x3c00, 0xc000, 0x7bff, 0x0400, 0x0001, 0x7c00, 0xfc00, 0x8000}),
           Tensor::from({1, -2, 65504, 0x1p-14, 0x1p-24, INFINITY, -INFINITY, -0.0}));
   const Tensor many = Tensor::arange(40000);  // more than are read at once
@@ -153,7 +153,7 @@ TEST_CASE(".npy files are NumPy's, byte for byte, and others are refused by name
   std::filesystem::remove_all(folder);
 }
 
-TEST_CASE(".npy files go to NumPy and come back") {
+TEST_CASE(".npy files are read by NumPy, and NumPy's by heed") {
   const std::string python = test::python_with("numpy");
   if (python.empty()) return;
   const std::filesystem::path folder =

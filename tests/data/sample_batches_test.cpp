@@ -1,3 +1,4 @@
+// Batches of samples: epochs, order, buckets by length, evaluation, changes of the batch size, and fingerprints.
 #include <heed/data/samples.hpp>
 
 #include <algorithm>
@@ -15,7 +16,7 @@ using Ids = std::vector<std::int32_t>;
 
 namespace {
 
-// Sample i is `lengths[i]` times the number i.
+// Sample i repeats the number i lengths[i] times.
 struct Repeats {
   std::vector<Index> lengths;
   Index size() const { return static_cast<Index>(lengths.size()); }
@@ -66,7 +67,7 @@ TEST_CASE("batches of samples: every sample once per epoch, in another order eac
   }
 }
 
-TEST_CASE("batches of samples: batch s is a pure function of seed and s, whatever was asked for before") {
+TEST_CASE("batches of samples: batch s is a pure function of seed and s, independent of earlier requests") {
   const SampleBatchOptions options{.tokens = 200, .padding = kPadded};
   const SampleBatches data(many(), options), again(many(), options);
   for (const std::uint64_t step : {900u, 3u, 100000u, 4u, 3u})
@@ -75,7 +76,7 @@ TEST_CASE("batches of samples: batch s is a pure function of seed and s, whateve
   CHECK(ids_of(data.batch(1, 3).inputs) != ids_of(data.batch(2, 3).inputs));
 }
 
-TEST_CASE("batches of samples: as many rows as asked for, without regard to length, from everywhere alike") {
+TEST_CASE("batches of samples: a fixed number of rows, independent of length, from the whole data set") {
   const TensorDataset points({{"inputs", Tensor::arange(10)}});
   const SampleBatches data(points, {.rows = 4});
   CHECK(data.size() == 3);
@@ -116,7 +117,7 @@ TEST_CASE("evaluation of samples: every sample once, in order") {
   CHECK(error_of([&] { by_rows.batch(3); }) == "batches: batch 3 was asked for; there are 3");
 }
 
-TEST_CASE("batches of samples: what cannot be is named") {
+TEST_CASE("batches of samples: errors") {
   test::check_errors({
       {"batches: 0 rows and 0 tokens a batch were asked for; they must be 0 or more, and one of them above 0",
        [] { SampleBatches(many(), {}); }},
@@ -154,7 +155,7 @@ TEST_CASE("continued: an epoch of samples is read to its end, each sample once, 
     CAPTURE(first);
     const std::uint64_t whole = first / 8, in_epoch = first % 8;  // 8 batches of 7 or fewer
     std::multiset<float> seen = numbers_in(make(7), 8 * whole, first);
-    // Then 2 batches of 3, then of 11 to the end of the epoch.
+    // Then 2 batches of 3, and then batches of 11 to the end of the epoch.
     const SampleBatches threes = make(3).continued({{{.rows = 7}, first}});
     const SampleBatches elevens = make(11).continued({{{.rows = 7}, first}, {{.rows = 3}, 2}});
     seen.merge(numbers_in(threes, 0, 2));
@@ -202,7 +203,7 @@ TEST_CASE("continued: batches by tokens, too, and from tokens to rows") {
   }
 }
 
-TEST_CASE("fingerprints: those of parts and of changed values differ, those of other batches do not") {
+TEST_CASE("fingerprints: parts and changed values differ, and the batch size does not matter") {
   const auto of = [](const Dataset& d) { return *d.fingerprint(); };
   const Samples all = numbers(20);
   const auto [most, few] = split(all, 0.25, 1);

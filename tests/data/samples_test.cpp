@@ -1,3 +1,4 @@
+// Samples: collating them into batches, data sets of tensors, subsets and random splits.
 #include <heed/data/samples.hpp>
 
 #include <set>
@@ -15,7 +16,7 @@ Sample pair_of(const Ids& source, const Ids& inputs, const Ids& targets) {
   return {{"source", Tensor::from(source)}, {"inputs", Tensor::from(inputs)}, {"targets", Tensor::from(targets)}};
 }
 
-// What has no sample() is not meant as samples: split() of a tensor stays that of tensors.
+// A type without sample() does not convert to Samples, so split() of a tensor remains that of tensors.
 static_assert(std::is_convertible_v<TensorDataset, Samples> && !std::is_convertible_v<Tensor, Samples>);
 
 TensorDataset ten() { return TensorDataset({{"inputs", Tensor::arange(10)}, {"x", Tensor::zeros({10, 3})}}); }
@@ -57,7 +58,7 @@ TEST_CASE("collate: samples of different length are filled up, with lengths, mas
   CHECK(ids_of(b.inputs) == Ids{9, 4, 0, 9, 6, 7});
   CHECK(ids_of(b.targets) == Ids{4, 8, -100, 6, 7, 8});
   CHECK(b.counted == 5);
-  CHECK(b.tokens == 4 + 5);  // of source and inputs
+  CHECK(b.tokens == 4 + 5);  // source and inputs
   CHECK(b.others.size() == 3);
 }
 
@@ -71,11 +72,11 @@ TEST_CASE("collate: numbers, sequences of vectors, views, and samples without ta
   CHECK(test::same_bits(b["y"][0], x[0].t().contiguous()));
   CHECK(b.counted == 2);
   CHECK(b.tokens == 3 + 1);
-  // Targets that are numbers count by samples; padded ones are no tokens.
+  // Targets that are single numbers count per sample. Padded targets that are not ids are no tokens.
   const Batch c = collate({{{"targets", Tensor::ones({2})}}, {{"targets", Tensor::ones({3})}}}, {{"targets", {}}});
   CHECK(c.counted == 2);
   CHECK(c.tokens == 0);
-  // By a mask or by lengths, those that are no padding; by a mask of the samples' own, also int32 ones.
+  // With a mask or lengths, elements without padding count; also with a mask in the samples, int32 too.
   const std::vector<Sample> rows = {{{"targets", Tensor::ones({2, 4})}}, {{"targets", Tensor::ones({3, 4})}}};
   CHECK(collate(rows, {{"targets", {.mask = true}}}).counted == 5);
   CHECK(collate(rows, {{"targets", {.lengths = true}}}).counted == 5);
@@ -88,7 +89,7 @@ TEST_CASE("collate: numbers, sequences of vectors, views, and samples without ta
   CHECK(none["x_mask"].shape() == Shape{1, 0});
 }
 
-TEST_CASE("collate: what does not fit is named") {
+TEST_CASE("collate: errors") {
   const Sample a = pair_of({1, 2}, {3}, {4});
   test::check_errors({
       {"collate: there are no samples; there must be one or more", [] { collate({}); }},

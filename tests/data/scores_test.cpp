@@ -1,4 +1,4 @@
-// BLEU and chrF against sacreBLEU's: tests/reference/bleu_sacrebleu.py.
+// BLEU and chrF against sacreBLEU: tests/reference/bleu_sacrebleu.py.
 #include <heed/data/scores.hpp>
 
 #include "tests/foreign_locale.hpp"
@@ -9,7 +9,7 @@
 using namespace heed;
 using namespace heed::test;
 
-TEST_CASE("BLEU is sacreBLEU's: of texts with punctuation, numbers and entities, tokenised and not, and its line") {
+TEST_CASE("BLEU and its line equal sacreBLEU's for punctuation, numbers and entities, tokenized and not") {
   const auto cases = json_file(in_source("tests/reference/bleu_sacrebleu.json"));
   CHECK(cases.size() == 47);
   for (const auto& c : cases) {
@@ -30,7 +30,7 @@ TEST_CASE("BLEU is sacreBLEU's: of texts with punctuation, numbers and entities,
   }
 }
 
-TEST_CASE("BLEU says how it was counted, and what it cannot count") {
+TEST_CASE("BLEU reports how it counted, and refuses texts that it cannot count") {
   const std::vector<std::string> one = {"a b"};
   CHECK(corpus_bleu(one, {one}).signature() == "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp");
   CHECK(corpus_bleu(one, {one, one}, {BleuTokens::none, true}).signature() ==

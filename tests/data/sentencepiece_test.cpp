@@ -1,4 +1,4 @@
-// SentencePiece models: their form, what is a byte, and what they cannot learn.
+// SentencePiece models: Unicode forms, byte tokens, and texts that cannot be learned from.
 #include <heed/core/check.hpp>
 #include <heed/data/tokenizer.hpp>
 
@@ -20,7 +20,7 @@ std::string lines(const std::string& line) {
 
 }  // namespace
 
-TEST_CASE("sentencepiece: models that are learned bring text into NFC, and keep that in FILE.model and in JSON") {
+TEST_CASE("sentencepiece: trained models normalize text to NFC, and store the form in FILE.model and in JSON") {
   const TemporaryFolder f;
   for (const char* model : {"bpe", "unigram"}) {
     const SentencePieceOptions o{.vocabulary = 271, .model = model};
@@ -52,7 +52,7 @@ TEST_CASE("sentencepiece: models that are learned bring text into NFC, and keep 
       UnicodeForm::none);
 }
 
-TEST_CASE("sentencepiece: bytes of characters without a token are told from pieces, and counted") {
+TEST_CASE("sentencepiece: bytes of characters without a token are distinguished from pieces, and counted") {
   const Tokenizer t = SentencePieceTokenizer::train_on_text(lines(kNfc), {.vocabulary = 271});
   const Tokens ids = t.encode("caf\u00e9 \u20ac");
   CHECK(std::ranges::count_if(ids, [&](std::int32_t id) { return t.is_byte(id); }) == 3);

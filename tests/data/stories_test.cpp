@@ -1,3 +1,4 @@
+// Stories: probabilities of a grammar's texts, sampling, questions and answers, and the floor of the loss.
 #include <algorithm>
 #include <cmath>
 #include <doctest/doctest.h>
@@ -30,7 +31,7 @@ double sum(const std::vector<double>& v) { return std::accumulate(v.begin(), v.e
 
 }  // namespace
 
-TEST_CASE("the texts of a shrunken grammar are told once each and their probabilities sum to 1") {
+TEST_CASE("each text of a reduced grammar is listed once, and their probabilities sum to 1") {
   const Stories stories(StoryWords::few(), {.most_events = 2});
   const auto texts = all_texts(stories);
   CHECK(texts.size() > 500);
@@ -45,7 +46,7 @@ TEST_CASE("the texts of a shrunken grammar are told once each and their probabil
   CHECK(wrong < 1e-12);
 }
 
-TEST_CASE("each character's conditional probability is that of all texts with this beginning") {
+TEST_CASE("each character's conditional probability is that of all texts with the same beginning") {
   const Stories stories(StoryWords::few(), {.most_events = 2});
   const auto texts = all_texts(stories);
   std::map<std::string, double> beginnings;
@@ -61,13 +62,13 @@ TEST_CASE("each character's conditional probability is that of all texts with th
   CHECK(wrong < 1e-10);
 }
 
-TEST_CASE("sampled stories come as often as their probabilities say") {
+TEST_CASE("sampled stories have the frequencies of their probabilities") {
   const Stories stories(StoryWords::few(), {.most_events = 2});
   const auto texts = all_texts(stories);
   std::map<std::string, int> seen;
   const int n = 40000;
   for (int i = 0; i < n; ++i) seen[stories.story(9, static_cast<std::uint64_t>(i)).text]++;
-  double chi = 0, rare_p = 0;  // texts expected less than 10 times make one cell
+  double chi = 0, rare_p = 0;  // texts expected fewer than 10 times share one cell
   int cells = 1, rare = 0, known = 0;
   for (const auto& [text, log_p] : texts) {
     const double expected = n * std::exp(log_p);
@@ -87,7 +88,7 @@ TEST_CASE("sampled stories come as often as their probabilities say") {
   CHECK(std::abs(z) < 4);
 }
 
-TEST_CASE("every told story is read back with its own probability") {
+TEST_CASE("every generated story is read with its own probability") {
   const Stories stories;
   double wrong = 0;
   std::size_t longest = 0;
@@ -135,9 +136,9 @@ TEST_CASE("stories are a pure function of seed and index, and texts are rows of 
   CHECK(*stories.log_probability("") == 0);
 }
 
-TEST_CASE("what the grammar cannot tell has no probability") {
+TEST_CASE("texts outside the grammar have no probability") {
   const Stories stories;
-  // Pairs of a story and another one that differs in what the grammar forbids.
+  // Pairs of a story and a variant that the grammar excludes.
   const std::pair<const char*, const char*> pairs[] = {
       {"Mia hid a key in the cart. Where is the key? In the cart.",
        "Mia hid a key in the cart. Where is the key? In the bed."},
@@ -168,11 +169,11 @@ TEST_CASE("what the grammar cannot tell has no probability") {
   CHECK_FALSE(stories.log_probability(good + "x"));
   CHECK_FALSE(stories.nats(good + "x"));
   REQUIRE(stories.nats(good + "Mi"));
-  CHECK(stories.nats(good + "Mi")->size() == good.size() + 2);  // the last story may be cut short
+  CHECK(stories.nats(good + "Mi")->size() == good.size() + 2);  // the last story may be incomplete
   CHECK(sum(*stories.nats(good.substr(0, 40))) < sum(*stories.nats(good)) + 1e-12);
 }
 
-TEST_CASE("questions know their answers and where these were told") {
+TEST_CASE("questions have their answers and the position of the fact") {
   const Stories stories;
   const std::string first =
       "Mia found a red map. She hid it by the oak. Tom ran to the lake. Where is the map? By the oak.\n";
@@ -192,7 +193,7 @@ TEST_CASE("questions know their answers and where these were told") {
   CHECK(contains(error_of([&] { stories.questions("Mia"); }), "the story at offset 0 is cut short"));
 }
 
-TEST_CASE("the fact of a question is the place, or the name of who has the thing") {
+TEST_CASE("the fact of a question is the place, or the name of the owner") {
   const Stories stories;
   const std::string text = stories.text(8, 200000);
   const auto word = [&](std::size_t begin) { return text.substr(begin, text.find_first_of(" .?", begin) - begin); };
@@ -205,7 +206,7 @@ TEST_CASE("the fact of a question is the place, or the name of who has the thing
     if (text.substr(q.question, 3) == "Who") {
       ++who;
       REQUIRE(told == word(q.answer));
-    } else if (text.substr(q.question, 12) != "Where is the") {  // of somebody: «At the lake.»
+    } else if (text.substr(q.question, 12) != "Where is the") {  // a question about a person: «At the lake.»
       REQUIRE(told == text.substr(q.answer, q.answer_end - q.answer - 1).substr(7));
     } else {
       ++where;
@@ -217,7 +218,7 @@ TEST_CASE("the fact of a question is the place, or the name of who has the thing
   CHECK(where > 100);
 }
 
-TEST_CASE("answers follow from the story, so they cost nothing, and many lie further back than 32 characters") {
+TEST_CASE("answers follow from the story and cost nothing, and many facts are more than 32 characters back") {
   const Stories stories;
   const std::string text = stories.text(6, 100000);
   const std::vector<double> nats = *stories.nats(text);
@@ -234,7 +235,7 @@ TEST_CASE("answers follow from the story, so they cost nothing, and many lie fur
   CHECK(near > far / 4);
 }
 
-TEST_CASE("no predictor beats the floor on held-out stories: a bigram model that knows the letters' frequencies") {
+TEST_CASE("no predictor beats the floor on held-out stories: a bigram model with the true frequencies") {
   const Stories stories;
   const std::string train = "\n" + stories.text(1, 200000), held_out = "\n" + stories.text(2, 50000);
   std::map<std::pair<char, char>, double> pairs;
@@ -249,7 +250,7 @@ TEST_CASE("no predictor beats the floor on held-out stories: a bigram model that
   CHECK(floor < 0.4);
 }
 
-TEST_CASE("word lists that leave a text open to two readings, or nothing to tell, are refused") {
+TEST_CASE("word lists that make texts ambiguous, or leave no text, are refused") {
   StoryWords words = StoryWords::all();
   words.spots = {"pan", "pan. Tom"};
   const Stories ambiguous(words);

@@ -1,3 +1,4 @@
+// The floor of the loss on stories: its value, its standard error, and predictors that cannot beat it.
 #include <cmath>
 #include <doctest/doctest.h>
 #include <functional>
@@ -22,7 +23,7 @@ WholeSplit split_of(const std::string& text, const Tokenizer& t, Index context =
 
 // Held-out stories, their floor, and -log p of each of their tokens.
 struct HeldOut {
-  std::string text;  // of the tokens that are counted
+  std::string text;  // of the counted tokens
   StoryFloor floor;
   std::vector<double> nats;
 
@@ -40,7 +41,7 @@ double mean(const std::vector<double>& v) {
   return std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(v.size());
 }
 
-// The loss of a share of another predictor in the grammar's place: probabilities (1 - share) p + share q.
+// The loss of a mixture of the grammar's probabilities p and another predictor's q: (1 - share) p + share q.
 double mixed(const std::vector<double>& nats, double share, const std::function<double(std::size_t)>& q) {
   std::vector<double> all;
   for (std::size_t i = 0; i < nats.size(); ++i)
@@ -48,7 +49,7 @@ double mixed(const std::vector<double>& nats, double share, const std::function<
   return mean(all);
 }
 
-// Knows what the grammar can tell, but misjudges the weight of each option by a factor of up to exp(error).
+// A predictor that knows the grammar but misjudges the weight of each option by a factor of up to exp(error).
 class Misjudging : public Teller {
  public:
   Misjudging(std::string_view text, double error, std::uint64_t seed, std::vector<double>* nats)
@@ -80,7 +81,7 @@ double misjudged(std::string_view text, double error, std::uint64_t seed) {
   return mean(nats);
 }
 
-// The share of each next character after the same `order` characters of a training text.
+// The frequency of each next character after the same `order` characters in a training text.
 class NGrams {
  public:
   NGrams(const std::string& text, std::size_t order) : order_(order) {
@@ -96,7 +97,7 @@ class NGrams {
   }
 
  private:
-  static constexpr double kCharacters = 64, kUnseen = 0.1;  // more characters than stories have
+  static constexpr double kCharacters = 64, kUnseen = 0.1;  // more characters than stories use
   double count(const std::string& s) const {
     const auto found = counts_.find(s);
     return found == counts_.end() ? 0 : found->second;
@@ -107,7 +108,7 @@ class NGrams {
 
 }  // namespace
 
-TEST_CASE("the floor is the mean -log p of the tokens that are counted") {
+TEST_CASE("the floor is the mean -log p of the counted tokens") {
   const Stories stories;
   const std::string text = stories.corpus(5, 30000);
   CHECK(text[0] == '\n');
@@ -121,7 +122,7 @@ TEST_CASE("the floor is the mean -log p of the tokens that are counted") {
         doctest::Approx(expected).scale(0).epsilon(1e-12));
 }
 
-TEST_CASE("the floor of the first batches is that of the tokens that they count") {
+TEST_CASE("the floor of the first batches is that of their counted tokens") {
   const Stories stories;
   const std::string text = stories.corpus(5, 20000);
   const Tokenizer t = CharTokenizer(text);
@@ -149,7 +150,7 @@ TEST_CASE("the last part of a corpus, cut at a line feed, has a floor") {
   CHECK(contains(error_of([&] { story_floor(stories, middle, t); }), "not a corpus of these stories"));
 }
 
-TEST_CASE("a floor in pieces of words counts the same text") {
+TEST_CASE("a floor with subword tokens counts the same text") {
   const Stories stories;
   const std::string text = stories.corpus(5, 60000);
   const Tokenizer t = SentencePieceTokenizer::train_on_text(text, {.vocabulary = 500});
@@ -157,11 +158,11 @@ TEST_CASE("a floor in pieces of words counts the same text") {
   const StoryFloor floor = story_floor(stories, split, t);
   const auto counted = static_cast<double>(split.counted_end() - 1);
   const double whole = -*stories.log_probability(text.substr(1));
-  CHECK(floor.loss * counted == doctest::Approx(whole).epsilon(0.01));  // but for the rest at the end
+  CHECK(floor.loss * counted == doctest::Approx(whole).epsilon(0.01));  // except for the rest at the end
   CHECK(floor.loss * counted < whole * (1 + 1e-12));
 }
 
-TEST_CASE("the standard error tells how far floors of other held-out stories lie") {
+TEST_CASE("the standard error predicts the spread of floors of other held-out stories") {
   const Stories stories;
   const std::string many = stories.text(1, 2000000);
   const double mean = -*stories.log_probability(many) / static_cast<double>(many.size());
@@ -189,7 +190,7 @@ TEST_CASE("the grammar, evaluated as models are, has exactly the floor as its lo
       std::vector<std::int32_t> row = test::ids_of(batch.inputs.slice(0, r, r + 1));
       const std::vector<std::int32_t> targets = test::ids_of(batch.targets.slice(0, r, r + 1));
       row.push_back(targets.back());
-      const std::vector<double> nats = *stories.nats(t.decode(row).substr(1));  // given what the row shows
+      const std::vector<double> nats = *stories.nats(t.decode(row).substr(1));  // given the visible part of the row
       for (Index i = 0; i < length; ++i)
         if (targets[static_cast<std::size_t>(i)] != kIgnoreIndex) sum += nats[static_cast<std::size_t>(i)], ++counted;
     }
@@ -199,7 +200,7 @@ TEST_CASE("the grammar, evaluated as models are, has exactly the floor as its lo
         doctest::Approx(story_floor(stories, split, t).loss).scale(0).epsilon(1e-12));
 }
 
-TEST_CASE("no honest loss lies below the floor by more than 3 standard errors") {
+TEST_CASE("no legitimate loss is below the floor by more than 3 standard errors") {
   int below = 0, sets = 0;
   for (std::uint64_t seed = 20; seed < 30; ++seed) {
     const HeldOut held_out(seed, 10000);
@@ -209,12 +210,12 @@ TEST_CASE("no honest loss lies below the floor by more than 3 standard errors") 
       CAPTURE(error);
       CHECK(loss != held_out.floor.loss);
       CHECK(loss >= held_out.bound());
-      // By Markov's inequality: the chance that an honest predictor gains 20 nats in all is below exp(-20).
+      // By Markov's inequality, the probability that a legitimate predictor gains 20 nats in total is below exp(-20).
       CHECK((held_out.floor.loss - loss) * static_cast<double>(held_out.nats.size()) < 20);
       below += loss < held_out.floor.loss ? 1 : 0, ++sets;
     }
   }
-  CHECK(below > 0);  // luck is allowed for
+  CHECK(below > 0);  // some sets are below by chance
   CHECK(below < sets / 2);
 }
 
@@ -228,17 +229,17 @@ TEST_CASE("n-grams, and mixtures of them with the grammar, do not beat the floor
     for (const double share : {0.001, 0.1}) CHECK(mixed(held_out.nats, share, q) >= held_out.bound());
     const double alone = mixed(held_out.nats, 1, q);
     CHECK(alone > held_out.floor.loss);
-    CHECK(alone < last);  // and they are no fools
+    CHECK(alone < last);  // longer n-grams are better
     last = alone;
   }
   CHECK(last < 3 * held_out.floor.loss);
 }
 
-TEST_CASE("a predictor that sees a little of its target falls below the floor by more than 3 standard errors") {
+TEST_CASE("a predictor that sees a little of its target is below the floor by more than 3 standard errors") {
   const HeldOut held_out(9, 50000);
   for (const double share : {0.02, 0.2, 0.9})
     CHECK(mixed(held_out.nats, share, [](std::size_t) { return 1; }) < held_out.bound());
-  // An n-gram model that has been trained on what it is tested with.
+  // An n-gram model that was trained on the test text.
   const NGrams grams(held_out.text, 30);
   CHECK(mixed(held_out.nats, 0.5, [&](std::size_t i) { return grams(held_out.text, i); }) < held_out.bound());
 }

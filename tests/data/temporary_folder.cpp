@@ -1,3 +1,4 @@
+// Folders for the files of one test, and the contents of folders.
 #include "tests/data/temporary_folder.hpp"
 
 #include <sys/stat.h>

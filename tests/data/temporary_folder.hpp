@@ -1,4 +1,4 @@
-// A folder for the files of one test, removed at its end.
+// Folders for the files of one test, and the contents of folders.
 #pragma once
 #include <unistd.h>
 
@@ -8,6 +8,7 @@
 
 namespace heed::test {
 
+// A new empty folder, removed with its contents by the destructor.
 struct TemporaryFolder {
   std::filesystem::path path;
 
@@ -19,7 +20,7 @@ struct TemporaryFolder {
   std::filesystem::path write(const std::string& name, const std::string& bytes) const;
 };
 
-// Inside the scope root has no more rights than others, so that files may be closed to tests, too.
+// Drops root's privileges within the scope, so that tests can make files inaccessible.
 struct Unprivileged {
   bool root = ::geteuid() == 0;
   Unprivileged();
@@ -29,8 +30,8 @@ struct Unprivileged {
 };
 
 std::string bytes_of(const std::filesystem::path& file);
-std::size_t files_in(const std::filesystem::path& folder);  // entries, whatever they are
-// Kind, rights, time and bytes of the folder and of all below it, by their paths.
+std::size_t files_in(const std::filesystem::path& folder);  // entries of any kind
+// For each path in the folder and for the folder: kind, permissions, time and bytes.
 std::map<std::string, std::string> state_of(const std::filesystem::path& folder);
 
 }  // namespace heed::test

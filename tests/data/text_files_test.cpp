@@ -1,4 +1,4 @@
-// Text files: line ends, byte order marks, and files that are not UTF-8.
+// Reading text files: line ends, byte order marks, and files that are not UTF-8.
 #include <heed/core/check.hpp>
 #include <heed/data/samples.hpp>
 #include <heed/data/text.hpp>
@@ -19,7 +19,7 @@ std::string with_ends(const std::string& text, const std::string& end) {
   return made;
 }
 
-// The text that pieces of all sizes give, which must be one text.
+// The text of the file. Checks that pieces of all sizes give the same text.
 std::string read_in_pieces(const std::filesystem::path& file, const ReadTextOptions& o = {}) {
   std::string first;
   for (const std::size_t size : {1, 9, 13, 64, 1 << 20}) {
@@ -54,7 +54,7 @@ TEST_CASE("text files: CR LF is read as LF, and with LineEnds::any so is a CR al
   CHECK(read_in_pieces(f.write("mixed", mixed + "e\rf\r"), {.line_ends = LineEnds::any}) == "a\nb\nc\n\nd\n\ne\nf\n");
 }
 
-TEST_CASE("text files: a CR alone is refused, with its line and what reads it") {
+TEST_CASE("text files: a single CR is refused, with its line and the option that allows it") {
   const TemporaryFolder f;
   const auto cr = f.write("cr", "a\rb\rc\r"), one = f.write("one", "a\r\nb\r\nc\rd\r\n"),
              end = f.write("end", "a\nb\r");
@@ -115,7 +115,7 @@ TEST_CASE("text files: the byte order mark of each file is dropped, and U+FEFF w
   CHECK(contains(error_of([&] { read_text(f.path / "only"); }), "there is no text in"));
 }
 
-TEST_CASE("text files: compressed files and those of other encodings are named, whatever the options") {
+TEST_CASE("text files: compressed files and other encodings are recognized, with any options") {
   const TemporaryFolder f;
   std::string utf16, utf16_be, utf32;
   for (const char c : std::string("Zwei Hunde\nlaufen\n")) {
@@ -148,7 +148,7 @@ TEST_CASE("text files: compressed files and those of other encodings are named, 
     }
 }
 
-TEST_CASE("text files: what is not UTF-8 is told with its line and a guess") {
+TEST_CASE("text files: text that is not UTF-8 is an Error with its line and a guess") {
   const TemporaryFolder f;
   const auto latin = f.write("latin", "Die K\xC3\xBChe\nstehen auf der gr\xFCnen Wiese und fressen. Sch\xF6n!\n");
   const std::string error = error_of([&] { read_text(latin); });
@@ -160,7 +160,7 @@ TEST_CASE("text files: what is not UTF-8 is told with its line and a guess") {
                    "at offset 10 cannot stand there (line 3)"));
 }
 
-TEST_CASE("text files: what is not UTF-8 is replaced, or its lines are left out, and counted") {
+TEST_CASE("text files: invalid UTF-8 is replaced, or its lines are skipped, and counted") {
   const TemporaryFolder f;
   const auto file = f.write("x", "one\r\nt\xFFw\xE2\x82o\r\nthree\n\xFF\nfive \xE2\x82");
   TextReport replaced, skipped;
@@ -176,7 +176,7 @@ TEST_CASE("text files: what is not UTF-8 is replaced, or its lines are left out,
                  "there is no text in"));
 }
 
-TEST_CASE("text files: a place in a text is one in its file, whatever a reader changed") {
+TEST_CASE("text files: an offset in a text is mapped to its file, whatever a reader changed") {
   const TemporaryFolder f;
   std::string text = "\uFEFF";
   for (int i = 0; i < 9000; ++i) text += "ab c\r\n";

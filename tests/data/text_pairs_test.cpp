@@ -1,3 +1,4 @@
+// Pairs of texts from files, their batches, and pairs that are too long.
 #include <heed/data/samples.hpp>
 
 #include <heed/core/check.hpp>
@@ -43,7 +44,7 @@ TEST_CASE("text pairs: source, inputs and targets with begin and end, padded") {
   CHECK(SampleBatches(pairs, {.tokens = 8, .padding = pairs.padding()}).size() == 2);  // lengths 3 and 4: two buckets
 }
 
-TEST_CASE("text pairs: those that do not fit are refused, or skipped and counted") {
+TEST_CASE("text pairs: pairs that do not fit are refused, or skipped and counted") {
   const TemporaryFolder folder;
   const ByteTokenizer t;
   const std::vector<TextPair> pairs = {{"ab", "c"}, {"", "d"}, {"abcd", "e"}, {"a", "bcd"}, {"a", ""}};

@@ -1,3 +1,4 @@
+// Text: UTF-8, folders and pieces of text files, cutting, display on terminals, and errors.
 #include <doctest/doctest.h>
 #include <pthread.h>
 #include <signal.h>
@@ -18,7 +19,7 @@ using test::error_of;
 using test::TemporaryFolder;
 using test::Unprivileged;
 
-TEST_CASE("every code point survives encoding and decoding, and nothing else is one") {
+TEST_CASE("every code point survives encoding and decoding, and no other number is one") {
   std::vector<char32_t> all;
   for (char32_t c = 0; c <= 0x10FFFF; ++c)
     if (c < 0xD800 || c > 0xDFFF) all.push_back(c);
@@ -41,14 +42,14 @@ TEST_CASE("invalid UTF-8 is found at its first byte") {
   CHECK(bad("\xED\xA0\x80") == 0);      // surrogate
   CHECK(bad("\xF4\x90\x80\x80") == 0);  // above U+10FFFF
   CHECK(bad("\xF5\x80\x80\x80") == 0);
-  CHECK(bad("x\xE2\x82") == 1);  // cut short
+  CHECK(bad("x\xE2\x82") == 1);  // incomplete
   CHECK(bad("\xE2\x82z") == 0);
   CHECK_FALSE(bad(""));
   CHECK_FALSE(bad(std::string("\0", 1)));
   CHECK_THROWS_WITH_AS(decode_utf8("ab\xFF"), "decode_utf8: the byte at offset 2 does not belong to UTF-8 text", Error);
 }
 
-TEST_CASE("unfinished characters at the end are told from broken ones") {
+TEST_CASE("incomplete characters at the end are distinguished from invalid ones") {
   const std::string euro = "\xE2\x82\xAC", smile = "\xF0\x9F\x98\x80";
   CHECK(unfinished_utf8("") == 0);
   CHECK(unfinished_utf8("abc") == 0);
@@ -75,7 +76,7 @@ TEST_CASE("folders give their files in sorted order, without hidden ones") {
   CHECK(text_files({f.path}).size() == 3);
 }
 
-TEST_CASE("the lines of a text are without what ends them, and the last needs no end") {
+TEST_CASE("lines of a text exclude line ends, and the last line needs none") {
   using Lines = std::vector<std::string_view>;
   CHECK(split_lines("a b\r\n\n\rc\r\nd") == Lines{"a b", "", "\rc", "d"});
   CHECK(split_lines("a\n") == Lines{"a"});
@@ -103,7 +104,7 @@ TEST_CASE("text in pieces is the same text") {
   }
 }
 
-TEST_CASE("each piece of a text tells its place in its file") {
+TEST_CASE("each piece of a text has its offset in its file") {
   TemporaryFolder f;
   std::string text = "\xEF\xBB\xBF";
   for (int i = 0; i < 300; ++i) text += i % 11 ? "ä€😀 words " : "\n";
@@ -124,30 +125,30 @@ TEST_CASE("each piece of a text tells its place in its file") {
         },
         {}, size);
   }
-  CHECK(seams == 4);  // b.txt ends with a line feed of its own, and c.txt is the last
+  CHECK(seams == 4);  // b.txt ends with a line feed, and c.txt is the last file
 }
 
 TEST_CASE("texts are cut after lines, before spaces, or at least between characters") {
   CHECK(cut_text("", 0, 10) == 0);
   CHECK(cut_text("one\ntwo\n", 0, 100) == 4);
   CHECK(cut_text("one\ntwo\n", 4, 100) == 8);
-  CHECK(cut_text("one\ntwo", 4, 100) == 0);  // the line may go on
+  CHECK(cut_text("one\ntwo", 4, 100) == 0);  // the line may continue
   CHECK(cut_text("one two  three", 0, 11) == 7);
-  CHECK(cut_text("one two  three", 0, 8) == 7);   // before all spaces of a row
+  CHECK(cut_text("one two  three", 0, 8) == 7);   // before all spaces of a run
   CHECK(cut_text("one two  three", 0, 14) == 0);  // a line feed may follow
-  CHECK(cut_text("one two  three", 3, 6) == 6);   // no space behind `least`
+  CHECK(cut_text("one two  three", 3, 6) == 6);   // no space after `least`
   CHECK(cut_text("aé€😀", 0, 5) == 3);
   CHECK(cut_text("aé€😀", 0, 6) == 6);
   CHECK(cut_text("aé€😀", 0, 9) == 6);
   CHECK(cut_text("aé€😀", 0, 10) == 0);
-  CHECK(cut_text("one\n", 0, 3) == 3);  // the line feed is beyond
+  CHECK(cut_text("one\n", 0, 3) == 3);  // the line feed is after the limit
   CHECK(cut_text("on \n", 0, 3) == 2);
-  CHECK(cut_text("abe\u0301\u0323cd", 0, 5) == 2);  // not between a letter and its marks
+  CHECK(cut_text("abe\u0301\u0323cd", 0, 5) == 2);  // not between a letter and its combining marks
   CHECK(cut_text("abe\u0301\u0323cd", 0, 7) == 7);
-  CHECK(cut_text("abe\u0301\u0323cd", 3, 6) == 5);  // unless there is no other place
+  CHECK(cut_text("abe\u0301\u0323cd", 3, 6) == 5);  // except as the only choice
 }
 
-TEST_CASE("what a terminal is shown has no control characters, and is UTF-8") {
+TEST_CASE("text shown on a terminal has no control characters, and is UTF-8") {
   CHECK(printable("a b ~ \xC3\xA9 \xE2\x82\xAC") == "a b ~ \xC3\xA9 \xE2\x82\xAC");
   CHECK(printable("\x1B[2J\n\t\x7F\xC2\x9B\xFF\xE2\x82.") == "\\x1B[2J\\n\\t\\x7F\\xC2\\x9B\\xFF\\xE2\\x82.");
   CHECK(printable(std::string("\0", 1)) == "\\x00");
@@ -156,7 +157,7 @@ TEST_CASE("what a terminal is shown has no control characters, and is UTF-8") {
   CHECK(excerpt(std::string(1000, 'x')) == std::string(80, 'x') + "...");
 }
 
-TEST_CASE("what cannot be read is named") {
+TEST_CASE("files that cannot be read are errors") {
   TemporaryFolder f;
   const std::string at = f.path.native();
   CHECK(error_of([&] { read_text(f.path / "none.txt"); }) == "text: " + at + "/none.txt does not exist");
@@ -193,7 +194,7 @@ TEST_CASE("what cannot be read is named") {
                    "text: the folder " + at + "/closed cannot be read: Permission denied"));
   }
   std::filesystem::permissions(closed.parent_path(), std::filesystem::perms::owner_all);
-  // The first page of a program's memory is no file's.
+  // The first page of a program's memory cannot be read.
   CHECK(contains(error_of([] { read_text("/proc/self/mem"); }),
                  "text: /proc/self/mem cannot be read: Input/output error"));
 }

@@ -1,3 +1,4 @@
+// Token files: writing, reading, checks of damaged and foreign files, splits, and NumPy.
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -41,7 +42,7 @@ void write_ids(const std::filesystem::path& p, const Ids& ids, const About& abou
   w.finish();
 }
 
-// Texts of several files, with characters of one to four bytes; lines of all lengths up to one that is longer than a
+// Texts in several files, with characters of one to four bytes and lines of all lengths, including a line longer than a
 // part.
 std::vector<std::filesystem::path> mixed_texts(const TemporaryFolder& f) {
   std::string stories = Stories().text(5, 150000), line, words;
@@ -52,7 +53,7 @@ std::vector<std::filesystem::path> mixed_texts(const TemporaryFolder& f) {
 
 }  // namespace
 
-TEST_CASE("token files give back what was written, two bytes per token while that suffices") {
+TEST_CASE("token files return the written tokens, with two bytes per token if possible") {
   TemporaryFolder f;
   for (Index vocabulary : {Index{3}, Index{65536}, Index{65537}, Index{1} << 31}) {
     CAPTURE(vocabulary);
@@ -77,7 +78,7 @@ TEST_CASE("token files give back what was written, two bytes per token while tha
   }
 }
 
-TEST_CASE("an unfinished token file leaves nothing behind and the old one in place") {
+TEST_CASE("an unfinished token file leaves nothing, and keeps the old file") {
   TemporaryFolder f;
   const auto file = f.path / "x.tokens";
   write_ids(file, {1, 2}, Index{5});
@@ -89,7 +90,7 @@ TEST_CASE("an unfinished token file leaves nothing behind and the old one in pla
   CHECK(files_in(f.path) == 1);
 }
 
-TEST_CASE("texts are tokenized a piece at a time, to the tokens of the whole") {
+TEST_CASE("texts are tokenized in pieces, with the tokens of the whole text") {
   TemporaryFolder f;
   const std::vector<std::filesystem::path> files = mixed_texts(f);
   const std::string text = read_text(files);
@@ -113,7 +114,7 @@ TEST_CASE("texts are tokenized a piece at a time, to the tokens of the whole") {
       rest.remove_prefix(n);
     }
     CHECK((source.to_vector() == lines));
-    // The library sums the scores of unigram pieces in float: over a long text they lose the digits that decide.
+    // The library sums the scores of unigram pieces in float. Over a long text they lose the precision that decides.
     if (t.hash() != Tokenizer(unigram).hash()) CHECK((source.to_vector() == t.encode(text)));
     CHECK((source.tokenizer().decode(source.to_vector()) == text));
     CHECK(source.tokenizer().to_json() == t.to_json());
@@ -121,7 +122,7 @@ TEST_CASE("texts are tokenized a piece at a time, to the tokens of the whole") {
   }
 }
 
-TEST_CASE("a character that the tokenizer lacks is told with its place in its file") {
+TEST_CASE("a character that the tokenizer lacks is an Error with its offset in its file") {
   TemporaryFolder f;
   std::string text;
   for (int i = 0; i < 100000; ++i) text += "line\n";
@@ -140,7 +141,7 @@ TEST_CASE("a character that the tokenizer lacks is told with its place in its fi
   CHECK(contains(error_of([&] { encode_text(t, text + "é"); }), "at byte offset 500000 is not"));
 }
 
-TEST_CASE("what a watcher throws ends the writing and leaves nothing") {
+TEST_CASE("an exception of the progress callback ends the writing and leaves nothing") {
   TemporaryFolder f;
   const auto text = f.write("x.txt", "text");
   CHECK_THROWS_AS(write_tokens(f.path / "x.tokens", {text}, ByteTokenizer(),
@@ -149,7 +150,7 @@ TEST_CASE("what a watcher throws ends the writing and leaves nothing") {
   CHECK(files_in(f.path) == 1);
 }
 
-TEST_CASE("token files know themselves and hold their tokenizer") {
+TEST_CASE("token files have a hash and their tokenizer") {
   TemporaryFolder f;
   struct Own {
     Ids encode(std::string_view text) const { return Ids(text.size(), 1); }
@@ -176,7 +177,7 @@ TEST_CASE("token files know themselves and hold their tokenizer") {
   CHECK(contains(error_of([&] { TokenSource::open(file).tokenizer(); }), "of the kind \"own\""));
 }
 
-TEST_CASE("what is not a token file of this program is refused") {
+TEST_CASE("files that are not token files of heed are refused") {
   TemporaryFolder f;
   const auto file = f.path / "x.tokens";
   const Tokenizer t = CharTokenizer("abcde");
@@ -205,14 +206,14 @@ TEST_CASE("what is not a token file of this program is refused") {
     return bytes;
   };
   CHECK(contains(refused(changed(16)), "the header of " + f.path.native() + "/bad.tokens is damaged"));
-  // Every byte is guarded: by the header, the tokenizer, or the hash of the tokens.
+  // Every byte is protected: by the header, the tokenizer, or the hash of the tokens.
   for (std::size_t i = 0; i < good.size(); ++i) {
     CAPTURE(i);
     const std::string error = error_of([&] {
       const TokenSource source = TokenSource::open(f.write("bit.tokens", changed(i)));
       if (source.tokenizer().to_json() == t.to_json()) source.hash();
     });
-    CHECK((error != "" || (good[i] == ' ' && i >= 64 && i < good.size() - 6)));  // spaces end the tokenizer
+    CHECK((error != "" || (good[i] == ' ' && i >= 64 && i < good.size() - 6)));  // spaces follow the tokenizer
   }
   std::string other = good;
   other[good.size() - 2] = 9;
@@ -236,7 +237,7 @@ TEST_CASE("a pipe is no token file, and its writer is not waited for") {
   ::alarm(0);
 }
 
-TEST_CASE("writers refuse what they cannot write") {
+TEST_CASE("writers refuse tokens and paths that they cannot write") {
   TemporaryFolder f;
   CHECK(contains(error_of([&] { TokenWriter(f.path / "no/x", Index{5}); }),
                  "token file: there is no folder " + f.path.native() + "/no for x"));
@@ -250,7 +251,7 @@ TEST_CASE("writers refuse what they cannot write") {
   CHECK(TokenSource::open(f.path / "x").size() == 0);
 }
 
-TEST_CASE("sources split and share") {
+TEST_CASE("sources are split and share memory") {
   Ids ids(101);
   std::iota(ids.begin(), ids.end(), 0);
   const TokenSource all(ids, 101);
@@ -289,7 +290,7 @@ TEST_CASE("token files that another program made are checked before anything of 
   const auto refused = [&](auto&& change) { return error_of([&] { TokenSource::open(changed(change)); }); };
   using Header = detail::TokenHeader;
   CHECK(refused([](Header&) {}) == "");
-  // Twice this is 6.
+  // Twice this count overflows to 6.
   CHECK(refused([](Header& h) { h.count += std::uint64_t{1} << 63; }) ==
         "token file: " + name + " holds 3 tokens but its header says 9223372036854775811; it is truncated");
   CHECK(refused([](Header& h) { h.tokenizer_bytes = ~std::uint64_t{63}; }) ==

@@ -1,3 +1,4 @@
+// Tokenizers of bytes, characters and SentencePiece: round trips, training, parts of texts, streams and errors.
 #include <doctest/doctest.h>
 #include <heed/core/check.hpp>
 #include <heed/data/tasks.hpp>
@@ -19,7 +20,7 @@ const std::string kMixed = "Zwölf €  \n\n\tこんにちは 😀 end ";
 
 std::string corpus() { return Stories().text(3, 60000); }
 
-// Every tokenizer gives its text back, also streamed and after a round trip through JSON.
+// Checks that a tokenizer restores its text, also streamed and after a conversion to JSON and back.
 void check_round_trip(const Tokenizer& t, const std::string& text) {
   const Ids ids = t.encode(text);
   CHECK(t.decode(ids) == text);
@@ -41,7 +42,7 @@ void check_round_trip(const Tokenizer& t, const std::string& text) {
   CHECK(again.to_json() == t.to_json());
 }
 
-struct Letters {  // a user's own tokenizer
+struct Letters {  // a user-defined tokenizer
   std::vector<std::int32_t> encode(std::string_view text) const { return Ids(text.size(), 7); }
   std::string decode(std::span<const std::int32_t> ids) const { return std::string(ids.size(), 'x'); }
   Index vocabulary_size() const { return 8; }
@@ -95,7 +96,7 @@ TEST_CASE("bytes and characters keep text as it is, or bring it into a form") {
   CHECK(make_tokenizer("byte", "", UnicodeForm::nfkc).encode("\ufb01") == Ids{'f', 'i'});
   TemporaryFolder f;
   CHECK(CharTokenizer::train({f.write("a.txt", nfd)}, UnicodeForm::nfc).state() == " acfx\u00e9");
-  // The place of what is unknown is one in the text that was given, and a text in another form is told.
+  // Offsets of unknown characters refer to the given text, and errors name a text in another form.
   CHECK(error_of([&] { CharTokenizer(nfc, UnicodeForm::nfc).encode("e\u0301 cafe\u0301 y"); }) ==
         "char tokenizer: the character 'y' (U+0079) at byte offset 11 is not among the 6 characters of the training "
         "text");
@@ -123,7 +124,7 @@ TEST_CASE("SentencePiece learns BPE and unigram models that give every text back
   }
 }
 
-TEST_CASE("SentencePiece: the first word of a text has the pieces that it has within one, where that is asked for") {
+TEST_CASE("SentencePiece: the first word of a text has the same pieces as within a text, if requested") {
   for (const bool begins : {false, true}) {
     CAPTURE(begins);
     const SentencePieceTokenizer t =
@@ -155,7 +156,7 @@ TEST_CASE("SentencePiece models are read from files") {
   CHECK_THROWS_AS(make_tokenizer("word", "x"), Error);
 }
 
-// Parts as StreamEncoder cuts them, but small: after lines, or before spaces.
+// Parts cut as by StreamEncoder, but small: after lines, or before spaces.
 static void check_parts(const Tokenizer& t, const std::string& text) {
   for (std::size_t least : {0, 1, 7, 50, 400}) {
     Ids ids;
@@ -173,14 +174,14 @@ static void check_parts(const Tokenizer& t, const std::string& text) {
   }
 }
 
-TEST_CASE("a text encoded in parts has the tokens of the whole, whatever a model does at the start of a text") {
+TEST_CASE("a text encoded in parts has the tokens of the whole, for any rule of a model for the start of a text") {
   const std::string text =
       " \n two  spaces\n\n\n" + Stories().text(4, 3000) + " end \n \n  \nzwölf € 😀\n" + Stories().text(5, 900) + "\n";
   TemporaryFolder f;
   const auto own = SentencePieceTokenizer::train_on_text(corpus(), {.vocabulary = 440}),
              unigram = SentencePieceTokenizer::train_on_text(corpus(), {.vocabulary = 440, .model = "unigram"});
-  // The same models as others are trained: settings of the normaliser (field 3 of the model's protocol buffer) that
-  // are appended replace its own. With a space before each text (3), and spaces joined and taken away at the ends (4).
+  // Variants of the same models: appended settings of the normalizer (field 3 of the model's protocol buffer) replace
+  // its own. Field 3 adds a space before each text, field 4 joins spaces and removes them at the ends.
   for (const SentencePieceTokenizer& model : {own, unigram})
     for (const std::string& settings : {std::string(), std::string("\x1a\x02\x18\x01"), std::string("\x1a\x02\x20\x01"),
                                         std::string("\x1a\x04\x18\x01\x20\x01")}) {
@@ -195,7 +196,7 @@ TEST_CASE("a text encoded in parts has the tokens of the whole, whatever a model
 
 TEST_CASE("the stream encoder does not care how its text is cut") {
   std::string text = Stories().text(6, 90000), words;
-  for (int i = 0; i < 90000; ++i) words += "長い言葉";  // more than a megabyte without line feed and space
+  for (int i = 0; i < 90000; ++i) words += "長い言葉";  // more than a megabyte without line feeds and spaces
   text += words + "\nzwölf €\n" + Stories().text(7, 100000);
   const Tokenizer t =
       SentencePieceTokenizer::train_on_text(words.substr(0, 120000) + text.substr(0, 50000), {.vocabulary = 460});
@@ -212,7 +213,7 @@ TEST_CASE("the stream encoder does not care how its text is cut") {
   CHECK(encode_text(t, "").empty());
 }
 
-TEST_CASE("a byte that is not UTF-8 is told with its place in the whole text") {
+TEST_CASE("a byte that is not UTF-8 is an Error with its offset in the whole text") {
   const Tokenizer t = CharTokenizer("ab\n€");
   std::string text;
   for (int i = 0; i < 5000; ++i) text += "ab\n";
@@ -224,7 +225,7 @@ TEST_CASE("a byte that is not UTF-8 is told with its place in the whole text") {
   }
 }
 
-TEST_CASE("characters of files are those of their text") {
+TEST_CASE("characters from files are those of their text") {
   TemporaryFolder f;
   const auto a = f.write("a.txt", "\xEF\xBB\xBFzwölf"), b = f.write("b.txt", "€ 😀");
   CHECK(CharTokenizer::train({a, b}).state() == "\n flwzö€😀");
@@ -232,7 +233,7 @@ TEST_CASE("characters of files are those of their text") {
   CHECK(contains(error_of([&] { CharTokenizer::train({f.write("none.txt", "")}); }), "there is no text"));
 }
 
-TEST_CASE("SentencePiece learns of a large text from lines all over it") {
+TEST_CASE("SentencePiece trains on lines from all parts of a large text") {
   TemporaryFolder f;
   const std::string text = corpus();
   const auto file = f.write("text.txt", text);
@@ -244,7 +245,7 @@ TEST_CASE("SentencePiece learns of a large text from lines all over it") {
   const auto part = SentencePieceTokenizer::train({file}, third);
   CHECK(part.state() != whole.state());
   CHECK(part.state() == SentencePieceTokenizer::train({file}, third).state());
-  // Words of the end are known as well as those of the beginning.
+  // Words at the end are known as well as those at the start.
   const std::string late = "Zanzibar and Zanzibar and Zanzibar\n";
   std::string more = text;
   for (int i = 0; i < 1000; ++i) more += late;
@@ -255,7 +256,7 @@ TEST_CASE("SentencePiece learns of a large text from lines all over it") {
   CHECK(one_line.decode(one_line.encode("xx")) == "xx");
 }
 
-TEST_CASE("SentencePiece explains what it cannot learn") {
+TEST_CASE("SentencePiece explains why it cannot train") {
   CHECK(contains(error_of([] { SentencePieceTokenizer::train_on_text("abc", {.vocabulary = 0}); }),
                  "tokenizer: a vocabulary of 0 pieces was asked for; it must be above 259, as each byte is one and "
                  "SentencePiece has 3 of its own"));
@@ -288,7 +289,7 @@ TEST_CASE("a stream holds back unfinished characters and repairs broken ones") {
   CHECK(s.finish() == "");
 }
 
-TEST_CASE("a tokenizer of one's own fits, and damaged ones are refused") {
+TEST_CASE("user-defined tokenizers work, and damaged ones are refused") {
   const Tokenizer own = Letters();
   CHECK(own.encode("ab") == Ids{7, 7});
   CHECK(own.decode({7, 7, 7}) == "xxx");

@@ -1,4 +1,4 @@
-// Unicode against Python's: tests/reference/unicode_python.py.
+// Unicode against Python: tests/reference/unicode_python.py.
 #include <heed/data/text.hpp>
 #include <heed/data/unicode.hpp>
 
@@ -16,7 +16,7 @@ const nlohmann::json& reference() {
   return all;
 }
 
-// Whether f makes of each code point that Unicode 14 knows what Python makes of it.
+// Checks that f gives Python's result for each code point of Unicode 14.
 template <class F>
 void check_code_points(const char* name, const F& f) {
   std::map<char32_t, std::string> changed;
@@ -56,7 +56,7 @@ TEST_CASE("unicode: a sigma among letters, marks and punctuation, and forms of s
   }
 }
 
-TEST_CASE("unicode: what is not UTF-8 is kept, and parts of a text have the form of the whole") {
+TEST_CASE("unicode: invalid UTF-8 is kept, and parts of a text have the form of the whole") {
   CHECK(normalized("e\u0301\xFF"
                    "e\u0301\xE2\x82",
                    UnicodeForm::nfc) == "\u00e9\xFF\u00e9\xE2\x82");
@@ -75,8 +75,8 @@ TEST_CASE("unicode: what is not UTF-8 is kept, and parts of a text have the form
   CHECK(!begins_normal_unit(U'\u0301'));
 }
 
-TEST_CASE("unicode: an offset in a form is told as one in the text") {
-  const std::string text = "e\u0301 ab \u1100\u1161 c";  // é and a syllable of Hangul, decomposed
+TEST_CASE("unicode: an offset in a normalized text is mapped to the original") {
+  const std::string text = "e\u0301 ab \u1100\u1161 c";  // é and a Hangul syllable, decomposed
   const std::string composed = normalized(text, UnicodeForm::nfc);
   for (const char c : {'a', 'b', 'c', ' '})
     CHECK(offset_before_normalizing(text, UnicodeForm::nfc, composed.find(c)) == text.find(c));

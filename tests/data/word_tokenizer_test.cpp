@@ -1,4 +1,4 @@
-// Words as tokens, and the tokens that begin and end texts.
+// Words as tokens, and the special tokens at the start and end of texts.
 #include <heed/data/samples.hpp>
 #include <heed/data/tokenizer.hpp>
 
@@ -10,7 +10,7 @@ using namespace heed::test;
 
 using Ids = std::vector<std::int32_t>;
 
-TEST_CASE("words: the most frequent come first, equal ones by their bytes, rare ones are unknown") {
+TEST_CASE("words: the most frequent are first, equal ones in byte order, and rare ones are unknown") {
   const std::string text = "the cat saw the dog .\nthe dog\tsaw a bird .  \n";
   const WordTokenizer all(text);
   CHECK(all.vocabulary_size() == 4 + 7);
@@ -21,11 +21,11 @@ TEST_CASE("words: the most frequent come first, equal ones by their bytes, rare 
   const WordTokenizer few(text, {.min_frequency = 2});
   CHECK(few.state() == "the\n.\ndog\nsaw\n");
   CHECK(WordTokenizer(text, {.vocabulary = 2}).state() == "the\n.\n");
-  CHECK(all.encode("<s> the </s>") == Ids{1, 4, 1});  // as a text, these are no tokens
+  CHECK(all.encode("<s> the </s>") == Ids{1, 4, 1});  // in a text, these are ordinary words
   CHECK(WordTokenizer("<s> a </s>").state() == "a\n");
 }
 
-TEST_CASE("words are learned from files, kept as JSON, and say what is wrong") {
+TEST_CASE("words are learned from files, stored as JSON, and refused with a reason") {
   const std::string text = "one two two three three three\n";
   const TemporaryFolder folder;
   CHECK(WordTokenizer::train({folder.write("a.txt", text)}).state() == "three\ntwo\none\n");
@@ -47,7 +47,7 @@ TEST_CASE("words are learned from files, kept as JSON, and say what is wrong") {
   });
 }
 
-TEST_CASE("words: text is brought into NFC where it is learned and used, or into the form that is asked for") {
+TEST_CASE("words: text is normalized to NFC in training and use, or to the requested form") {
   const std::string nfc = "caf\u00e9 ma\u00f1ana \ufb01n", nfd = "cafe\u0301 man\u0303ana \ufb01n";
   const TemporaryFolder folder;
   const Tokenizer t = WordTokenizer(nfc);
@@ -63,7 +63,7 @@ TEST_CASE("words: text is brought into NFC where it is learned and used, or into
   const Tokenizer none = WordTokenizer(nfd, {.unicode = UnicodeForm::none});
   CHECK(none.encode(nfd) != none.encode(nfc));
   CHECK(none.hash() != t.hash());
-  // What was stored without a form keeps its words.
+  // A tokenizer that was stored without a form keeps its words.
   const Tokenizer old = Tokenizer::from_json(R"({"kind": "word", "state": "e\u0301\n"})");
   CHECK(old.unicode() == UnicodeForm::none);
   CHECK(old.encode("e\u0301 \u00e9") == Ids{4, 1});

@@ -1,4 +1,5 @@
-// Saving on disks that fail and in programs that are killed: the file is always the old one or the new one, whole.
+// Saving on failing disks and in programs that are killed: the file is always either the complete old or the complete
+// new one.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
@@ -58,7 +59,7 @@ TEST_CASE("checkpoint disk: a program killed at any call of a save leaves the ol
         CHECK((told == "1\n" || told == "2\n"));
         now_new += told == "2\n";
         CHECK(files_in(folder.path) <= 2);
-        // What is left behind disturbs no later save, nor does it stay.
+        // Files that remain do not disturb later saves, which remove them.
         REQUIRE(run(save(file, 1)).output.empty());
         CHECK(tell(file) == "1\n");
         CHECK(files_in(folder.path) == 1);
@@ -77,7 +78,7 @@ TEST_CASE("checkpoint disk: a program killed at any call of a save leaves the ol
   fs::remove(log);
 }
 
-TEST_CASE("checkpoint disk: each call of a save failing in turn leaves the old file, no other, and one sentence") {
+TEST_CASE("checkpoint disk: if any call of a save fails, the old file stays alone, with one sentence") {
   const TemporaryFolder folder;
   const fs::path file = folder.path / "c.h5";
   const std::pair<const char*, const char*> modes[] = {{"enospc", "No space left on device"},
@@ -85,7 +86,7 @@ TEST_CASE("checkpoint disk: each call of a save failing in turn leaves the old f
                                                        {"eacces", "Permission denied"},
                                                        {"erofs", "Read-only file system"}};
   for (const auto& failure : modes) {
-    const char *mode = failure.first, *reason = failure.second;  // clang 14 captures no structured bindings in INFO
+    const char *mode = failure.first, *reason = failure.second;  // clang 14 cannot capture structured bindings in INFO
     for (int chunk : {0, 8192}) {
       REQUIRE(run(save(file, 1)).exit_code == 0);
       int at = 1;
@@ -113,7 +114,7 @@ TEST_CASE("checkpoint disk: each call of a save failing in turn leaves the old f
   }
 }
 
-TEST_CASE("checkpoint disk: each call of HDF5 that finds no memory is one sentence, and the old file stays") {
+TEST_CASE("checkpoint disk: if any call of HDF5 has no memory, there is one sentence, and the old file stays") {
   const TemporaryFolder folder;
   const fs::path file = folder.path / "c.h5";
   REQUIRE(run(save(file, 1)).exit_code == 0);
@@ -167,7 +168,7 @@ TEST_CASE("checkpoint disk: a limit on file sizes") {
   save_checkpoint(file, small(1));
   const std::string before = bytes_of(file);
   const test::SizeLimit limit;
-  limit.set(2048);  // its signal would end this program
+  limit.set(2048);  // the signal of the limit would end this program
   const std::string message = error_of([&] { save_checkpoint(file, small(2)); });
   limit.lift();
   CHECK(message == "save_checkpoint: " + file.string() + " could not be written: File too large after 2048 of " +
@@ -179,7 +180,7 @@ TEST_CASE("checkpoint disk: a limit on file sizes") {
   CHECK(sigismember(&pending, SIGXFSZ) == 0);
 }
 
-TEST_CASE("disk: a lock is removed where heed made it, and a user's file of its name stays") {
+TEST_CASE("disk: a lock file of heed is removed, and a user's file with that name is kept") {
   const TemporaryFolder folder;
   const fs::path file = folder.path / "c.h5", lock = folder.path / "c.h5.lock";
   { const heed::detail::PlaceLock place("op", file); }
@@ -191,7 +192,7 @@ TEST_CASE("disk: a lock is removed where heed made it, and a user's file of its 
     CHECK(error_of([&] { const heed::detail::PlaceLock second("op", file); }) ==
           "op: another program is writing " + file.string() + " right now; only one may");
   }
-  // Of a program that was killed, also before it had written all.
+  // Locks of programs that were killed, also during the write.
   for (const std::string& content : {left, left.substr(0, 3)}) {
     folder.write("c.h5.lock", content);
     { const heed::detail::PlaceLock place("op", file); }
@@ -208,7 +209,7 @@ TEST_CASE("disk: a lock is removed where heed made it, and a user's file of its 
   CHECK(bytes_of(lock) == "");
   CHECK(files_in(folder.path) == 1);
   fs::remove(lock);
-  {  // One that replaced it is another program's.
+  {  // A file that replaced the lock belongs to another program.
     const heed::detail::PlaceLock place("op", file);
     fs::remove(lock);
     folder.write("c.h5.lock", "other");
@@ -216,7 +217,7 @@ TEST_CASE("disk: a lock is removed where heed made it, and a user's file of its 
   CHECK(bytes_of(lock) == "other");
 }
 
-TEST_CASE("disk: a log on a pipe that nobody reads is an error, not a run that waits") {
+TEST_CASE("disk: a log on a pipe without a reader is an Error, instead of a run that waits") {
   const TemporaryFolder folder;
   const fs::path pipe = folder.path / "pipe";
   REQUIRE(::mkfifo(pipe.c_str(), 0666) == 0);
@@ -224,8 +225,7 @@ TEST_CASE("disk: a log on a pipe that nobody reads is an error, not a run that w
         "log: " + pipe.string() + " cannot be written: it is a pipe that nobody reads");
 }
 
-// Runs a script in a mount namespace of its own, whose $D is a fresh file system of 256 kB. False where that is not
-// allowed.
+// Runs a script in a separate mount namespace, where $D is a new file system of 256 kB. False if that is not permitted.
 static bool run_on_disk(const fs::path& folder, const std::string& script, Ran& ran) {
   const std::string d = quoted(folder.string());
   ran = run("exec unshare -m sh -c " + quoted("mount -t tmpfs -o size=256k none " + d + " || exit 99; TOOL=" + kTool +
@@ -257,7 +257,7 @@ TEST_CASE("checkpoint disk: a folder that is really read-only") {
                           ".tmp cannot be written: Read-only file system\n1\n1\n");
 }
 
-TEST_CASE("checkpoint disk: places where no file can be") {
+TEST_CASE("checkpoint disk: paths where no file can be made") {
   const TemporaryFolder folder;
   const std::string d = folder.path.string() + "/";
   const auto message = [&](const std::string& name) { return error_of([&] { save_checkpoint(d + name, small(1)); }); };
@@ -310,7 +310,7 @@ TEST_CASE("checkpoint disk: a symbolic link stays one and its target is replaced
   CHECK(fs::is_symlink(folder.path / "c.h5"));
   CHECK(load_checkpoint(folder.path / "disk/real.h5").counter("step") == 2);
   CHECK(files_in(folder.path / "disk") == 1);
-  save_checkpoint(folder.path / "n.h5", small(3));  // to a target that is not there yet
+  save_checkpoint(folder.path / "n.h5", small(3));  // to a target that does not exist yet
   CHECK(load_checkpoint(folder.path / "n.h5").counter("step") == 3);
 }
 
