@@ -1,4 +1,5 @@
-"""Makes additive_torch.json: outputs, weights and gradients of Luong's and Bahdanau's attentions in PyTorch's float64, from their formulas.
+"""Writes additive_torch.json: outputs, weights and gradients of Luong's and Bahdanau's attention mechanisms in float64,
+computed by PyTorch from their formulas.
 
 usage: python3 tests/reference/additive_torch.py        (packages: python3-torch)
 """

@@ -1,5 +1,5 @@
-"""Prints what tests/autograd/attention_bf16_test.cpp compares with: the errors of PyTorch's scaled_dot_product_attention in bfloat16, as root mean
-squares relative to float64, of the output and of the gradients of q, k and v.
+"""Prints the bounds of tests/autograd/attention_bf16_test.cpp: errors of PyTorch's scaled_dot_product_attention in
+bfloat16 for the output and the gradients of q, k and v, as root mean squares relative to float64.
 
 usage: python3 tests/reference/attention_bf16_torch.py        (packages: torch 2.13)
 """
@@ -10,7 +10,7 @@ B, H, T, D = 1, 4, 300, 64
 
 
 def numbers(seed):
-    """As spread_numbers() of the test: uniform in [-2, 2), rounded to bfloat16."""
+    """The numbers of spread_numbers() in the test: uniform in [-2, 2), rounded to bfloat16."""
     i = torch.arange(B * H * T * D, dtype=torch.int64)
     words = (i * 2654435761 + seed * 40503) % 2**32
     words = (words ^ (words >> 15)) * 2246822519 % 2**32

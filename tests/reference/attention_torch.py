@@ -1,4 +1,5 @@
-"""Makes attention_torch.json: outputs and gradients of softmax, linear, Efficient and Taylor attention in PyTorch's float64, from their formulas.
+"""Writes attention_torch.json: outputs and gradients of softmax, linear, Efficient and Taylor attention in float64,
+computed by PyTorch from their formulas.
 
 usage: python3 tests/reference/attention_torch.py        (packages: python3-torch)
 """
@@ -48,7 +49,7 @@ def kernel(feature, eps=EPS):
 
 
 def efficient(q, k, v, pairs):
-    """Row by row, so that each has the softmax of its own keys."""
+    """Row by row, so that each row has a softmax over its own keys."""
     rows = []
     for t in range(T):
         features = torch.softmax(k.masked_fill(~pairs[:, :, t, :, None], -math.inf), -2)

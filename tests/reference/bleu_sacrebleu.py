@@ -1,4 +1,4 @@
-"""Writes bleu_sacrebleu.json and chrf_sacrebleu.json: texts, references and sacreBLEU's scores of them.
+"""Writes bleu_sacrebleu.json and chrf_sacrebleu.json: texts, references and their scores by sacreBLEU.
 
     python3 tests/reference/bleu_sacrebleu.py        (sacrebleu 2.5)
 """
@@ -68,7 +68,7 @@ case(REFERENCES[0], REFERENCES[:1], "13a", False)
 for tokenize in ("13a", "none"):
     case(["il a dit\u00a0: «\u00a0oui\u00a0»\u202f!\u3000et non"], [["il a dit : « oui » ! et non"]], tokenize, False)
     case(["Der ÄRGER über ПРИВЕТ , ΑΒΓ sagt er"], [["der ärger ÜBER привет , αβγ Sagt er"]], tokenize, True)
-# Letters whose lower case is more than one letter, or depends on their neighbours.
+# Letters whose lower case has several letters, or depends on their neighbours.
 CASED = ["İSTANBUL'DA DİYARBAKIR İİ", "ΟΔΟΣ ΣΑΣ Σ ΑΣ. ΑΣ' ΑΣ'Α Σ.Α ΣΣ", "ǅ ẞ Ω K Å DŽ ΐ Ά", "ΑΣ\u0301 ΑΣ\u00ad ΑΣ\u0301Β"]
 LOWER = [["i̇stanbul'da diyarbakir i̇i̇", "οδος σας σ ας. ας' ας'α σ.α σς", "ǆ ß ω k å dž ΐ ά", "ας\u0301 ας ασ\u0301β"]]
 for tokenize in ("13a", "none"):

@@ -1,6 +1,8 @@
-"""The other side of tests/data/checkpoint_read_test.cpp and checkpoint_write_test.cpp: reads and writes checkpoints with h5py and PyTorch.
+"""Reads and writes checkpoints with h5py and PyTorch, for checkpoint_read_test.cpp and checkpoint_write_test.cpp of
+tests/data.
 
-usage: python3 checkpoint_exchange.py VERB FOLDER     (packages: python3-h5py; python3-torch for the verbs to_pytorch, from_pytorch)
+usage: python3 checkpoint_exchange.py VERB FOLDER     (packages: python3-h5py; python3-torch for the verbs to_pytorch,
+                                                       from_pytorch)
 """
 import os
 import sys
@@ -20,7 +22,7 @@ def sealed(path, write, **options):
 
 
 def h5py_reads(folder):
-    """every.h5, written by heed, holds what the test put into it."""
+    """Checks that every.h5, which heed wrote, has the contents of the test."""
     with h5py.File(os.path.join(folder, "every.h5"), "r") as file:
         assert file.userblock_size == 512
         assert file.attrs["format"] == "heed checkpoint", file.attrs["format"]
@@ -45,7 +47,8 @@ def h5py_reads(folder):
 
 
 def h5py_writes(folder):
-    """written.h5: the same values in h5py's own ways: other byte orders, fixed strings, signed counters; old.h5 and others in other forms of HDF5."""
+    """Writes written.h5, the same values as h5py stores them (other byte orders, fixed strings, signed counters), and
+    old.h5 and others in other formats of HDF5."""
     def write(file):
         file["step"] = 12
         file["seed"] = np.uint64(2**64 - 1)
@@ -62,14 +65,14 @@ def h5py_writes(folder):
         file["model/scalar"] = np.float32(2.5)
         file["model/empty"] = np.zeros((3, 0, 2), np.float32)
         file["model/nested/deep/x"] = np.float32(1)
-        for i in range(100):  # more than a header holds, or a node of a tree
+        for i in range(100):  # more than fit in a header or a tree node
             file[f"model/many/{i}"] = np.int32(i)
         file.attrs["config"] = "attributes of the file are not read"
     sealed(os.path.join(folder, "written.h5"), write)
     for version in ("latest", "v108", "v110"):
         sealed(os.path.join(folder, version + ".h5"), write, libver=version)
     sealed(os.path.join(folder, "ordered.h5"), write, track_order=True)
-    # A file of the newest form, to which h5py adds groups in the form that it chooses on its own.
+    # A file in the newest format, to which h5py adds groups in its default format.
     added = os.path.join(folder, "added.h5")
     with h5py.File(added, "w", userblock_size=512, libver="latest"):
         pass
@@ -79,7 +82,7 @@ def h5py_writes(folder):
 
 
 def h5py_oddities(folder):
-    """Sealed files with what no tensor, counter, text or blob can hold: name.h5 each."""
+    """Writes sealed files with contents that are not valid in a checkpoint: NAME.h5 for each."""
     def put(path, value):
         return lambda file: file.__setitem__(path, value)
 
@@ -185,7 +188,7 @@ def h5py_oddities(folder):
 
 
 def to_pytorch(folder):
-    """heed's GPTs, with data/x in them, through the example loader: NAME.h5 -> NAME_logits.h5."""
+    """Loads heed's GPTs, which contain data/x, with the example loader: NAME.h5 -> NAME_logits.h5."""
     import torch
     from gpt import load_gpt
     for name in sorted(os.listdir(folder)):
@@ -198,7 +201,7 @@ def to_pytorch(folder):
 
 
 def from_pytorch(folder):
-    """PyTorch's GPT for heed: gpt.h5 by the example writer, logits.h5 with its tokens and logits."""
+    """Writes PyTorch's GPT for heed: gpt.h5 with the example writer, and logits.h5 with tokens and logits."""
     import torch
     from gpt import GPT
     from pytorch_to_heed import save

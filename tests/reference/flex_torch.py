@@ -1,5 +1,6 @@
-"""Makes flex_torch.json: outputs and gradients of softmax attention with functions of scores, masks and sinks in PyTorch's float64: an explicit softmax
-with autograd. Where PyTorch's flex_attention has it, forward is compared with that too, as it has no backward on processors.
+"""Writes flex_torch.json: outputs and gradients of softmax attention with score functions, masks and sinks in float64,
+by an explicit softmax with autograd. PyTorch's flex_attention has no backward on CPUs, so only its forward is compared
+with the explicit softmax, for the cases that it supports.
 
 usage: python3 tests/reference/flex_torch.py        (packages: torch 2.5 or newer)
 """
@@ -26,7 +27,7 @@ inputs = dict(q=randn(B, H, T, D), k=randn(B, HK, S, D), v=randn(B, HK, S, V), s
 dy = randn(B, H, T, V)
 q_idx, k_idx = torch.arange(T)[:, None] + S - T, torch.arange(S)[None, :]
 
-# name: what is done to scores [B, H, T, S] with the parameters, and the same for one score; the parameters
+# name: the function of scores [B, H, T, S] and parameters, the same function for one score, the parameters
 MODS = {
     "alibi": (lambda s, x: s - x["slopes"][:, None, None] * (q_idx - k_idx).abs(),
               lambda x: lambda s, b, h, q, k: s - x["slopes"][h] * (q + S - T - k).abs(), ["slopes"]),

@@ -1,7 +1,8 @@
-"""Makes gpt2_transformers.h5: random weights of a small GPT-2 under heed's names, tokens, and the logits of transformers' GPT2LMHeadModel in float64.
+"""Writes gpt2_transformers.h5: random weights of a small GPT-2 with heed's names, tokens, and the logits of
+transformers' GPT2LMHeadModel in float64.
 
 usage: python3 tests/reference/gpt2_transformers.py        (PyPI: torch, transformers, h5py; nothing is downloaded)
-The file is a heed checkpoint with the settings of `train_lm --preset gpt2`, but for its sizes.
+The file is a heed checkpoint with the settings of `train_lm --preset gpt2` except for its sizes.
 """
 import json
 import os
@@ -42,7 +43,7 @@ def main():
     with h5py.File(path, "w", userblock_size=512) as file:
         for name, p in model.named_parameters():
             value = p.detach().numpy()
-            # Conv1D keeps its weight as [in, out], Linear and heed as [out, in].
+            # Conv1D stores its weight as [in, out], Linear and heed as [out, in].
             file["model/" + heeds_name(name)] = value.T if ".c_" in name and name.endswith("weight") else value
         file["data/tokens"] = tokens.numpy().astype("int32")
         file["data/logits"] = logits.numpy()

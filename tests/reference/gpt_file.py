@@ -1,4 +1,4 @@
-"""What gpt_torch.py and gpt_muon_torch.py share: texts to train on, a loop of training, and the file with the result.
+"""Shared by gpt_torch.py and gpt_muon_torch.py: training texts, a training loop, and the result file.
 
 The file is a heed checkpoint, so that the test reads weights and batches with load_checkpoint.
 """
@@ -16,13 +16,13 @@ from seal_checkpoint import seal  # noqa: E402
 
 
 def learnable_text(steps, batch, context, vocabulary):
-    """A sequence whose losses fall: each token follows from the one before, with noise. [steps, batch, context + 1]"""
+    """Tokens [steps, batch, context + 1] that a model can learn: each token depends on the previous one, with noise."""
     rng = np.random.default_rng(7)
     return torch.tensor(rng.integers(1, 4, size=(steps, batch, context + 1)).cumsum(-1) % vocabulary)
 
 
 def train(loss_of, optimizers, text):
-    """The loss of each step."""
+    """Returns the loss of each step."""
     losses = []
     for t in text:
         loss = loss_of(t[:, :-1], t[:, 1:])
@@ -36,7 +36,7 @@ def train(loss_of, optimizers, text):
 
 
 def write(name, weights, text, losses, config):
-    """losses: by dtype."""
+    """Writes the checkpoint. losses: a list per dtype."""
     path = os.path.join(HERE, name)
     with h5py.File(path, "w", userblock_size=512) as file:
         for key, value in weights.items():

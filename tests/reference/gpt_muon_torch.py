@@ -1,7 +1,8 @@
-"""Makes gpt_muon_torch.h5: a small GPT with rotary positions, QK-norm and squared ReLU, and PyTorch's losses over 40 steps of Muon and AdamW.
+"""Writes gpt_muon_torch.h5: a small GPT with rotary positions, QK-norm and squared ReLU, and PyTorch's losses over 40
+steps of Muon and AdamW.
 
 usage: python3 tests/reference/gpt_muon_torch.py        (packages: torch 2.13, h5py, xxhash)
-All is float64: torch.optim.Muon's rounding to bfloat16 is taken out.
+All values are float64. The rounding to bfloat16 in torch.optim.Muon is disabled.
 """
 import torch
 from torch.nn import functional as F
@@ -30,7 +31,7 @@ def initial_weights():
 
 
 def turned(x):
-    """Rotary positions: pairs (i, i + SIZE / 2) of the head turn by position / 10000^(2i / SIZE)."""
+    """Rotary positions: pairs (i, i + SIZE / 2) of a head are rotated by position / 10000^(2i / SIZE)."""
     angle = torch.arange(x.shape[-2], dtype=x.dtype)[:, None] * 10000 ** (-torch.arange(0, SIZE, 2, dtype=x.dtype) / SIZE)
     a, b = x.chunk(2, -1)
     return torch.cat([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], -1)
@@ -51,9 +52,9 @@ def loss_of(w, x, y):
 
 
 def losses_of(weights, text):
-    torch.Tensor.bfloat16 = torch.Tensor.clone  # what torch.optim.Muon begins with
+    torch.Tensor.bfloat16 = torch.Tensor.clone  # disables the rounding at the start of torch.optim.Muon
     w = {name: value.clone().requires_grad_() for name, value in weights.items() if "qkv" not in name}
-    # Muon takes queries, keys and values each as a matrix.
+    # Muon gets queries, keys and values as separate matrices.
     stacked = {name: [m.clone().requires_grad_() for m in value.chunk(3)] for name, value in weights.items() if "qkv" in name}
     inside = [p for n, p in w.items() if n.startswith("blocks.") and p.dim() == 2] + [m for all in stacked.values() for m in all]
     matrices = torch.optim.Muon(inside, lr=0.02, weight_decay=0.1)

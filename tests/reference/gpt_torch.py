@@ -1,4 +1,5 @@
-"""Makes gpt_torch.h5: initial weights of a small GPT, 50 batches, and PyTorch's losses over 50 AdamW steps in float32 and float64.
+"""Writes gpt_torch.h5: initial weights of a small GPT, 50 batches, and PyTorch's losses over 50 AdamW steps in float32
+and float64.
 
 usage: python3 tests/reference/gpt_torch.py        (packages: torch 2.13, h5py, xxhash)
 """

@@ -22,7 +22,7 @@ def put(name, tensor):
 
 
 def run(name, f, inputs, dy=None):
-    """Stores f(inputs) under `name`, and under name.d0, name.d1, ... the gradients of the inputs."""
+    """Stores f(inputs) as `name`, and the gradients of the inputs as name.d0, name.d1, ..."""
     leaves = [x.clone().requires_grad_() for x in inputs]
     y = f(*leaves)
     put(name, y)

@@ -1,9 +1,9 @@
-"""Writes optim_torch.json: trajectories of PyTorch's optimizers, schedules and gradient clipping, which tests/optim compares.
+"""Writes optim_torch.json for tests/optim: trajectories of PyTorch's optimizers, schedules and gradient clipping.
 
-usage: /usr/bin/python3 optim_torch.py        (made with PyTorch 2.13; Lion is not in it, and follows here in plain Python)
+usage: /usr/bin/python3 optim_torch.py        (made with PyTorch 2.13, which has no Lion; Lion is in plain Python here)
 
-Two parameters, "w" [2, 5] and "b" [3]. The gradient at step t is a (x - target) + noise[t], with stored noise, computed in the
-parameters' own precision, so that an error of one step would show in all that follow.
+There are two parameters, "w" [2, 5] and "b" [3]. The gradient at step t is a (x - target) + noise[t] with stored noise,
+computed in the dtype of the parameters, so that an error in one step affects all later steps.
 """
 import json, math, pathlib, torch
 
@@ -13,7 +13,7 @@ SHAPES = [(2, 5), (3,)]
 
 
 def numbers(scale):
-    """float32 values, so that both precisions start alike; some of them tiny or large."""
+    """float32 values, so that both dtypes start with the same numbers; some are tiny or large."""
     out = [(torch.randn(s, generator=generator) * scale).tolist() for s in SHAPES]
     return out
 
@@ -106,7 +106,7 @@ def plateau(losses, eps=0, **options):
 
 
 def nano(lr, warmup, steps):
-    """The usual recipe: linear warm-up, then a cosine to a tenth."""
+    """The usual recipe: linear warm-up, then a cosine decay to a tenth."""
     out = []
     for step in range(steps):
         cosine = 0.5 * (1 + math.cos(math.pi * (step - warmup) / (steps - warmup)))
@@ -118,7 +118,7 @@ f32, f64 = torch.float32, torch.float64
 
 
 def adafactor_data():
-    """Of three parameters, with one axis, two and three; a generator of its own leaves the numbers above alone."""
+    """Adafactor's trajectories for parameters with one, two and three axes, with a separate generator."""
     own = torch.Generator().manual_seed(11)
     shapes = [(2, 5), (3,), (2, 3, 4)]
     draw = lambda scale: [(torch.randn(s, generator=own) * scale).flatten().tolist() for s in shapes]
@@ -144,7 +144,8 @@ def adafactor_data():
 
 
 def muon_data():
-    """Of a square, a wide and a tall matrix. PyTorch's iteration rounds to bfloat16 throughout; with that taken out it is its float64."""
+    """Muon's trajectories for a square, a wide and a tall matrix, with PyTorch's rounding of the iteration to bfloat16,
+    and in float64 without the rounding."""
     own = torch.Generator().manual_seed(13)
     shapes = [(5, 5), (4, 10), (9, 3)]
     draw = lambda scale: [(torch.randn(s, generator=own) * scale).flatten().tolist() for s in shapes]
@@ -213,7 +214,7 @@ data["muon"] = muon_data()
 for case in [*data["cases"].values(), data["clipped"], *data["adafactor"]["cases"].values(), *data["muon"]["cases"].values()]:
     for kind in ("float32", "bfloat16"):
         if kind in case:
-            case[kind] = rounded(case[kind], 9)  # 9 digits say a float32 exactly
+            case[kind] = rounded(case[kind], 9)  # 9 digits represent a float32 exactly
 path = pathlib.Path(__file__).with_suffix(".json")
 path.write_text(json.dumps(data, separators=(",", ":")).replace('],"', '],\n"').replace('},"', '},\n"') + "\n")
 print(path.name, path.stat().st_size, "bytes")

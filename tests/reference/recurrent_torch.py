@@ -1,5 +1,5 @@
-"""Writes recurrent_torch.json: values and gradients of PyTorch's RNN, GRU and LSTM in float64, with padded rows; and of the
-original GRU and the LSTMN, from their formulas.
+"""Writes recurrent_torch.json: values and gradients in float64 of PyTorch's RNN, GRU and LSTM with padded rows, and of
+the original GRU and the LSTMN from their formulas.
 
     python3 tests/reference/recurrent_torch.py        (PyTorch 2.13)
 """
@@ -22,7 +22,7 @@ def store(title, y, states, gradients, weights):
 
 
 def backward(y, states, leaves):
-    """Gradients of sums with fixed weights, which are the same for every case of a shape."""
+    """Gradients of sums with fixed weights, which are the same for all cases with the same shapes."""
     generator = torch.Generator().manual_seed(9)
     weighted = (y * torch.randn(y.shape, generator=generator)).sum() + (states * torch.randn(states.shape, generator=generator)).sum()
     inputs[f"dy {y.shape[-1]}"] = torch.randn(y.shape, generator=torch.Generator().manual_seed(9))

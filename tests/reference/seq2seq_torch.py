@@ -1,5 +1,5 @@
-"""Writes seq2seq_torch.json: logits, losses, gradients and attention weights of recurrent encoder-decoders in float64, written
-with PyTorch's modules from the formulas of the papers, a sentence at a time, without padding.
+"""Writes seq2seq_torch.json: logits, losses, gradients and attention weights of recurrent encoder-decoders in float64,
+computed with PyTorch's modules from the formulas of the papers, one sentence at a time, without padding.
 
     python3 tests/reference/seq2seq_torch.py        (PyTorch 2.13)
 """
@@ -22,7 +22,7 @@ cases = {}
 
 
 class Model:
-    """Parameters by heed's names."""
+    """An encoder-decoder with heed's parameter names."""
 
     def __init__(self, attention, cell, both_ways, joins, all_features, layers=1):
         H, E = HIDDEN, EMBED

@@ -1,3 +1,4 @@
+// Reads the JSON files of tests/reference.
 #include "tests/reference/stored.hpp"
 
 #include <vector>

@@ -1,4 +1,4 @@
-// Tensors that scripts of this folder stored as JSON: {"name": {"shape": [...], "values": [...]}}.
+// Reads tensors that the scripts in this folder store as JSON: {"name": {"shape": [...], "values": [...]}}.
 #pragma once
 #include <heed/core/tensor.hpp>
 #include <map>
@@ -8,9 +8,9 @@ namespace heed::test {
 
 using Named = std::map<std::string, Tensor>;
 
-Named stored_tensors(const std::string& file);  // of tests/reference
+Named stored_tensors(const std::string& file);  // in tests/reference
 
-// A file of {"inputs": tensors, "cases": {"title": tensors}}.
+// The contents of a file {"inputs": tensors, "cases": {"title": tensors}}.
 struct StoredCases {
   Named inputs;
   std::map<std::string, Named> cases;

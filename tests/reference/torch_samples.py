@@ -1,14 +1,14 @@
-"""PyTorch's own samples (torch.testing._internal, in its wheel) and a grid of extreme values, run by heed and compared.
+"""Runs PyTorch's own samples (torch.testing._internal in its wheel) and a grid of extreme values in heed, and compares.
 
     torch_samples.py BUILD/tests/tools/op_server [--only REGEX] [--verbose]
 
-What heed has an op for stands in torch_samples_ops.py: how each of PyTorch's ops is said in heed's. Forward and backward,
-float32, float64, bfloat16, int32 and bool. A result passes that agrees with PyTorch's, or is no farther from PyTorch's
-float64 result than PyTorch's own. Zeros of results, not of gradients, must have PyTorch's sign. What PyTorch refuses (its
-error inputs), heed must refuse with an Error. What is left out, refused, meant to differ or of any sign stands in
-torch_samples_reasons.py, with the reason; a reason that a whole run never needed is an error. So does each op, module and
-optimizer of PyTorch's that the table does not map; --unmapped prints these alone. A run takes five minutes of a core.
-Exit codes: 0 all passed, 1 something did not, 2 bad usage, 77 skipped: no PyTorch 2.13 here.
+torch_samples_ops.py maps PyTorch's ops to heed's. Forward and backward are compared in float32, float64, bfloat16,
+int32 and bool. A result passes if it agrees with PyTorch's, or is at least as close to PyTorch's float64 result. Zeros
+in results must have PyTorch's sign, zeros in gradients need not. heed must refuse PyTorch's error inputs with an Error.
+torch_samples_reasons.py lists the samples that are left out, refused, expected to differ, or of any sign, with reasons.
+A reason that a complete run does not use is an error. An op, module or optimizer of PyTorch that the table does not map
+needs a reason, too; --unmapped prints only those. A run takes five minutes of a core.
+Exit codes: 0 all passed, 1 something failed, 2 bad usage, 77 skipped: no PyTorch 2.13 here.
 """
 import argparse
 import collections
@@ -38,7 +38,7 @@ if not torch.__version__.startswith('2.13.'):
     print(f'skipped: {sys.executable} has PyTorch {torch.__version__}; HEED_TORCH_PYTHON names a Python with 2.13')
     sys.exit(SKIPPED)
 
-import torch_samples_ops as table  # noqa: E402  (wants PyTorch)
+import torch_samples_ops as table  # noqa: E402  (needs PyTorch)
 import torch_samples_reasons as reasons  # noqa: E402
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int32, torch.bool]
@@ -86,7 +86,7 @@ def raw(t):
 
 
 def text_of(value):
-    """Numbers that JSON has no words for, as text."""
+    """Replaces numbers that JSON cannot represent by text."""
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)
     if isinstance(value, dict):
@@ -109,7 +109,7 @@ def leaves(value):
 
 
 def distinct(*values):
-    """The tensors of samples, each once."""
+    """The tensors in samples, each once."""
     return list({id(t): t for t in leaves(values)}.values())
 
 
@@ -124,8 +124,7 @@ def with_leaves(value, f):
 
 
 def distances(a, b, scale):
-    """|a - b| relative to max(|b|, scale), elementwise; 0 where both are NaN or the same, inf where only one is not
-    finite."""
+    """|a - b| relative to max(|b|, scale), per element; 0 if both are NaN or equal, inf if only one is finite."""
     a, b = a.double(), b.double()
     same = (a == b) | (a.isnan() & b.isnan())
     d = ((a - b).abs() / b.abs().clamp(min=scale)).nan_to_num(nan=math.inf, posinf=math.inf)
@@ -134,16 +133,16 @@ def distances(a, b, scale):
 
 @dataclasses.dataclass
 class Case:
-    """A result or a gradient that is compared."""
+    """A result or gradient to compare."""
     name: str
     what: str
     got: torch.Tensor
     want: torch.Tensor
-    x: torch.Tensor  # whose gradient it is; of results, the first input
+    x: torch.Tensor  # the input of a gradient; for results, the first input
     inputs: list
     dys: list
-    exact: Callable  # the same in float64
-    magnitude: Callable  # of a rule in CANCELLING, the sizes of what is summed
+    exact: Callable  # computes the same in float64
+    magnitude: Callable  # for a rule in CANCELLING, the magnitudes of the terms
 
 
 class Counts:
@@ -186,13 +185,13 @@ class Runner:
         return None
 
     def wrong(self, c):
-        """Which elements are wrong, and what float64 has for them (None where it was not asked)."""
+        """Returns which elements are wrong, and their float64 values (None if these were not computed)."""
         got, want = c.got, c.want
         if not want.dtype.is_floating_point or not got.dtype.is_floating_point:
             return got.double() != want.double(), None
         tolerance = max(CLOSE[got.dtype], CLOSE.get(want.dtype, 0))
         if self.rounded_often and torch.bfloat16 in (got.dtype, want.dtype):
-            tolerance *= 4  # said as several ops: bfloat16 is rounded after each
+            tolerance *= 4  # several ops of heed: bfloat16 is rounded after each
         finite = want.double()[want.double().isfinite()].abs()
         least = 1e-40 if c.name.startswith('edge.') else 1e-2
         scale = min(1.0, max(least, float(finite.max()))) if finite.numel() and finite.max() > 0 else 1.0
@@ -204,12 +203,12 @@ class Runner:
             return signs, None
         try:
             truth = c.exact()
-        except Exception:  # not in float64
+        except Exception:  # not possible in float64
             return signs | (d > tolerance), None
         if truth.shape != want.shape:
             return signs | (d > tolerance), None
         mine, theirs = distances(got, truth, scale), distances(want, truth, scale)
-        # What float64 holds and the type does not counts as infinity.
+        # Values that float64 can represent but the dtype cannot count as infinity.
         limit = torch.finfo(got.dtype).max
         over = truth.double().abs() > limit * (1 - 1e-3)
         ok = (d <= tolerance) | (mine <= theirs * 1.01 + tolerance) | (over & (got.double().abs() > limit * 0.99))
@@ -221,7 +220,7 @@ class Runner:
         return signs | ~ok, truth
 
     def said(self, name, call, args, kwargs, wants):
-        """The program of a sample: (program, head, symbols by the tensors' ids), or None where it is left out."""
+        """The program of a sample: (program, head, symbols by ids of tensors), or None if the sample is left out."""
         tensors = distinct(args, kwargs)
         if any(t.dtype.is_complex or t.layout != torch.strided or t.device.type != 'cpu' for t in tensors):
             return self.left_out(name, 'complex, sparse or elsewhere')
@@ -237,7 +236,7 @@ class Runner:
             return self.left_out(name, str(reason))
 
     def refused(self, name, reply):
-        """Whether heed gave an Error that is no fault."""
+        """Whether heed's reply is an Error that is expected."""
         where = ' '.join(name.split(' ')[:2])  # op and dtype
         if not reply['heed']:
             return False
@@ -246,8 +245,8 @@ class Runner:
         return reasons.REFUSED.find(f"{where}: {reply['error']}") is not None
 
     def run(self, name, f, call, args, kwargs, grad=True, seed=1):
-        """f(*args, **kwargs) by PyTorch against call(program, *symbols, **symbols) by heed."""
-        # Leaves of their own: some samples are views that PyTorch finds no way back to.
+        """Compares f(*args, **kwargs) in PyTorch with call(program, *symbols, **symbols) in heed."""
+        # New leaves, because some samples are views through which PyTorch passes no gradient.
         own = {id(t): t.detach().requires_grad_(t.requires_grad) for t in distinct(args, kwargs)}
         args, kwargs = with_leaves((tuple(args), dict(kwargs)), lambda t: own[id(t)])
         tensors = list(own.values())
@@ -330,7 +329,7 @@ class Runner:
         return None
 
     def run_error(self, name, call, args, kwargs, message):
-        """What PyTorch refuses with `message`: heed's Error."""
+        """Checks that heed gives an Error for an input that PyTorch refuses with `message`."""
         if 'out' in kwargs:
             return self.left_out(name, 'option out')
         try:
@@ -368,7 +367,7 @@ def run_ops(runner, only):
                 torch.manual_seed(0)
                 try:
                     samples += list(make('cpu', dtype, requires_grad=grad))
-                except ValueError:  # where it mixes dtypes, of which not all have gradients
+                except ValueError:  # it mixes dtypes, and some have no gradients
                     samples += list(make('cpu', dtype, requires_grad=False))
             f, reason = reasons.INSTEAD.get(name, (op.op, None))
             runner.n.instead[reason] += len(samples)
@@ -410,7 +409,7 @@ def run_modules(runner, only):
 
 
 def module_sample(info, call, dtype, training, sample):
-    """PyTorch's function of parameters and inputs, how heed says it, and these."""
+    """PyTorch's function of parameters and inputs, the function in heed, and the parameters and inputs."""
     made, given = sample.constructor_input, sample.forward_input
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')
@@ -463,7 +462,7 @@ EXTREMES = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -3.0, 1e-45, -1e-45, 1e-39, 1.
 
 
 def run_edges(runner, only):
-    """Each elementwise op of one number at each extreme value, of two at each pair; rows of them for the others."""
+    """Runs each elementwise op of one input at each extreme value, of two inputs at each pair; other ops on rows."""
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
         values = torch.tensor(EXTREMES, dtype=torch.float64).to(dtype)
         pairs = [t.flatten() for t in torch.meshgrid(values, values, indexing='ij')]
@@ -476,7 +475,7 @@ def run_edges(runner, only):
 
 
 def not_mapped():
-    """Names that the table does not map, by reason, and how many there are in all. One without a reason is under None."""
+    """The names that the table does not map by reason (None: no reason), and the tables with all names."""
     tables = [(table.OPS, [op.name + ('.' + op.variant_test_name if op.variant_test_name else '') for op in op_db]),
               (table.MODULES, [info.name for info in module_db]),
               ({'optim.' + name: 0 for name in table.OPTIMIZERS}, ['optim.' + info.optim_cls.__name__ for info in optim_db])]
@@ -490,7 +489,7 @@ def not_mapped():
 
 
 def report_not_mapped():
-    """Prints them, and gives whether each has a reason."""
+    """Prints the unmapped names. Returns whether each has a reason."""
     found, tables = not_mapped()
     for what, (mapped, names) in zip(('ops', 'modules', 'optimizers'), tables):
         print(f'{sum(name in mapped for name in names)} of {len(names)} {what} are mapped')
@@ -500,7 +499,7 @@ def report_not_mapped():
 
 
 def report(n, whole):
-    """Prints what was run, and gives whether all passed. Reasons that were not needed count in a whole run."""
+    """Prints the counts. Returns whether all passed. In a complete run, unused reasons are failures."""
     print(f'ops {len(n.ops)}, samples {n.samples}, results {n.results}, gradients {n.gradients}, errors {n.errors}, closer '
           f'to float64 than PyTorch {n.closer}, differences {len(n.differences)}')
     for title, rules in (('left out', reasons.LEFT_OUT), ('of a dtype that heed\'s op does not take', reasons.TAKES_NO),

@@ -1,5 +1,6 @@
-"""How PyTorch's ops are said in heed's: the table of torch_samples.py. Each entry takes the program and the sample's
-arguments, with symbols in the place of tensors, and gives the results' symbols; Skip where heed has no such option."""
+"""The table of torch_samples.py: PyTorch's ops in terms of heed's. Each entry takes the program and the sample's
+arguments, with symbols in place of tensors, and returns the symbols of its results. It raises Skip if heed has no such
+option."""
 import math
 
 import torch
@@ -13,7 +14,7 @@ class Skip(Exception):
 
 
 class Symbol:
-    """A value of a program. Inputs know their tensor."""
+    """A value of a program. Symbols of inputs have their tensor."""
 
     def __init__(self, program, number, tensor=None):
         self.p, self.number, self.t = program, number, tensor
@@ -21,7 +22,7 @@ class Symbol:
     def op(self, name, *others, **args):
         return self.p.op(name, self, *others, **args)
 
-    def __getattr__(self, name):  # shape, ndim, dtype, numel, size: of inputs
+    def __getattr__(self, name):  # shape, ndim, dtype, numel, size of inputs
         if name in ('shape', 'ndim', 'dtype', 'numel', 'size', 'is_floating_point', 'dim'):
             if self.t is None:
                 raise Skip('the shape of a value in between')
@@ -47,11 +48,11 @@ class Symbol:
 class Program:
     def __init__(self):
         self.inputs, self.steps, self.results = [], [], 0
-        self.compared = None  # the first results of PyTorch's, where not all
+        self.compared = None  # number of PyTorch's results to compare; None: all
 
     def input(self, t, grad):
         if t.dtype not in DTYPES:
-            return Symbol(self, None, t)  # an error only where it is used
+            return Symbol(self, None, t)  # an error only if the value is used
         if t.ndim > 8:
             raise Skip('more than eight axes')
         if t.dtype == torch.int64:
@@ -110,7 +111,7 @@ def number(x):
 
 
 def only(kwargs, *known):
-    """Raises Skip for options that an entry does not treat, unless they are at their default of none."""
+    """Raises Skip for options that an entry does not support, unless they have their default value."""
     for k, v in kwargs.items():
         if k not in known and v is not None and v is not False:
             raise Skip(f'option {k}')
@@ -142,7 +143,7 @@ def reshape(x, shape):
 
 
 def shape_of(a):
-    """Sizes given as numbers one by one, or as one list."""
+    """A shape given as separate numbers or as one list."""
     return list(a[0]) if len(a) == 1 and isinstance(a[0], (list, tuple, torch.Size)) else list(a)
 
 
@@ -527,7 +528,7 @@ OPS['vsplit'] = lambda p, x, n: tensor_split(p, x, n, 0)
 OPS['dsplit'] = lambda p, x, n: tensor_split(p, x, n, 2)
 OPS['unbind'] = OPS['unbind_copy'] = lambda p, x, dim=0: [
     x.op('select', axis=dim, index=i).op('clone')
-    for i in range(x.shape[dim] if -x.ndim <= dim < x.ndim else 1)]  # beyond the axes: for heed to refuse
+    for i in range(x.shape[dim] if -x.ndim <= dim < x.ndim else 1)]  # outside of the axes, for heed to refuse
 for n in ('tril', 'triu'):
     OPS[n] = lambda p, x, diagonal=0, _n=n: x.op(_n, diagonal=diagonal)
 
@@ -757,7 +758,7 @@ def _(p, a, b):
 
 
 def wide(x):
-    """x in float32 where it is bfloat16, as what goes with a product of bfloat16 must be."""
+    """x in float32 if it is bfloat16, as required for the other operands of a bfloat16 product."""
     return x.op('to', dtype='float32') if x is not None and x.dtype == torch.bfloat16 else x
 
 
@@ -788,7 +789,7 @@ OPS['nn.functional.linear'] = lambda p, x, w, b=None: (
     p.op('linear', x, w, wide(b)) if w.ndim == 2 else (_ for _ in ()).throw(Skip('a weight that is a vector')))
 
 
-# Ops that heed has not, whose arguments the table itself takes apart: heed never sees what is wrong with them.
+# Ops that heed does not have. The table decomposes their arguments, so heed cannot detect wrong arguments.
 TAKEN_APART = {'roll', 'movedim', 'hsplit', 'vsplit', 'dsplit', 't', 't_copy', 'narrow', 'narrow_copy'}
 
 
@@ -797,7 +798,7 @@ TAKEN_APART = {'roll', 'movedim', 'hsplit', 'vsplit', 'dsplit', 't', 't_copy', '
 def _(p, weight, index, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
     if max_norm is not None or scale_grad_by_freq or sparse:
         raise Skip('option of embedding')
-    # The sample may come as (weight, index) or as F.embedding's own order.
+    # Samples have the order (weight, index) or that of F.embedding.
     if weight.t.is_floating_point() is False:
         weight, index = index, weight
     return p.op('embedding', index, weight, **({} if padding_idx is None else {'padding': padding_idx}))
@@ -810,7 +811,7 @@ def _(p, x, num_classes=-1):
 
 
 def last_axes(p, x, shape, weights, f):
-    """f over the last axes, joined to one."""
+    """Applies f over the last axes, joined to one axis."""
     n, rank = math.prod(shape), len(shape)
     if rank == 0:
         raise Skip('a norm over no axes')
@@ -971,10 +972,10 @@ MODULES['nn.Embedding'] = module_embedding
 
 
 def masks(p, attn, padding, x, heads):
-    """PyTorch's masks, where true means masked, as mask, bias and key mask."""
+    """Converts PyTorch's masks, where true means masked, to heed's mask, bias and key mask."""
     mask = bias = keys = None
     if attn is not None:
-        if attn.ndim == 3:  # of each sequence and head
+        if attn.ndim == 3:  # one per sequence and head
             attn = Symbol(p, reshape(attn, [-1, heads, *attn.shape[1:]]).number, attn.t)
         if not attn.t.dtype.is_floating_point and attn.t.dtype != torch.bool:
             raise Skip('a mask of whole numbers')
@@ -1017,7 +1018,7 @@ def attention_parameters(p, w, prefix, heads_name, own, width):
 
 
 class Parts:
-    """Parameters that are parts of PyTorch's: inputs of their own, whose gradients are put together again."""
+    """Parameters that are parts of PyTorch's parameters: separate inputs, whose gradients are concatenated."""
 
     def __init__(self, p, named):
         self.names = {}
@@ -1056,7 +1057,7 @@ def batched(x, first):
 
 
 def unbatched(y, x, first):
-    """y laid out as x was given."""
+    """y in the layout of x."""
     if x.ndim == 2:
         return y.op('squeeze', axis=0)
     return y if first else y.op('transpose', a=0, b=1)
@@ -1068,7 +1069,7 @@ def multi_head(p, m, w, query, key, value, key_padding_mask=None, need_weights=T
         raise Skip('added keys')
     if m.dropout and m.training:
         raise Skip('random numbers')
-    p.compared = 1  # weights, the second result, are averaged over heads
+    p.compared = 1  # the second result, weights, is averaged over heads
     return _multi_head(p, m, w, query, key, value, key_padding_mask, attn_mask)
 
 
@@ -1148,7 +1149,7 @@ def decoder_layer(p, m, w, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key
 MODULES |= {'nn.TransformerEncoderLayer': encoder_layer, 'nn.TransformerEncoder': encoder,
             'nn.TransformerDecoderLayer': decoder_layer}
 
-# Optimizers: PyTorch's defaults of the options that heed has.
+# Optimizers: PyTorch's defaults for the options that heed has.
 OPTIMIZERS = {
     'SGD': {'lr': 1e-3, 'momentum': 0, 'dampening': 0, 'weight_decay': 0, 'nesterov': False, 'maximize': False},
     'Adam': {'lr': 1e-3, 'betas': (0.9, 0.999), 'eps': 1e-8, 'weight_decay': 0, 'amsgrad': False, 'maximize': False},
@@ -1162,7 +1163,7 @@ OPTIMIZERS = {
 
 
 def optimizer(p, name, options, start, steps, twice=''):
-    """`twice`: the parameter stands twice, 'in one' group or 'in two'."""
+    """`twice`: the parameter is given twice, 'in one' group or 'in two'."""
     options = dict(options)
     for irrelevant in ('foreach', 'fused', 'capturable', 'differentiable'):
         options.pop(irrelevant, None)
@@ -1185,7 +1186,7 @@ def optimizer(p, name, options, start, steps, twice=''):
 
 
 def optimizer_error(message, said, options):
-    """How heed says what PyTorch's optimizers refuse with `message`; said(options, twice) says the rest."""
+    """The program of heed for an error input that PyTorch's optimizers refuse with `message`."""
     if 'duplicate parameters' in message:
         return said({}, 'in one')
     if 'more than one parameter group' in message:
@@ -1199,7 +1200,7 @@ def optimizer_error(message, said, options):
 
 
 def constructed(name, options):
-    """How heed says a module that PyTorch refuses to make."""
+    """The program of heed for a module whose construction PyTorch refuses."""
     def embedding(p):
         index = p.input(torch.zeros(1, dtype=torch.int32), False)
         return p.op('Embedding', index, count=options['num_embeddings'], width=options['embedding_dim'])
@@ -1210,7 +1211,7 @@ def constructed(name, options):
     return embedding if name == 'nn.Embedding' else types
 
 
-# Extremes: how many inputs, PyTorch's function, heed's. Three: rows, along their last axis.
+# Extreme values: number of inputs, PyTorch's function, heed's. Three: rows, along their last axis.
 F = torch.nn.functional
 EDGES = {
     **{n: (1, getattr(torch, n), OPS[n]) for n in (
@@ -1218,7 +1219,7 @@ EDGES = {
         'tanh', 'reciprocal', 'isnan', 'isfinite')},
     **{n: (1, getattr(F, n), OPS['nn.functional.' + n]) for n in (
         'relu', 'silu', 'leaky_relu', 'elu', 'gelu', 'softsign', 'logsigmoid')},
-    # PyTorch's is x beyond the threshold, which is to lie where float64 sees no difference.
+    # PyTorch returns x above the threshold; at 40 float64 sees no difference.
     'softplus': (1, lambda x: F.softplus(x, threshold=40), lambda p, x: x.op('softplus', beta=1.0)),
     'gelu_tanh': (1, lambda x: F.gelu(x, approximate='tanh'), lambda p, x: x.op('gelu', tanh=True)),
     'clamp': (1, lambda x: x.clamp(-1, 2), lambda p, x: x.op('clamp', low=-1.0, high=2.0)),

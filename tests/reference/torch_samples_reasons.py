@@ -1,5 +1,5 @@
-"""What torch_samples.py leaves out or lets differ, and why. Each rule is a regular expression and a reason; one that a whole
-run never needed is an error, so that the lists stay true."""
+"""Samples that torch_samples.py leaves out or expects to differ, with reasons. Each rule is a regular expression and a
+reason. A rule that a complete run does not use is an error, so that the lists stay correct."""
 import collections
 import re
 
@@ -7,13 +7,13 @@ import torch
 
 
 class Rules:
-    """Rules of one kind, tried in order, and how often each was needed."""
+    """Rules of one kind, tried in order, with the number of uses of each."""
 
     def __init__(self, kind, rules):
         self.kind, self.rules, self.needed = kind, rules, collections.Counter()
 
     def find(self, text):
-        """The first rule that fits, counted; or None."""
+        """Returns the first rule that matches and counts its use; None without a match."""
         for rule in self.rules:
             if re.search(rule[0], text):
                 self.needed[rule] += 1
@@ -30,7 +30,7 @@ class Rules:
         return by_reason
 
 
-# Dtypes that heed's op does not take (dtype, reason, ops); it must say so. Whatever is not here is run and compared.
+# Dtypes that heed's op refuses (dtype, reason, ops), with an Error that says so. Other dtypes are run and compared.
 TAKES_NO = []
 for _dtypes, _reason, _ops in [
         ('float32 float64 bfloat16 int32', 'conditions and masks are bool8: say x != 0',
@@ -61,7 +61,7 @@ for _dtypes, _reason, _ops in [
 TAKES_NO = Rules('TAKES_NO', TAKES_NO)
 DTYPE_MESSAGE = r'must be (floating|bool8|float32|float64)|both (must be )?float32|\[V, D\], float32|all must be float32'
 
-# Errors of heed's that are no fault, by op, dtype and message.
+# Expected Errors of heed, by op, dtype and message.
 REFUSED = Rules('REFUSED', [
     (r'^(addcmul|addcdiv|eq|ne|lt|le|gt|ge|clamp|where) .*their dtypes must be the same', 'nothing is promoted: dtypes must match'),
     (r'^(deg2rad|rad2deg|addmv|addbmm|baddbmm|nn\.functional\.pairwise_distance) int32: .*int32 must hold it exactly',
@@ -74,22 +74,22 @@ REFUSED = Rules('REFUSED', [
     (r'^nn\.KLDivLoss .*batch_mean needs a first axis', 'the mean over a batch, of a scalar'),
 ])
 
-# Samples that the table does not say in heed's ops, by the table's words.
+# Samples that the table does not map to heed's ops, by the text of Skip.
 LEFT_OUT = Rules('LEFT_OUT', [(f'^{re.escape(reason)}( |$)', reason) for reason in (
     # Options and arguments.
     'targets that are probabilities', 'classes on the second axis of more', 'norms of matrices', 'a norm over no axes',
     'added keys', 'an index that is no number and no slice', 'an index that is a list', 'an index that broadcasts', 'threshold',
     'places in a tensor', 'repeats in a tensor', 'index_add of scalars', 'index_select of scalars', 'a value of many',
     'causal, aligned at the beginnings: heed aligns the ends', 'batches that broadcast', 'a logical op of a number',
-    # Types and sizes.
+    # Dtypes and sizes.
     'more than eight axes', 'what is beyond int32', 'the dtype torch.uint8', 'the dtype torch.float16',
     'to the dtype torch.int64', 'complex, sparse or elsewhere', 'a number that is complex', 'an argument that is',
     'a word for which heed has an enum', 'arguments of types that C++ does not take', 'no tensor', 'option out',
-    # What cannot be compared.
+    # Results that cannot be compared.
     'random numbers', 'PyTorch refuses its gradient', 'PyTorch gives no tensor',
     'an error input of an op that the table takes apart')])
 
-# Error inputs of PyTorch's that heed takes: which, and why.
+# Error inputs of PyTorch that heed accepts, and the reasons.
 NO_ERROR = Rules('NO_ERROR', [
     (r'^(clamp_max|clamp_min|eq|ge|gt|le|lt|max.binary|maximum|min.binary|minimum|ne|__radd__|__rmul__|rsub) error',
      'one of two is a number'),
@@ -97,7 +97,7 @@ NO_ERROR = Rules('NO_ERROR', [
 ])
 
 
-# Differences that are meant: of what; in which elements of a Case; why.
+# Expected differences: samples, elements of a Case, and reasons.
 KNOWN = Rules('KNOWN', [
     (r'^(edge|nn\.functional)\.(elu|celu|selu) .* gradient', lambda c: c.x.isnan() & c.got.isnan(),
      'the slope of elu at NaN is NaN, in PyTorch that of x > 0'),
@@ -117,19 +117,19 @@ KNOWN = Rules('KNOWN', [
 ])
 
 
-# Sums whose terms cancel: op and what, and the sum of the terms' sizes (or one of them) by the sample's arguments in
-# float64. Results may be off by some roundings of it.
+# Sums whose terms cancel: op and kind, and a function of the sample's arguments in float64 that gives the sum of the
+# terms' magnitudes (or the largest). Results may differ by some rounding errors of that sum.
 CANCELLING = Rules('CANCELLING', [
     (r'^edge\.sum .* result', lambda x, dys: x.abs().sum(-1)),
     (r'^edge\.mean .* result', lambda x, dys: x.abs().mean(-1)),
-    # 2 dy (x - mean) / (n - 1), of whose mean what rounding took off is found by a sum of differences
+    # 2 dy (x - mean) / (n - 1), where a sum of differences corrects the rounding error of the mean
     (r'^edge\.(var) .* gradient', lambda x, dys: (2 * dys[0].abs() * x.abs().mean(-1) / 2).unsqueeze(-1)),
-    # dy / |x| less x times the gradient of 1 / |x|: in all 0 where the axis has one element
+    # dy / |x| minus x times the gradient of 1 / |x|: 0 in total if the axis has one element
     (r'^nn\.functional\.normalize .* gradient', lambda x, dys, p=2.0, dim=1, eps=1e-12:
      dys[0].abs() / torch.linalg.vector_norm(x, p, dim, keepdim=True).clamp(min=eps)),
 ])
 
-# Where PyTorch's own result is no measure: the function to compare with, and why.
+# Cases where PyTorch's own result is not a valid reference: the function to compare with, and the reason.
 F = torch.nn.functional
 
 
@@ -159,7 +159,7 @@ INSTEAD = {
                            'PyTorch rounds 1 / alpha to float32 in the gradient of a float64 x'),
 }
 
-# Results in whose zeros heed promises no sign: op and dtype.
+# Results whose zeros may have any sign: op and dtype.
 UNSIGNED = Rules('UNSIGNED', [
     (r'^(edge\.|nn\.functional\.)relu ', 'relu of -0 is 0'),
     (r'^(edge\.gelu|nn\.GELU) ', 'gelu of -0 is 0'),

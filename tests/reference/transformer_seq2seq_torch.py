@@ -1,5 +1,5 @@
-"""Writes transformer_seq2seq_torch.json: logits, losses, gradients and attention weights of encoder-decoder Transformers in float64,
-of PyTorch's nn.Transformer, a sentence at a time, without padding.
+"""Writes transformer_seq2seq_torch.json: logits, losses, gradients and attention weights of encoder-decoder
+Transformers in float64, computed by PyTorch's nn.Transformer, one sentence at a time, without padding.
 
     python3 tests/reference/transformer_seq2seq_torch.py        (PyTorch 2.13)
 """
@@ -29,7 +29,7 @@ def sinusoids(count):
 
 
 def by_heeds_names(part, name, weight):
-    """The parameters of nn.Transformer's part as heed has them: views of the same weights, one for each name."""
+    """The parameters of a part of nn.Transformer by heed's names: views of the same weights."""
     name = name.replace("layers.", "blocks.").replace("linear1", "mlp.up").replace("linear2", "mlp.down")
     if part == "decoder":
         name = name.replace("norm2", "norm_cross").replace("norm3", "norm2")
@@ -41,13 +41,14 @@ def by_heeds_names(part, name, weight):
 
 
 def case(title, norm_first, activation="relu", learned=False, scaled=True, joined=False, tied=True, bias=True):
-    last = (lambda: nn.LayerNorm(WIDTH, bias=bias)) if norm_first else (lambda: None)  # heed has one where norms are first
+    # heed has a last norm only if norms are first.
+    last = (lambda: nn.LayerNorm(WIDTH, bias=bias)) if norm_first else (lambda: None)
     layer = {"d_model": WIDTH, "nhead": HEADS, "dim_feedforward": HIDDEN, "dropout": 0.0, "activation": activation,
              "norm_first": norm_first, "bias": bias, "batch_first": True}
     encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(**layer), LAYERS, last(), enable_nested_tensor=False)
     decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(**layer), LAYERS, last())
     net = nn.Transformer(WIDTH, HEADS, custom_encoder=encoder, custom_decoder=decoder, batch_first=True)
-    for p in net.parameters():  # the layers of a stack begin as copies, norms as ones and zeros
+    for p in net.parameters():  # layers of a stack are copies, and norms are ones and zeros
         nn.init.normal_(p, 1.0 if p.dim() == 1 else 0.0, 0.5)
     own = {"source.weight": torch.randn(7, WIDTH)}
     own["target.weight"] = own["source.weight"] if joined else torch.randn(7 if joined else 8, WIDTH)
@@ -61,7 +62,7 @@ def case(title, norm_first, activation="relu", learned=False, scaled=True, joine
         x = own[f"{side}.weight"][words] * (math.sqrt(WIDTH) if scaled else 1)
         return (x + (own[f"{side}_positions.weight"][:len(words)] if learned else sinusoids(len(words))))[None]
 
-    seen = []  # the weights of the cross-attention, layer by layer
+    seen = []  # the weights of the cross-attention per layer
     for block in decoder.layers:
         block.multihead_attn.register_forward_pre_hook(
             lambda m, args, kwargs: seen.append(m.forward(*args, **{**kwargs, "need_weights": True, "average_attn_weights": False})[1]),
@@ -82,7 +83,8 @@ def case(title, norm_first, activation="relu", learned=False, scaled=True, joine
     stored = {"logits": logits, "loss": loss, "plain loss": F.cross_entropy(logits, torch.cat(flat)),
               **{f"weights {i}": w for i, w in enumerate(weights)}}
     for name, t in own.items():
-        if all(t is not other for other in list(own.values())[:list(own).index(name)]):  # a shared one has its first name
+        # A shared parameter is stored under its first name.
+        if all(t is not other for other in list(own.values())[:list(own).index(name)]):
             stored[name], stored[f"d {name}"] = t, t.grad
     for part in ("encoder", "decoder"):
         for name, t in getattr(net, part).named_parameters():

@@ -1,10 +1,10 @@
-"""Writes unicode_python.json: Python's str.lower() and unicodedata.normalize().
+"""Writes unicode_python.json: results of Python's str.lower() and unicodedata.normalize().
 
-    python3 tests/reference/unicode_python.py        (Python 3.11, of Unicode 14)
+    python3 tests/reference/unicode_python.py        (Python 3.11 with Unicode 14)
 
-"assigned": ranges [begin, end) of the code points that Unicode 14 knows. "lower", "nfc", "nfkc": the code points that the
-function changes, with what it makes of them. "words": lower case of a sigma among letters, marks and punctuation.
-"sequences": texts of several characters with their forms NFC and NFKC.
+"assigned": ranges [begin, end) of the code points in Unicode 14. "lower", "nfc", "nfkc": code points that the function
+changes, with the results. "words": lower case of a sigma among letters, marks and punctuation. "sequences": texts of
+several characters with their forms NFC and NFKC.
 """
 import itertools
 import json

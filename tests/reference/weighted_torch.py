@@ -1,4 +1,4 @@
-"""Writes weighted_torch.json: weighted means of PyTorch in float64, and one SGD step of a linear model by each.
+"""Writes weighted_torch.json: PyTorch's weighted means in float64, and one SGD step of a linear model with each.
 
     python3 tests/reference/weighted_torch.py        (PyTorch 2.13)
 """
