@@ -54,7 +54,7 @@ function(heed_kernels name)
       # Off for the same reason as checks of pointers (cmake/HeedOptions.cmake). Kernels return no pointer to a local
       # array, and their indices are checked before the call. A report names the function without its line.
       target_compile_options(${target} PRIVATE -g0 -fno-sanitize=alignment,signed-integer-overflow
-                             -fno-sanitize-address-use-after-scope ${HEED_CALL_ADDRESS_CHECKS})
+                             -fno-sanitize-address-use-after-scope)
     endif()
     target_link_libraries(${target} PRIVATE heed_flags xsimd)
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

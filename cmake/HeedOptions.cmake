@@ -34,16 +34,13 @@ if(HEED_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_C_COMPILER_LAUNCHER ${HEED_CCACHE})
 endif()
 
-# The check of each access is a call instead of inline code, which compiles faster.
-set(HEED_CALL_ADDRESS_CHECKS "$<$<CXX_COMPILER_ID:GNU>:--param=asan-instrumentation-with-call-threshold=0>"
-                             "$<$<CXX_COMPILER_ID:Clang>:SHELL:-mllvm -asan-instrumentation-with-call-threshold=0>")
-
 # heed_sanitize_lightly(): fewer checks for the code of a folder that uses the library. The library keeps its checks.
 # Checks of scopes in this code are off, because they double its compile time. The library has inline checks: calls
 # would make it slower by a third to a half.
 macro(heed_sanitize_lightly)
   if(HEED_SANITIZE MATCHES "address")
     add_compile_options(-fno-sanitize=alignment -fno-sanitize-address-use-after-scope -g0)
-    add_compile_options(${HEED_CALL_ADDRESS_CHECKS})
+    add_compile_options("$<$<CXX_COMPILER_ID:GNU>:--param=asan-instrumentation-with-call-threshold=0>"
+                        "$<$<CXX_COMPILER_ID:Clang>:SHELL:-mllvm -asan-instrumentation-with-call-threshold=0>")
   endif()
 endmacro()
