@@ -162,10 +162,12 @@ void check_dropout(Subject& s, Finding& f) {
     for (const Sizes& sizes : {Sizes{few, n}, Sizes{n, few}}) at_rates(sizes, s.variants(sizes), {0.3});
   const Index long_n = s.at_most(120);
   at_rates({long_n, long_n, 1}, s.ends({long_n, long_n, 1}), {0.4});
-  for (const Variant& v : s.variants({n, n})) check_slopes(s, f, s.asked(s.separated_trial({n, n}), v), 0.6);
-  if (long_n > n)
-    for (const Variant& v : s.ends({long_n, long_n, 1}))
-      check_slopes(s, f, s.asked(s.separated_trial({long_n, long_n, 1}), v), 0.3);
+  const auto slopes = [&](const Sizes& sizes, const std::vector<Variant>& variants, double rate) {
+    const Trial t = s.separated_trial(sizes);
+    for (const Variant& v : variants) check_slopes(s, f, s.asked(t, v), rate);
+  };
+  slopes({n, n}, s.variants({n, n}), 0.6);
+  if (long_n > n) slopes({long_n, long_n, 1}, s.ends({long_n, long_n, 1}), 0.3);
 }
 
 }  // namespace heed::detail::conformance

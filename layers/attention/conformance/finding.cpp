@@ -42,11 +42,8 @@ bool Finding::declared(bool has, const std::string& what) {
 
 void Finding::close(const std::string& what, const Tensor& got, const Tensor& wanted, double tolerance, double share) {
   ++count_;
-  detail::PlainText text;
-  if (got.shape() != wanted.shape()) {
-    text << what << ": got " << describe(got) << "; it must be " << wanted.shape();
-    return fail(text.str());
-  }
+  if (got.shape() != wanted.shape())
+    return fail(what + ": got " + describe(got) + "; it must be " + to_string(wanted.shape()));
   const std::vector<double> a = got.to_vector<double>(), b = wanted.to_vector<double>();
   if (a.empty()) return;
   double scale = 0.1;
@@ -63,10 +60,16 @@ void Finding::close(const std::string& what, const Tensor& got, const Tensor& wa
     for (std::size_t i = r * width; i < (r + 1) * width; ++i)
       if (difference(i) > difference(rows[r])) rows[r] = i;
   }
-  std::sort(rows.begin(), rows.end(), [&](std::size_t i, std::size_t j) { return difference(i) > difference(j); });
-  std::size_t at = rows[0];
-  if (std::isfinite(difference(at))) at = rows[static_cast<std::size_t>(share * static_cast<double>(rows.size()))];
+  const auto worse = [&](std::size_t i, std::size_t j) { return difference(i) > difference(j); };
+  std::size_t at = *std::min_element(rows.begin(), rows.end(), worse);
+  if (share > 0 && std::isfinite(difference(at))) {
+    const auto left = rows.begin() + static_cast<std::ptrdiff_t>(share * static_cast<double>(rows.size()));
+    std::nth_element(rows.begin(), left, rows.end(), worse);
+    at = *left;
+  }
   const double ratio = difference(at) / (tolerance * scale);
+  if (ratio <= 1 && ratio <= worst_) return;
+  detail::PlainText text;
   text << what << ": ";
   if (!(ratio <= 1)) text << index_of(at, got.shape()) << " is " << a[at] << ", it must be " << b[at] << ": ";
   text << "a difference of " << difference(at) << " where values reach " << scale << ", at most " << tolerance * scale;
