@@ -23,8 +23,8 @@ Tensor permuted(const Tensor& x, int axis, const Tensor& order) {
   return x.defined() && x.dim(axis) == order.numel() ? index_select(x, axis, order) : x;
 }
 
-// Sequence b alone with the call's masks in one where the mechanism takes one, keys and values for each head, and keys
-// in another order where theirs does not matter.
+// Sequence b alone with keys and values for each head, and with the call's masks in one where the mechanism takes one:
+// in order the key mask and the mask, else all that masks, with keys in another order where theirs does not matter.
 struct Plain {
   Trial trial;
   Tensor back;  // int32 [S]: where each key went; undefined: keys are in their order
@@ -51,7 +51,10 @@ Plain plain_of(Subject& s, const Trial& t, Index b, bool in_order) {
   if (call.bias.defined() && !s.can().bias) call.bias = of_sequence(call.bias, b).dense().clone();
   const Properties& is = s.properties();
   const bool unordered = !in_order && is.keys_unordered && is.lengths_are_masks;
-  if (call.causal && is.causal_is_mask && unordered && !s.can().causal_only) {
+  if (unordered && s.can().full_mask && s.folds_key_masks() && (!call.causal || is.causal_is_mask)) {
+    if (call.causal || masks_keys(call)) call.mask = allowed_pairs(one.q, one.k, call).expand(grid).dense().clone();
+    call.causal = false, call.key_lengths = {}, call.key_mask = {};
+  } else if (call.causal && is.causal_is_mask && unordered) {
     const Tensor triangle = allowed_pairs(one.q, one.k, {.causal = true});
     call.mask = call.mask.defined() ? logical_and(call.mask, triangle) : triangle.expand(grid).dense().clone();
     call.causal = false;
@@ -89,13 +92,13 @@ Plain plain_of(Subject& s, const Trial& t, Index b, bool in_order) {
 
 Trial sequence_plainly(Subject& s, const Trial& t, Index b) { return plain_of(s, t, b, true).trial; }
 
-Outcome plainly(Subject& s, const Trial& t, bool in_order) {
+Outcome plainly(Subject& s, const Trial& t) {
   const Index B = t.q.dim(0), groups = t.k.dim(1);
   std::vector<Tensor> outs;
   std::map<std::string, std::vector<Tensor>> stacked;
   TensorsByName sums;
   for (Index b = 0; b < B; ++b) {
-    const Plain plain = plain_of(s, t, b, in_order);
+    const Plain plain = plain_of(s, t, b, false);
     Outcome o = s.run(plain.trial);
     outs.push_back(o.out);
     Trial names = t;

@@ -116,9 +116,9 @@ Tensor drawn_mask(Rng& rng, const Shape& shape) {
 constexpr Plan::Which kMeaning[] = {Plan::dtype,   Plan::order, Plan::mask,    Plan::lengths, Plan::key_mask,
                                     Plan::padding, Plan::bias,  Plan::queries, Plan::shared};
 
-// Queries x keys x size, of all heads and sequences of a problem: that of 260 positions in 4 heads of size 8. Greater
-// ones would take most of the time.
-constexpr Index kMostWork = 2'200'000;
+// Queries x keys x sizes of k and v, of all heads and sequences of a problem: that of 103 queries and 260 keys in 4
+// heads of sizes 8 and 6. Greater ones would take most of the time; "borders" has as many queries as keys.
+constexpr Index kMostWork = 1'500'000;
 
 // "[B, 1, T, S]" with these sizes.
 Shape shape_of(const std::string& name, Index B, Index H, Index T, Index S) {
@@ -140,9 +140,11 @@ void empty_some_rows(Tensor& mask) {
 
 }  // namespace
 
-std::vector<Levels> covering(const std::vector<Condition>& conditions, int strength, std::uint64_t seed) {
+std::vector<Levels> covering(const std::vector<Condition>& conditions, int strength, std::uint64_t seed,
+                             const std::vector<Levels>& others) {
   Rng rng(seed, 101);
   Open open(conditions, strength);
+  for (const Levels& row : others) open.close(row);
   std::vector<Levels> rows;
   while (open.any()) {
     Levels best;
@@ -153,6 +155,9 @@ std::vector<Levels> covering(const std::vector<Condition>& conditions, int stren
       if (gained > most) best = std::move(row), most = gained;
     }
     if (most == 0) best = open.with_first(best);  // a random order may miss the last ones
+    const std::vector<bool> all(best.size(), true);
+    for (std::size_t a = 0; a < best.size(); ++a)
+      if (conditions[a].costly && open.gained(best, a, all) == 0) best[a] = 0;
     open.close(best);
     rows.push_back(std::move(best));
   }
@@ -160,7 +165,7 @@ std::vector<Levels> covering(const std::vector<Condition>& conditions, int stren
 }
 
 std::vector<Levels> Plan::rows() const {
-  std::vector<Levels> all = covering(conditions_, 2, s_.options.seed);
+  std::vector<Levels> meanings;
   std::vector<Condition> few;
   for (const Which which : kMeaning) few.push_back(conditions_[which]);
   Rng rng(s_.options.seed, 102);
@@ -170,15 +175,17 @@ std::vector<Levels> Plan::rows() const {
       row.push_back(static_cast<std::size_t>(rng.integer(static_cast<Index>(c.levels.size()))));
     for (std::size_t i = 0; i < few.size(); ++i) row[kMeaning[i]] = meaning[i];
     row[keys] = 0, row[sizes] = 0, row[threads] = 0;
-    all.push_back(std::move(row));
+    meanings.push_back(std::move(row));
   }
+  std::vector<Levels> all = covering(conditions_, 2, s_.options.seed, meanings);
+  all.insert(all.end(), meanings.begin(), meanings.end());
   return all;
 }
 
 Plan::Plan(Subject& s) : s_(s), conditions_(count) {
   const AttentionCapabilities& can = s.can();
   const auto set = [&](Which which, const char* name, std::vector<std::string> levels) {
-    conditions_[which] = {name, std::move(levels)};
+    conditions_[which] = {name, std::move(levels), which == keys || which == sizes || which == threads};
   };
   const auto add = [&](Which which, bool has, std::initializer_list<const char*> levels) {
     if (has) conditions_[which].levels.insert(conditions_[which].levels.end(), levels.begin(), levels.end());
@@ -206,9 +213,8 @@ Plan::Plan(Subject& s) : s_(s), conditions_(count) {
   add(queries, can.cross, {"fewer than keys", "more than keys", "1"});
   set(shared, "query heads per key head: ", {"1"});
   add(shared, can.grouped, {"some", "all"});
-  const bool any_size = s.options.of_sizes || members_of(s.mechanism(DType::float64)).empty();
   extents_ = {{s.options.heads, s.options.size, s.options.value_size}};
-  if (any_size) extents_.insert(extents_.end(), {{3, 40, 5}, {2, 100, 33}, {5, 7, 100}, {3, 96, 40}});
+  if (s.any_sizes()) extents_.insert(extents_.end(), {{3, 40, 5}, {2, 100, 33}, {5, 7, 100}, {3, 96, 40}});
   set(sizes, "", {});
   for (const Extent& e : extents_)
     conditions_[sizes].levels.push_back(std::to_string(e.heads) + " heads of " + std::to_string(e.size) + " and " +
@@ -244,11 +250,7 @@ Index Plan::number(const Levels& levels, Which which) const {
 Subject& Plan::subject(const Levels& levels) {
   const std::size_t i = levels[sizes];
   if (i == 0) return s_;
-  if (others_[i] == nullptr) {
-    ConformanceOptions o = s_.options;
-    o.heads = extents_[i].heads, o.size = extents_[i].size, o.value_size = extents_[i].value_size;
-    others_[i] = std::make_unique<Subject>(s_.options.of_sizes ? s_.options.of_sizes(o.heads, o.size) : s_.make, o);
-  }
+  if (others_[i] == nullptr) others_[i] = s_.in_sizes(extents_[i].heads, extents_[i].size, extents_[i].value_size);
   return *others_[i];
 }
 
@@ -261,7 +263,8 @@ Trial Plan::posed(const Levels& levels) {
   if (is(levels, queries, "1")) n.queries = 1;
   if (n.queries > s.options.longest) n.queries = S;
   // Large sizes with many keys: fewer sequences, then fewer queries.
-  const auto work = [&] { return n.batch * s.options.heads * s.options.size * n.queries * S; };
+  const Index of_pair = s.options.heads * (s.options.size + s.options.value_size);
+  const auto work = [&] { return n.batch * of_pair * n.queries * S; };
   while (n.batch > 1 && work() > kMostWork) --n.batch;
   if (s.can().cross && work() > kMostWork) n.queries = std::max<Index>(1, n.queries * kMostWork / work());
   if (is(levels, shared, "all")) n.shared = H;

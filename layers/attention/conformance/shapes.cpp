@@ -180,7 +180,7 @@ void check_batch(Subject& s, Finding& f) {
 
 void check_sizes(Subject& s, Finding& f) {
   AttentionMechanism& mechanism = s.mechanism(DType::float64);
-  if (!s.options.of_sizes && !members_of(mechanism).empty())
+  if (!s.any_sizes())
     return f.leave_out("its parameters and buffers are of one size, and options.of_sizes is undefined");
   const Index n = s.at_most(20);
   const Sizes square{n, n};
@@ -197,9 +197,8 @@ void check_sizes(Subject& s, Finding& f) {
                                                                                  {5, 96, 12},
                                                                                  {7, 12, 100},
                                                                                  {3, 100, 40}}) {
-    ConformanceOptions options = s.options;
-    options.heads = heads, options.size = size, options.value_size = value_size;
-    Subject other(s.options.of_sizes ? s.options.of_sizes(heads, size) : s.make, options);
+    const std::unique_ptr<Subject> owner = s.in_sizes(heads, size, value_size);
+    Subject& other = *owner;
     const Trial drawn = other.trial(square), separated = other.separated_trial(square);
     for (const Variant& v : other.ends(square)) {
       const Trial t = other.asked(drawn, v), smooth = other.asked(separated, v);

@@ -176,12 +176,12 @@ struct Ragged {
 void check_state(Subject& s, Finding& f) {
   if (!f.declared(s.can().state, "decode state")) return;
   f.expect(s.can().causal, "a state is declared, but causal attention, which it goes on with, is not");
-  const auto check = [&](const Trial& t, DType dtype, std::initializer_list<Index> lengths) {
+  const auto check = [&](Subject& of, const Trial& t, DType dtype, std::initializer_list<Index> lengths) {
     f.about(t);
     const Index n = t.q.dim(2);
-    const Tensor whole = s.out(t, dtype);
+    const Tensor whole = of.out(t, dtype);
     for (const Index step : lengths) {
-      AttentionState state = s.mechanism(dtype).make_state();
+      AttentionState state = of.mechanism(dtype).make_state();
       const std::string name =
           std::string(name_of(dtype)) + ", steps of " + std::to_string(std::min(step, n)) + " against all at once";
       f.close(name, steps(state, t, dtype, 0, n, step), whole,
@@ -195,15 +195,16 @@ void check_state(Subject& s, Finding& f) {
   for (const Index shared : s.sharings())
     for (const DType dtype : {DType::float64, DType::float32}) {
       const Trial t = s.asked(s.trial({n, n, 2, shared}), {"causal", {.causal = true}});
-      check(t, dtype, {1, 7, 64, 1000});
+      check(s, t, dtype, {1, 7, 64, 1000});
       if (!s.can().bias) continue;
       const Tensor bias = Rng(s.options.seed, 97).normal({s.options.heads, n, n}).to(DType::float64);
-      check(s.asked(t, {"causal with bias", {.causal = true, .bias = bias}}), dtype, {1, 64});
+      check(s, s.asked(t, {"causal with bias", {.causal = true, .bias = bias}}), dtype, {1, 64});
     }
   if (s.takes(600, f)) {
-    const Trial t = s.asked(s.trial({600, 600, 1}), {"causal", {.causal = true}});
-    check(t, DType::float64, {100});
-    check(t, DType::float32, {1});
+    Subject& of = s.of_few_heads();
+    const Trial t = of.asked(of.trial({600, 600, 1}), {"causal", {.causal = true}});
+    check(of, t, DType::float64, {100});
+    check(of, t, DType::float32, {1});
   }
   check_two_states(s, f, n);
   check_steps_match(s, f, n);

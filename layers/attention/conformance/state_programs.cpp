@@ -10,6 +10,8 @@ namespace heed::detail::conformance {
 namespace {
 
 using Rows = std::vector<std::int32_t>;
+// What sequences give at once in float64, by their pieces.
+using Wholes = std::map<std::vector<std::pair<Index, Index>>, Tensor>;
 
 // One row of a state: which of the drawn sequences each of its positions was taken from, and what came out.
 struct Row {
@@ -21,8 +23,8 @@ struct Row {
 
 class Program {
  public:
-  Program(Subject& s, Finding& f, const Trial& sequences, DType dtype)
-      : s_(s), f_(f), t_(sequences), dtype_(dtype), state_(s.mechanism(dtype).make_state()) {}
+  Program(Subject& s, Finding& f, const Trial& sequences, DType dtype, Wholes& wholes)
+      : s_(s), f_(f), t_(sequences), dtype_(dtype), wholes_(wholes), state_(s.mechanism(dtype).make_state()) {}
 
   void begin(Index rows) {
     for (Index r = 0; r < rows; ++r) rows_.push_back({.from = r % t_.q.dim(0)});
@@ -132,7 +134,9 @@ class Program {
       const std::string what = std::string(name_of(dtype_)) + ", row " + std::to_string(r) + " of a state (" + about_ +
                                ") against its sequence at once";
       const NoTape guard;
-      close_in(s_, f_, what, {concatenate(row.out, 2), {}}, {s_.out(whole), {}}, dtype_, whole);
+      Tensor& wanted = wholes_[row.pieces];
+      if (!wanted.defined()) wanted = s_.out(whole);
+      close_in(s_, f_, what, {concatenate(row.out, 2), {}}, {wanted, {}}, dtype_, whole);
     }
   }
 
@@ -141,6 +145,7 @@ class Program {
   Finding& f_;
   const Trial& t_;
   DType dtype_;
+  Wholes& wholes_;  // of these sequences
   AttentionState state_;
   std::vector<Row> rows_;
   std::string about_;  // what was done so far
@@ -176,8 +181,8 @@ class Program {
 };
 
 // Few positions, many rows, everything in turn.
-void many_rows(Subject& s, Finding& f, const Trial& t, DType dtype) {
-  Program p(s, f, t, dtype);
+void many_rows(Subject& s, Finding& f, const Trial& t, DType dtype, Wholes& wholes) {
+  Program p(s, f, t, dtype, wholes);
   const bool ragged = s.can().key_mask;
   p.begin(5);
   if (ragged) {
@@ -206,11 +211,11 @@ void many_rows(Subject& s, Finding& f, const Trial& t, DType dtype) {
 }
 
 // Many positions: chunks, single ones and picks at the ends of blocks, past 600 where it takes so many.
-void many_positions(Subject& s, Finding& f, const Trial& t, DType dtype) {
+void many_positions(Subject& s, Finding& f, const Trial& t, DType dtype, Wholes& wholes) {
   const Index n = t.q.dim(2);
   const auto share = [&](Index of_700) { return static_cast<std::int32_t>(std::max<Index>(1, of_700 * n / 700)); };
   const bool ragged = s.can().key_mask;
-  Program p(s, f, t, dtype);
+  Program p(s, f, t, dtype, wholes);
   p.begin(2);
   const std::int32_t first = share(300), second = share(205);
   p.step({first, first});
@@ -235,26 +240,29 @@ void check_state_programs(Subject& s, Finding& f) {
   if (!f.declared(s.can().state, "decode state")) return;
   std::vector<DType> dtypes = {DType::float64, DType::float32};
   if (s.can().bfloat16) dtypes.push_back(DType::bfloat16);
-  const auto posed = [&](Index n, Index batch, Index shared, bool bias, DType dtype) {
-    Trial t = s.trial({n, n, batch, shared});
-    if (dtype == DType::bfloat16)
-      for (const Part& p : parts(t)) *p.x = p.x->to(DType::bfloat16).to(DType::float64);
-    if (!bias) return t;
-    t.call.bias = Rng(s.options.seed, 107).normal({s.options.heads, n, n}).to(DType::float64);
-    t.name = "with bias";
-    return t;
+  // A program in each dtype. Sequences whose values are rounded to bfloat16 are others.
+  const auto run = [&](auto program, Subject& of, Index n, Index batch, Index shared, bool bias) {
+    Trial t = of.trial({n, n, batch, shared});
+    if (bias) {
+      t.call.bias = Rng(s.options.seed, 107).normal({of.options.heads, n, n}).to(DType::float64);
+      t.name = "with bias";
+    }
+    Wholes wholes, of_bfloat16;
+    for (const DType dtype : dtypes) {
+      Trial posed = t;
+      if (dtype == DType::bfloat16)
+        for (const Part& p : parts(posed)) *p.x = p.x->to(DType::bfloat16).to(DType::float64);
+      program(of, f, posed, dtype, dtype == DType::bfloat16 ? of_bfloat16 : wholes);
+    }
   };
-  for (const DType dtype : dtypes) {
-    if (s.takes(40, f))
-      for (const Index shared : s.sharings())
-        for (const bool bias : s.can().bias ? std::vector<bool>{false, true} : std::vector<bool>{false})
-          many_rows(s, f, posed(40, 4, shared, bias, dtype), dtype);
-    const Index n = s.at_most(700);
-    if (n >= 100)
-      many_positions(s, f, posed(n, 3, s.sharings().back(), false, dtype), dtype);
-    else if (dtype == DType::float64)
-      s.takes(700, f);
-  }
+  if (s.takes(40, f))
+    for (const Index shared : s.sharings())
+      for (const bool bias : s.can().bias ? std::vector<bool>{false, true} : std::vector<bool>{false})
+        run(many_rows, s, 40, 4, shared, bias);
+  if (const Index n = s.at_most(700); n >= 100)
+    run(many_positions, s.of_few_heads(), n, 3, s.of_few_heads().sharings().back(), false);
+  else
+    s.takes(700, f);
 }
 
 }  // namespace heed::detail::conformance

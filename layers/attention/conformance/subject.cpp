@@ -113,6 +113,23 @@ Trial with_keys(const Trial& t, Index length) {
 Subject::Subject(const MechanismFactory& factory, const ConformanceOptions& o)
     : make(factory), options(o), in32_(made(make, o, DType::float32)), in64_(made(make, o, DType::float64)) {}
 
+bool Subject::any_sizes() { return options.of_sizes || members_of(in64_).empty(); }
+
+std::unique_ptr<Subject> Subject::in_sizes(Index heads, Index size, Index value_size) {
+  ConformanceOptions o = options;
+  o.heads = heads, o.size = size, o.value_size = value_size;
+  auto other = std::make_unique<Subject>(options.of_sizes ? options.of_sizes(heads, size) : make, o);
+  other->properties_ = properties();
+  return other;
+}
+
+Subject& Subject::of_few_heads() {
+  constexpr Index kFew = 2;
+  if (options.heads <= kFew || !any_sizes()) return *this;
+  if (of_few_heads_ == nullptr) of_few_heads_ = in_sizes(kFew, options.size, options.value_size);
+  return *of_few_heads_;
+}
+
 AttentionMechanism& Subject::mechanism(DType dtype) {
   if (dtype != DType::bfloat16 || named_parameters(in32_).empty()) return dtype == DType::float64 ? in64_ : in32_;
   if (float32_beside_bfloat16_ && !in16_) {

@@ -10,6 +10,7 @@ namespace heed::detail::conformance {
 struct Condition {
   std::string name;
   std::vector<std::string> levels;
+  bool costly = false;  // levels above 0 take their time: a row has one only where it covers something with it
 };
 
 // The level of each condition.
@@ -17,8 +18,9 @@ using Levels = std::vector<std::size_t>;
 
 // Rows in which any two (strength 2) or three (3) levels of different conditions occur together at least once: a
 // covering design, built greedily (Cohen, Dalal, Fredman, Patton, "The AETG system", 1997). The same rows for the same
-// seed.
-std::vector<Levels> covering(const std::vector<Condition>& conditions, int strength, std::uint64_t seed);
+// seed. Levels that occur together in `others` need no further row.
+std::vector<Levels> covering(const std::vector<Condition>& conditions, int strength, std::uint64_t seed,
+                             const std::vector<Levels>& others = {});
 
 // The conditions of a mechanism, which follow from what it declares, and the problems that they describe.
 class Plan {
@@ -74,8 +76,8 @@ class Plan {
 
 // Sequence b of a trial with its masks in one where the mechanism takes one, and with keys and values for each head.
 Trial sequence_plainly(Subject& s, const Trial& t, Index b);
-// Outputs and gradients of a trial in float64, of each sequence so posed; in_order false: with keys and values in
-// another order and all that masks them in one mask, where Properties say that this is the same.
-Outcome plainly(Subject& s, const Trial& t, bool in_order);
+// Outputs and gradients of a trial in float64, of each sequence so posed, but with keys and values in another order and
+// all that masks them in one mask, where Properties say that this is the same.
+Outcome plainly(Subject& s, const Trial& t);
 
 }  // namespace heed::detail::conformance

@@ -3,6 +3,7 @@
 #include <heed/autograd/tape.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/layers/attention/conformance.hpp>
+#include <memory>
 #include <optional>
 #include <set>
 
@@ -116,6 +117,12 @@ class Subject {
   // Whether a key mask is the same as a mask of pairs: not where it may take away inputs of keys, too.
   bool folds_key_masks() const;
 
+  // The same mechanism with other heads and sizes, which share what properties() found. Only where any_sizes().
+  bool any_sizes();
+  std::unique_ptr<Subject> in_sizes(Index heads, Index size, Index value_size);
+  // With two heads, for problems of many positions; the subject itself where it cannot have other heads.
+  Subject& of_few_heads();
+
   Tensor out(const Trial& trial, DType dtype = DType::float64);   // without gradient
   Outcome run(const Trial& trial, DType dtype = DType::float64);  // forward and backward
 
@@ -128,6 +135,7 @@ class Subject {
   std::optional<AttentionMechanism> in16_;
   bool float32_beside_bfloat16_ = true;
   std::optional<Properties> properties_;
+  std::unique_ptr<Subject> of_few_heads_;
 };
 
 // Gathers the comparisons of a check.
@@ -190,8 +198,9 @@ Tensor or_zeros(const Tensor& gradient, const Tensor& like);
 void compare_float32(Subject& s, Finding& f, const Trial& t);
 // The derivative of sum(dy * y) in a random direction of all inputs and parameters, against the gradients.
 void compare_direction(Subject& s, Finding& f, const Trial& t);
-// Masks that allow all, full lengths and a bias of 0, each added to `t`: nothing changes.
-void check_nothing_asked(Subject& s, Finding& f, const Trial& t, DType dtype);
+// Masks that allow all, full lengths and a bias of 0, each added to `t`, change no output and, where `gradients`, no
+// gradient.
+void check_nothing_asked(Subject& s, Finding& f, const Trial& t, DType dtype, bool gradients = true);
 // Some queries of a trial of one sequence, each alone with the keys that it may see: where the mechanism can do that.
 void compare_rows(Subject& s, Finding& f, const Trial& t);
 

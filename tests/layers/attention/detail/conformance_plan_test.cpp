@@ -1,4 +1,5 @@
 // The plan of the check "combinations": covering designs, and what a row describes.
+#include <algorithm>
 #include <heed/layers/attention/detail/conformance_plan.hpp>
 #include <heed/layers/attention/linear.hpp>
 #include <heed/layers/attention/softmax.hpp>
@@ -42,6 +43,27 @@ TEST_CASE("conformance plan: every pair, or every triple, of levels occurs, in f
     CHECK(covering(conditions, strength, 1) == rows);
     CHECK(covering(conditions, strength, 2) != rows);
   }
+}
+
+TEST_CASE("conformance plan: rows leave out what others have, and costly levels where they cover nothing") {
+  std::vector<Condition> conditions = conditions_of({4, 3, 3, 2, 6});
+  const std::vector<Levels> all = covering(conditions, 2, 1);
+  CHECK(covering(conditions, 2, 1, all).empty());
+  const std::vector<Levels> some(all.begin() + 3, all.end());
+  const std::vector<Levels> rest = covering(conditions, 2, 1, some);
+  CHECK(!rest.empty());
+  CHECK(rest.size() <= 6);
+  std::vector<Levels> both = some;
+  both.insert(both.end(), rest.begin(), rest.end());
+  CHECK(covering(conditions, 2, 1, both).empty());
+  const auto costly = [](const std::vector<Levels>& rows) {
+    return std::count_if(rows.begin(), rows.end(), [](const Levels& row) { return row[0] != 0; });
+  };
+  conditions = conditions_of({4, 3, 3, 2, 6, 6, 6});
+  const auto before = costly(covering(conditions, 2, 1));
+  conditions[0].costly = true;
+  CHECK(costly(covering(conditions, 2, 1)) < before);
+  CHECK(costly(covering(conditions, 2, 1)) >= 3 * 6);
 }
 
 TEST_CASE("conformance plan: conditions follow from what is declared, and a row names those that are not plain") {

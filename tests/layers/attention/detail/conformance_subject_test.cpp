@@ -1,5 +1,6 @@
 // What the checks of the kit share: problems to put to a mechanism, and what a check gathers.
 #include <heed/layers/attention/detail/conformance_subject.hpp>
+#include <heed/layers/attention/luong.hpp>
 
 #include "tests/support.hpp"
 
@@ -25,6 +26,21 @@ TEST_CASE("conformance subject: trials have the sizes that were asked for, and v
   CHECK(!test::same_bits(t.q, subject.trial({.queries = 3, .keys = 5, .batch = 2, .shared = 2}, 1).q));
   CHECK(with_keys(t, 4).k.dim(2) == 4);
   CHECK(with_queries(t, 1, 3).q.dim(2) == 2);
+}
+
+TEST_CASE("conformance subject: few heads are two, of a mechanism that may have other heads") {
+  Subject any(softmax_attention, {}), small(softmax_attention, {.heads = 2});
+  CHECK(any.of_few_heads().options.heads == 2);
+  CHECK(&any.of_few_heads() == &any.of_few_heads());
+  CHECK(&small.of_few_heads() == &small);
+  const auto with_parameters = [](Index heads) {
+    return [heads](Index, Rng& rng) { return BahdanauAttention(heads, 8, rng); };
+  };
+  Subject fixed(with_parameters(4), {}),
+      sized(with_parameters(4),
+            {.of_sizes = [&](Index heads, Index) { return MechanismFactory(with_parameters(heads)); }});
+  CHECK(&fixed.of_few_heads() == &fixed);
+  CHECK(sized.of_few_heads().trial({}).q.dim(1) == 2);
 }
 
 TEST_CASE("conformance subject: every declared mask and bias is asked for once, and what is not declared is left out") {
