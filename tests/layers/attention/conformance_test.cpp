@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <heed/layers/attention/linear.hpp>
 
+#include "tests/layers/attention/hooked_attention.hpp"
 #include "tests/layers/attention/naive_mechanisms.hpp"
 #include "tests/layers/attention/state_file.hpp"
 #include "tests/layers/attention/wrong_mechanisms.hpp"
@@ -18,6 +19,23 @@ Names names_of(const ConformanceReport& report) {
   for (const ConformanceCheck& c : report.checks) names.push_back(c.name);
   return names;
 }
+
+// Linear attention by relu, with a gradient that is too small in bfloat16.
+struct SmallGradient {
+  LinearAttention right{{.feature_map = FeatureMap::relu}};
+
+  std::string name() const { return "small gradient"; }
+  AttentionCapabilities capabilities() const {
+    AttentionCapabilities can = right.capabilities();
+    can.state = false;
+    return can;
+  }
+  Tensor apply(In q, In k, In v, const AttentionCall& call) const {
+    if (k.dtype() != DType::bfloat16) return right.apply(q, k, v, call);
+    return right.apply(q, regrad(k, [](const Tensor& d) { return d * 0.8; }), v, call);
+  }
+  void members(auto&&) {}
+};
 
 auto naive_linear(FeatureMap map) { return naive_mechanism("linear", {.feature_map = std::string(name_of(map))}); }
 
@@ -55,10 +73,26 @@ TEST_CASE("conformance: linear attention passes all that it declares, with each 
 
 // The denominator of a query whose features meet few of the keys' is near 0.
 TEST_CASE("conformance: what rounding does to sums that nearly cancel is no fault") {
-  const auto relu = [](Index, Rng&) { return LinearAttention{{.feature_map = FeatureMap::relu}}; };
-  for (const std::uint64_t seed : {1, 2, 6, 7}) {
+  const auto linear = [](FeatureMap map) {
+    return [map](Index, Rng&) { return LinearAttention{{.feature_map = map}}; };
+  };
+  for (const std::uint64_t seed : {1, 2, 3, 5, 6, 7, 8}) {
     CAPTURE(seed);
-    check_conformance_in_test(relu, {.seed = seed, .only = {"sizes", "float32", "bfloat16"}});
+    check_conformance_in_test(linear(FeatureMap::relu),
+                              {.seed = seed, .only = {"rows sum to one", "sizes", "float32", "bfloat16"}});
+  }
+  for (const std::uint64_t seed : {3, 5}) {
+    CAPTURE(seed);
+    check_conformance_in_test(linear(FeatureMap::poly2), {.seed = seed, .only = {"gradient", "float32", "borders"}});
+  }
+}
+
+TEST_CASE("conformance: a wrong gradient is a fault where sums nearly cancel, too") {
+  for (const std::uint64_t seed : {1, 3, 8}) {
+    CAPTURE(seed);
+    const ConformanceReport report =
+        check_conformance([](Index, Rng&) { return SmallGradient(); }, {.seed = seed, .only = {"float32", "bfloat16"}});
+    CHECK(report.failed() == Names{"bfloat16"});
   }
 }
 
