@@ -17,32 +17,58 @@ namespace {
 using detail::PairMasks;
 using Keys = std::vector<std::int32_t>;
 
-// argmax [x R; -x R], the first of equals. Sums are added in one order, so a token has the same bucket in every call
-// and on every level.
+// The rotations of all rounds side by side, [size, columns], in the dtype of the hashed values.
 template <class T>
-std::int32_t bucket_of(const T* x, const float* rotation, Index size, Index half, T* sums) {
-  std::fill_n(sums, half, T(0));
-  for (Index c = 0; c < size; ++c)
-    for (Index m = 0; m < half; ++m) sums[m] += x[c] * static_cast<T>(rotation[c * half + m]);
+struct Rotations {
+  static constexpr Index kColumns = 8;   // columns per block; their sums are computed together
+  Index size, rounds, half, columns;    // half: buckets / 2; columns: rounds * half in whole blocks of kColumns
+  std::vector<T> values;
+
+  explicit Rotations(const Tensor& r)  // [rounds, size, half] float32
+      : size(r.dim(1)), rounds(r.dim(0)), half(r.dim(2)) {
+    columns = (rounds * half + kColumns - 1) / kColumns * kColumns;
+    values.assign(static_cast<std::size_t>(size * columns), T(0));
+    for (Index n = 0; n < r.numel(); ++n) {
+      const Index round = n / (size * half), c = n / half % size;
+      values[static_cast<std::size_t>(c * columns + round * half + n % half)] = static_cast<T>(r.ptr<float>()[n]);
+    }
+  }
+  // Writes x R of all rounds to sums [columns]. Sums are added in one order, so a token has the same bucket in every
+  // call and on every level.
+  void rotate(const T* x, T* sums) const {
+    for (Index first = 0; first < columns; first += kColumns) {
+      T sum[kColumns] = {};
+      for (Index c = 0; c < size; ++c) {
+        const T* row = values.data() + c * columns + first;
+        for (Index m = 0; m < kColumns; ++m) sum[m] += x[c] * row[m];
+      }
+      std::copy_n(sum, kColumns, sums + first);
+    }
+  }
+};
+
+// argmax [sums; -sums]; the first of equal ones.
+template <class T>
+std::int32_t bucket_of(const T* sums, Index half) {
   Index best = 0;
   T most = sums[0];
-  for (Index m = 1; m < half; ++m)
-    if (sums[m] > most) best = m, most = sums[m];
-  for (Index m = 0; m < half; ++m)
-    if (-sums[m] > most) best = half + m, most = -sums[m];
+  for (Index m = 1; m < half; ++m) best = sums[m] > most ? m : best, most = sums[m] > most ? sums[m] : most;
+  for (Index m = 0; m < half; ++m) best = -sums[m] > most ? half + m : best, most = -sums[m] > most ? -sums[m] : most;
   return static_cast<std::int32_t>(best);
 }
 
 template <class T>
-void hash_rows(const Tensor& x, const Tensor& rotations, Tensor& y) {
-  const Index n = x.dim(2), size = x.dim(3), rounds = rotations.dim(0), half = rotations.dim(2);
-  const Index grain = std::max<Index>(1, 100000 / (size * half * rounds));
+void hash_rows(const Tensor& x, const Rotations<T>& rotations, Tensor& y) {
+  const Index n = x.dim(2), size = x.dim(3), rounds = rotations.rounds;
+  const Index grain = std::max<Index>(1, 100000 / (size * rotations.columns));
   parallel_for(x.rows(), grain, [&](Index begin, Index end) {
-    std::vector<T> sums(static_cast<std::size_t>(half));
-    for (Index row = begin; row < end; ++row)
+    std::vector<T> sums(static_cast<std::size_t>(rotations.columns));
+    for (Index row = begin; row < end; ++row) {
+      rotations.rotate(x.ptr<T>() + row * size, sums.data());
       for (Index r = 0; r < rounds; ++r)
         y.ptr<std::int32_t>()[(row / n * rounds + r) * n + row % n] =
-            bucket_of(x.ptr<T>() + row * size, rotations.ptr<float>() + r * size * half, size, half, sums.data());
+            bucket_of(sums.data() + r * rotations.half, rotations.half);
+    }
   });
 }
 
@@ -97,7 +123,10 @@ Tensor LshAttention::hash(In x) const {
         "; it must be [batch, heads, positions, ", options_.size, "]");
   Tensor y = Tensor::empty({x.dim(0), x.dim(1), options_.rounds, x.dim(2)}, DType::int32);
   const Tensor rows = x->detach().dense(), rotations = rotations_.to(DType::float32);  // float64 in a float64 model
-  x.dtype() == DType::float32 ? hash_rows<float>(rows, rotations, y) : hash_rows<double>(rows, rotations, y);
+  if (x.dtype() == DType::float32)
+    hash_rows(rows, Rotations<float>(rotations), y);
+  else
+    hash_rows(rows, Rotations<double>(rotations), y);
   return y;
 }
 
