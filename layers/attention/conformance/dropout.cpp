@@ -159,7 +159,8 @@ void check_dropout(Subject& s, Finding& f) {
   for (const Index shared : s.sharings())
     if (shared > 1) at_rates({n, n, 2, shared}, s.ends({n, n, 2, shared}), {0.2, 0.6});
   if (s.can().cross)
-    for (const Sizes& sizes : {Sizes{few, n}, Sizes{n, few}}) at_rates(sizes, s.variants(sizes), {0.3});
+    for (const Sizes& sizes : {Sizes{few, n}, Sizes{n, few}})
+      at_rates(sizes, s.half_of_variants(sizes, sizes.queries == few), {0.3});
   const Index long_n = s.at_most(120);
   at_rates({long_n, long_n, 1}, s.ends({long_n, long_n, 1}), {0.4});
   const auto slopes = [&](const Sizes& sizes, const std::vector<Variant>& variants, double rate) {

@@ -263,6 +263,14 @@ std::vector<Variant> Subject::variants(const Sizes& s) const {
   return all;
 }
 
+std::vector<Variant> Subject::half_of_variants(const Sizes& s, bool second) const {
+  const std::vector<Variant> all = variants(s);
+  if (all.size() == 1) return all;
+  std::vector<Variant> half;
+  for (std::size_t i = second ? 1 : 0; i < all.size(); i += 2) half.push_back(all[i]);
+  return half;
+}
+
 std::vector<Variant> Subject::ends(const Sizes& s) const {
   const std::vector<Variant> all = variants(s);
   return all.size() == 1 ? all : std::vector<Variant>{all.front(), all.back()};

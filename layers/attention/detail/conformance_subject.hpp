@@ -110,6 +110,8 @@ class Subject {
   // plain, causal, key lengths, key mask, mask, mask of heads, bias, key bias, causal with key lengths, all masks:
   // those declared. Every query may attend to key 0, unless the mechanism itself forbids it.
   std::vector<Variant> variants(const Sizes& sizes) const;
+  // Every second one of them, from the first or from the second on. Two shapes of one kind have all of them together.
+  std::vector<Variant> half_of_variants(const Sizes& sizes, bool second) const;
   // The first (plain, or causal where it is causal only), and all masks where several are declared.
   std::vector<Variant> ends(const Sizes& sizes) const;
 
