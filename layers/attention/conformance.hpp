@@ -85,6 +85,7 @@
 //                    conditions that it needs
 //
 // "borders", "state programs" and "combinations" run where all others passed, and by name (ConformanceOptions::only).
+// Many positions are asked of two heads where the mechanism can have any number (ConformanceOptions::of_sizes).
 //
 // Example:
 //
