@@ -1,5 +1,5 @@
-// The conformance kit in a doctest suite, heed's or a user's. Include <doctest/doctest.h> before: heed itself does not
-// need it. A test case says
+// The conformance kit for a doctest suite. Include <doctest/doctest.h> before this header; heed itself does not depend
+// on doctest. A test case:
 //
 //   TEST_CASE("MyAttention does what it declares") {
 //     check_conformance_in_test([](Index, Rng&) { return MyAttention(); });
@@ -17,7 +17,8 @@
 
 namespace heed {
 
-// One assertion a check; a failed one shows its detail, at the caller's line.
+// Runs check_conformance with one assertion per check. A failure shows the detail of the check at the caller's line.
+// Fails if nothing was checked.
 inline ConformanceReport check_conformance_in_test(const MechanismFactory& make, const ConformanceOptions& options = {},
                                                    Where where = Where::current()) {
   ConformanceReport report = check_conformance(make, options);

@@ -1,5 +1,5 @@
-// Conditions under which the check "combinations" calls a mechanism, and a plan that has every pair of them, and of
-// those that decide what a query sees every triple.
+// Conditions under which the check "combinations" calls a mechanism. The plan covers every pair of conditions, and
+// every triple of the conditions that decide which keys a query sees.
 #pragma once
 #include <heed/layers/attention/detail/conformance_subject.hpp>
 #include <memory>
@@ -10,24 +10,24 @@ namespace heed::detail::conformance {
 struct Condition {
   std::string name;
   std::vector<std::string> levels;
-  bool costly = false;  // levels above 0 take their time: a row has one only where it covers something with it
+  bool costly = false;  // levels above 0 are slow: a row uses one only if it covers a new combination
 };
 
 // The level of each condition.
 using Levels = std::vector<std::size_t>;
 
-// Rows in which any two (strength 2) or three (3) levels of different conditions occur together at least once: a
-// covering design, built greedily (Cohen, Dalal, Fredman, Patton, "The AETG system", 1997). The same rows for the same
-// seed. Levels that occur together in `others` need no further row.
+// Covering design: any two (strength 2) or three (strength 3) levels of different conditions occur together in at least
+// one row. Built greedily (Cohen, Dalal, Fredman, Patton, "The AETG system", 1997). The same seed gives the same rows.
+// Combinations of levels that occur in `others` are already covered.
 std::vector<Levels> covering(const std::vector<Condition>& conditions, int strength, std::uint64_t seed,
                              const std::vector<Levels>& others = {});
 
-// The conditions of a mechanism, which follow from what it declares, and the problems that they describe.
+// The conditions of a mechanism, which follow from its capabilities, and the problems that they describe.
 class Plan {
  public:
   explicit Plan(Subject& s);
 
-  // In this order. Conditions that the mechanism does not have have one level.
+  // Indices into conditions(). A condition that the mechanism does not support has one level.
   enum Which {
     dtype,
     order,
@@ -51,14 +51,16 @@ class Plan {
     count
   };
   const std::vector<Condition>& conditions() const { return conditions_; }
-  // All pairs of conditions; and with few keys all triples of those that decide which keys a query sees, and how.
+  // Rows that cover all pairs of conditions and, with few keys, all triples of the conditions that decide which keys a
+  // query sees and how.
   std::vector<Levels> rows() const;
-  std::string describe(const Levels& levels) const;  // of those that are not plain: "97 keys, a mask [T, S]"
+  std::string describe(const Levels& levels) const;  // dtype, order, keys and levels above 0
 
-  Subject& subject(const Levels& levels);  // of these numbers of heads and sizes
+  Subject& subject(const Levels& levels);  // with the heads and sizes of these levels
   DType dtype_of(const Levels& levels) const;
-  Index number(const Levels& levels, Which which) const;  // of a condition whose levels are numbers
-  // float64, dense, one value for what is padding; values that the dtype holds exactly.
+  Index number(const Levels& levels, Which which) const;  // level of a numeric condition
+  // The problem of a row: dense, in float64, with numbers in padding. The dtype of the row represents the values
+  // exactly.
   Trial posed(const Levels& levels);
   bool is(const Levels& levels, Which which, const std::string& level) const {
     return conditions_[which].levels[levels[which]] == level;
@@ -74,10 +76,11 @@ class Plan {
   std::vector<std::unique_ptr<Subject>> others_;
 };
 
-// Sequence b of a trial with its masks in one where the mechanism takes one, and with keys and values for each head.
+// Sequence b of a trial in plain form: key mask and mask combined if the mechanism takes a mask, keys and values
+// repeated for each head.
 Trial sequence_plainly(Subject& s, const Trial& t, Index b);
-// Outputs and gradients of a trial in float64, of each sequence so posed, but with keys and values in another order and
-// all that masks them in one mask, where Properties say that this is the same.
+// Outputs and gradients of a trial in float64, computed one sequence at a time in plain form. If the Properties of the
+// mechanism allow it, keys and values are also permuted and all masks combined into one.
 Outcome plainly(Subject& s, const Trial& t);
 
 }  // namespace heed::detail::conformance

@@ -1,4 +1,4 @@
-// What the checks of conformance.hpp share: the mechanism under test, and what a check has found so far.
+// Types shared by the checks of conformance.hpp: the mechanism under test, its problems, and the findings of a check.
 #pragma once
 #include <heed/autograd/tape.hpp>
 #include <heed/core/parallel.hpp>
@@ -9,20 +9,20 @@
 
 namespace heed::detail::conformance {
 
-// Puts the number of threads back.
+// Restores the number of threads at the end of the scope.
 struct RestoreThreads {
   int before = threads();
   ~RestoreThreads() { set_threads(before); }
 };
 
-// One problem, in float64 with values that float32 has too.
+// One problem, in float64 with values that float32 represents exactly.
 struct Trial {
   Tensor q, k, v;  // [B, H, T, D], [B, Hk, S, D], [B, Hk, S, Dv]
   Tensor dy;       // [B, H, T, Dv]
   AttentionCall call = {};
-  std::string name = "plain";       // of the call
-  std::vector<Tensor> inputs = {};  // what the mechanism takes beside them: [B, H, T, size] or [B, Hk, S, size]
-  std::vector<MechanismInput> declared = {};  // what it says of them
+  std::string name = "plain";                 // describes the call, for failures
+  std::vector<Tensor> inputs = {};            // other inputs of the mechanism: [B, H, T, size] or [B, Hk, S, size]
+  std::vector<MechanismInput> declared = {};  // declarations of `inputs`, in the same order
 };
 
 // One of q, k, v and the inputs of a trial, by the name of its gradient: "q", "k", "v", "input NAME".
@@ -35,19 +35,21 @@ std::vector<Part> parts(Trial& trial);
 
 inline Tensor applied(const AttentionMechanism& m, const Trial& t) { return m.apply(t.q, t.k, t.v, t.call, t.inputs); }
 
+// Output and gradients of a call.
 struct Outcome {
   Tensor out;
-  // "q", "k", "v", "input NAME" and "parameter NAME" of each, "bias" where there is one; never undefined.
+  // By name: "q", "k", "v", "input NAME", "parameter NAME", and "bias" if the call has one. Never undefined.
   TensorsByName gradients;
 };
 
+// Sizes of a problem.
 struct Sizes {
   Index queries = 1, keys = 1;
   Index batch = 2;
-  Index shared = 1;  // how many heads of q share one of k: Hk = H / shared
+  Index shared = 1;  // heads of q per head of k: Hk = H / shared
 };
 
-// A call of what the mechanism declares.
+// A call that uses only declared features.
 struct Variant {
   std::string name;
   AttentionCall call;
@@ -57,8 +59,8 @@ inline bool masks_keys(const heed::AttentionCall& call) {
   return call.key_lengths.defined() || call.key_mask.defined();
 }
 
-// What the plain calls of a mechanism show of it, beyond what it declares. Where one of these holds, it must hold under
-// all masks, lengths and sizes.
+// Properties of a mechanism that its plain calls show and that it does not declare. A property that holds for plain
+// calls must hold under all masks, lengths and sizes.
 struct Properties {
   bool heads_alike = false;        // [B, H, ...] as [B * H, 1, ...] gives the same
   bool keys_unordered = false;     // keys and values in another order give the same
@@ -66,71 +68,74 @@ struct Properties {
   bool causal_is_mask = false;     // causal as a mask of pairs gives the same
 };
 
-// The trial with its tensors in another dtype: what Subject's functions then need not convert. Beside bfloat16 a bias
-// is float32.
+// The trial with its tensors in another dtype, so that Subject's functions need not convert them. With bfloat16 the
+// bias is float32.
 Trial in_dtype(const Trial& t, DType dtype);
-// The same with q and dy, or k and v, of some positions.
+// The trial with a range of queries (q, dy and inputs per query), or with the first keys (k, v and inputs per key).
 Trial with_queries(const Trial& t, Index first, Index last);
 Trial with_keys(const Trial& t, Index length);
-// Of a trial of one sequence: queries [first, last) with keys [0, end), and this part of its masks and bias.
+// For a trial of one sequence: queries [first, last) with keys [0, end), and the same part of its masks and bias.
 Trial part_of(const Trial& t, Index first, Index last, Index end);
-// x [B, Hk, S, ...] with `value` at the keys that key_lengths and key_mask of the call mask.
+// x [B, Hk, S, ...] with `value` at the keys that key_lengths and key_mask of the call hide.
 Tensor with_padding(const Tensor& x, const AttentionCall& call, double value);
 // The first positions of x [B, H, T, D].
 inline Tensor head(const Tensor& x, Index length) { return x.slice(2, 0, length); }
 
 class Finding;
 
+// The mechanism under test, in each dtype, and the problems that are posed to it.
 class Subject {
  public:
   Subject(const MechanismFactory& make, const ConformanceOptions& options);
 
   const AttentionCapabilities& can() const { return in64_.capabilities(); }
-  // Beside bfloat16 parameters are float32, as in training with products of bfloat16; where the mechanism refuses that,
-  // they are bfloat16, as in a model of it.
+  // With bfloat16 inputs, parameters are float32, as in training with bfloat16 products. If the mechanism refuses this
+  // mix, parameters are bfloat16, as in a bfloat16 model.
   AttentionMechanism& mechanism(DType dtype);
-  TensorsByName values(const Trial& t);  // parameters, buffers and inputs, float64: what a reference is told
+  TensorsByName values(const Trial& t);  // parameters, buffers and inputs in float64, for the reference
 
-  // "plain" and "causal": those that it can.
+  // "plain" and "causal", if supported.
   std::vector<Variant> orders() const;
-  // Those of the lengths that it takes; the others are noted as left out.
+  // The lengths that the mechanism supports. The others are noted as left out.
   std::vector<Index> lengths(std::initializer_list<Index> wanted, Finding& f) const;
   Index at_most(Index positions) const { return std::min(positions, options.longest); }
-  // Whether there are that many positions for a check that makes no sense with fewer.
+  // Whether the mechanism supports this many positions. If not, notes them as left out.
   bool takes(Index positions, Finding& f) const;
-  // H, H / 2 and one head of k and v, as numbers of heads of q that share one: where it is grouped.
+  // Heads of q per head of k to test: 1 and, if the mechanism is grouped, the smallest divisor of H above 1, and H.
   std::vector<Index> sharings() const;
-  // n queries and keys: alone, with shared heads, with fewer queries and with fewer keys, where it can.
+  // n queries and keys with each of sharings(), and, if T != S is supported, fewer queries and fewer keys.
   std::vector<Sizes> shapes(Index n) const;
 
   Trial trial(const Sizes& sizes, std::uint64_t seed = 0) const;
-  // For differences: where the mechanism chooses, the scores of a row are well apart.
+  // For difference quotients: if the mechanism is discrete, the scores of a row are well separated.
   Trial separated_trial(const Sizes& sizes) const;
   Trial asked(Trial trial, const Variant& variant) const;  // the trial with that call
-  // plain, causal, key lengths, key mask, mask, mask of heads, bias, key bias, causal with key lengths, all masks:
-  // those declared. Every query may attend to key 0, unless the mechanism itself forbids it.
+  // The declared ones of: plain, causal, key lengths, key mask, mask, mask of heads, bias, key bias, causal with key
+  // lengths, all masks. Every query may attend to key 0, unless the mechanism itself forbids it.
   std::vector<Variant> variants(const Sizes& sizes) const;
-  // Every second one of them, from the first or from the second on. Two shapes of one kind have all of them together.
+  // Every second variant, from the first or the second on. Two shapes of one kind together cover all variants.
   std::vector<Variant> half_of_variants(const Sizes& sizes, bool second) const;
-  // The first (plain, or causal where it is causal only), and all masks where several are declared.
+  // The first variant (plain, or causal if the mechanism is causal only) and the last (all masks, if several are
+  // declared).
   std::vector<Variant> ends(const Sizes& sizes) const;
 
-  const Properties& properties();  // found at the first call
-  // Whether a key mask is the same as a mask of pairs: not where it may take away inputs of keys, too.
+  const Properties& properties();  // computed on the first call
+  // Whether a key mask equals a mask of pairs. False if the mechanism takes inputs per key, which a key mask may hide.
   bool folds_key_masks() const;
 
-  // The same mechanism with other heads and sizes, which share what properties() found. Only where any_sizes().
+  // The same mechanism with other heads and sizes, with the same properties(). Requires any_sizes().
   bool any_sizes();
   std::unique_ptr<Subject> in_sizes(Index heads, Index size, Index value_size);
-  // With two heads, for problems of many positions; the subject itself where it cannot have other heads.
+  // The mechanism with two heads, for problems of many positions. Returns the subject itself if it cannot have other
+  // heads.
   Subject& of_few_heads();
 
-  Tensor out(const Trial& trial, DType dtype = DType::float64);   // without gradient
+  Tensor out(const Trial& trial, DType dtype = DType::float64);   // output only, without a tape
   Outcome run(const Trial& trial, DType dtype = DType::float64);  // forward and backward
 
   const MechanismFactory make;
   const ConformanceOptions options;
-  std::set<std::string> failed = {};  // names of the checks so far
+  std::set<std::string> failed = {};  // names of the checks that failed so far
 
  private:
   AttentionMechanism in32_, in64_;
@@ -143,69 +148,72 @@ class Subject {
 // Gathers the comparisons of a check.
 class Finding {
  public:
-  // What is compared from here on, for failures: the variant and the shapes.
+  // Sets the variant and the shapes that later failures mention.
   void about(const Trial& trial);
-  // |got - wanted| <= tolerance * max(0.1, max |wanted|), nothing NaN or infinite; a share of rows (of the last axis)
-  // may differ.
+  // Requires |got - wanted| <= tolerance * max(0.1, max |wanted|), without NaN or infinity. A share of rows (along the
+  // last axis) may differ by more.
   void close(const std::string& what, const Tensor& got, const Tensor& wanted, double tolerance, double share = 0);
   void close(const std::string& what, const Outcome& got, const Outcome& wanted, double tolerance, double share = 0);
   void same_bits(const std::string& what, const Tensor& got, const Tensor& wanted);
   void same_bits(const std::string& what, const Outcome& got, const Outcome& wanted);
-  void zeros(const std::string& what, const Tensor& x);  // exactly
+  void zeros(const std::string& what, const Tensor& x);  // all elements are exactly 0
   void finite(const std::string& what, const Tensor& x);
   void finite(const std::string& what, const Outcome& x);
   void expect(bool ok, const std::string& otherwise);
-  // Whether the mechanism declares something; else notes that the check, or a part of it, is left out.
+  // Returns `has`. If false, notes that the check, or a part of the check, is left out.
   bool declared(bool has, const std::string& what);
   void leave_out(const std::string& what) { left_out_.push_back(what); }
   void add(const Finding& other);
 
   bool compared() const { return count_ > 0; }
   bool ok() const { return failure_.empty(); }
-  const std::string& failure() const { return failure_; }  // the first
+  const std::string& failure() const { return failure_; }  // the first failure
   const std::vector<std::string>& left_out() const { return left_out_; }
   ConformanceCheck result(const std::string& name) const;
 
  private:
   int count_ = 0;
-  double worst_ = -1;       // difference / what is allowed
-  std::string worst_text_;  // of the largest difference
-  std::string failure_;     // the first
+  double worst_ = -1;       // max of difference / allowed difference
+  std::string worst_text_;  // describes that difference
+  std::string failure_;     // the first failure
   std::string about_;
   std::vector<std::string> left_out_;
   void fail(const std::string& text);
   void each(const std::string& what, const Tensor& x, bool (*good)(double), const char* rule);
 };
 
-// Allowed difference of a dtype from float64: of outputs, and of float32's gradients; of the others' twice that.
+// Allowed difference of a dtype from float64, for outputs and for float32 gradients. For gradients of the other dtypes
+// twice that.
 double tolerance_of(DType dtype, const ConformanceOptions& options);
-// What a call of `t` gave in a dtype, against what it gives in float64. Of bfloat16, whose single numbers are coarse,
-// the size of each head must be right, too. A difference is allowed where the rounding of the inputs makes one as
-// large: sums of features that are mostly 0 may nearly cancel. Gradients named in `summed` are sums over sequences.
+// Compares the outcome of a call of `t` in a dtype with the float64 outcome. bfloat16 elements are coarse, so the
+// magnitude of each head is compared too. A difference is allowed if rounding of the inputs causes one as large: sums
+// of features that are mostly 0 may nearly cancel. Gradients named in `summed` are sums over sequences.
 void close_in(Subject& s, Finding& f, const std::string& what, const Outcome& got, const Outcome& wanted, DType dtype,
               const Trial& t, const std::set<std::string>& summed = {});
 
-// float64 against float64, where only the order of sums differs.
+// Tolerance between two float64 results that differ only in the order of sums.
 inline constexpr double kRounding = 1e-10;
-// The same of float32.
+// The same for float32.
 inline constexpr double kRounding32 = 1e-5;
 inline double rounding(DType dtype) { return dtype == DType::float64 ? kRounding : kRounding32; }
-// A choice may fall otherwise in float32: so many rows may differ.
+// Share of rows that may differ in float32, where a discrete mechanism may choose other keys.
 inline double share_of(const Subject& s) { return s.can().discrete ? 0.05 : 0; }
 
-// The gradient, or zeros where nothing came.
+// The gradient, or zeros like `like` if it is undefined.
 Tensor or_zeros(const Tensor& gradient, const Tensor& like);
 
-// Outputs and gradients in float32 against those in float64.
+// Compares outputs and gradients in float32 with those in float64.
 void compare_float32(Subject& s, Finding& f, const Trial& t);
-// The derivative of sum(dy * y) in a random direction of all inputs and parameters, against the gradients.
+// Compares the derivative of sum(dy * y) in a random direction of all inputs and parameters with the gradients.
 void compare_direction(Subject& s, Finding& f, const Trial& t);
-// Masks that allow all, full lengths and a bias of 0, each added to `t`, change no output and, where `gradients`, no
-// gradient.
+// Checks that masks that allow everything, full lengths and a bias of 0, each added to `t`, change no output and, if
+// `gradients`, no gradient.
 void check_nothing_asked(Subject& s, Finding& f, const Trial& t, DType dtype, bool gradients = true);
-// Some queries of a trial of one sequence, each alone with the keys that it may see: where the mechanism can do that.
+// Compares some queries of a trial of one sequence with each of these queries alone, with its visible keys. Does
+// nothing if the mechanism does not support such calls.
 void compare_rows(Subject& s, Finding& f, const Trial& t);
 
+// The checks. conformance.hpp describes them.
 void check_gradient(Subject& s, Finding& f);
 void check_direction(Subject& s, Finding& f);
 void check_reference(Subject& s, Finding& f);
