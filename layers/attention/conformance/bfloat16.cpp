@@ -1,11 +1,11 @@
-// Checks of bfloat16: the same problem in it and in float64, and what may not be seen.
+// The check "bfloat16": outputs, gradients and states in bfloat16 against the same problem in float64.
 #include <algorithm>
 #include <heed/layers/attention/detail/conformance_subject.hpp>
 
 namespace heed::detail::conformance {
 namespace {
 
-// Values that bfloat16 has too.
+// The trial with values that bfloat16 represents exactly.
 Trial rounded(Trial t) {
   for (const Part& p : parts(t)) *p.x = p.x->to(DType::bfloat16).to(DType::float64);
   t.dy = t.dy.to(DType::bfloat16).to(DType::float64);
@@ -20,7 +20,7 @@ void compare(Subject& s, Finding& f, const Trial& asked) {
   f.close("bfloat16, the output without a tape", s.out(t, DType::bfloat16), got.out, s.options.bfloat16_tolerance);
 }
 
-// A state against all positions at once.
+// Compares a decode state with all positions at once.
 void compare_state(Subject& s, Finding& f, const Trial& asked, Index step) {
   const Trial t = rounded(asked);
   f.about(t);

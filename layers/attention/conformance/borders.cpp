@@ -1,4 +1,4 @@
-// Checks at many positions, where the blocks of kernels end: prefixes, lengths, and keys that a mask hides.
+// The check "borders": prefixes, lengths and masked keys at many positions, where blocks of kernels end.
 #include <algorithm>
 #include <heed/layers/attention/detail/conformance_subject.hpp>
 
@@ -7,7 +7,7 @@ namespace {
 
 constexpr Index kMost = 260;  // past the end of a block of 256
 
-// Numbers of positions at and beside the ends of blocks, below n.
+// Numbers of positions below n that are at or next to the ends of blocks.
 std::vector<Index> ends_below(Index n) {
   std::vector<Index> all;
   for (const Index e : {1, 2, 16, 17, 31, 33, 48, 63, 64, 65, 96, 97, 127, 128, 129, 160, 192, 193, 255, 256, 257})
@@ -15,15 +15,15 @@ std::vector<Index> ends_below(Index n) {
   return all;
 }
 
-// Without gradients of parameters and the bias.
+// The outcome without gradients of parameters and the bias.
 Outcome of_parts(const Outcome& all, Trial& t) {
   Outcome some{.out = all.out, .gradients = {}};
   for (const Part& p : parts(t)) some.gradients[p.name] = all.gradients.at(p.name);
   return some;
 }
 
-// Earlier queries are those of a sequence that ends with them, and so are the gradients of their outputs. Calls after
-// the first have half of the lengths each.
+// Checks that the first m positions of a causal sequence equal the sequence cut to m, in outputs and gradients. Call
+// `number` 0 checks all lengths; each later call checks half of the lengths.
 void check_prefixes(Subject& s, Finding& f, const Trial& t, std::size_t number) {
   const Index n = t.q.dim(2);
   const Tensor whole = s.out(t);
@@ -52,7 +52,7 @@ void check_prefixes(Subject& s, Finding& f, const Trial& t, std::size_t number) 
   }
 }
 
-// A sequence of each third length from `first` on, padded to one, against that sequence.
+// Compares padded sequences, of every third length from `first` on, with the same sequences cut to their lengths.
 void check_lengths_at_borders(Subject& s, Finding& f, const Variant& order, Index n, std::size_t first) {
   const std::vector<Index> all = ends_below(n);
   if (all.empty()) return;
@@ -63,7 +63,7 @@ void check_lengths_at_borders(Subject& s, Finding& f, const Variant& order, Inde
   Trial t = s.asked(s.trial({n, n, batch}), order);
   t.call.key_lengths = Tensor::from(lengths, {batch});
   t.name += " with key lengths";
-  // Queries of padding see all keys of their sequence: their outputs are not the cut sequence's.
+  // Queries in padding see all keys of their sequence. The cut sequence has no such outputs, so they get no gradient.
   for (Index b = 0; b < batch; ++b) t.dy[b].slice(1, lengths[static_cast<std::size_t>(b)], n).fill_(0);
   const Outcome padded = s.run(t);
   for (Index b = 0; b < batch; ++b) {
@@ -80,7 +80,8 @@ void check_lengths_at_borders(Subject& s, Finding& f, const Variant& order, Inde
   }
 }
 
-// Half of the keys are hidden from half of the queries: what they hold does not matter there, and they get no gradient.
+// Hides half of the keys from half of the queries. Checks that the values of hidden keys do not matter for these
+// queries, and that hidden keys get no gradient from them.
 void check_hidden(Subject& s, Finding& f, const Variant& order, const Sizes& sizes) {
   const Index T = sizes.queries, S = sizes.keys;
   Rng rng(s.options.seed, 106);
@@ -104,7 +105,7 @@ void check_hidden(Subject& s, Finding& f, const Variant& order, const Sizes& siz
   std::size_t at = 0;
   for (const Part& p : parts(other)) {
     const Tensor from = *others[at++].x;
-    if (p.name != "k" && p.name != "v") continue;  // a mask of pairs does not hide what else is of keys
+    if (p.name != "k" && p.name != "v") continue;  // a mask of pairs does not hide inputs per key
     *p.x = p.x->clone();
     for (Index j = 0; j < S; ++j)
       if (is(hidden, j)) p.x->slice(2, j, j + 1).copy_(from.slice(2, j, j + 1));
@@ -124,8 +125,8 @@ void check_hidden(Subject& s, Finding& f, const Variant& order, const Sizes& siz
           before.gradients.at("q"), 1e-9);
 }
 
-// Windows and distances see no more of a sequence whose first keys are masked than of one that begins behind them. The
-// first query tells nothing of whether this holds, so that where the others agree, it must.
+// For mechanisms with windows or distances, a sequence whose first keys are masked should equal the sequence without
+// these keys. If all queries except the first agree, the first query must agree too.
 void check_first_query(Subject& s, Finding& f, const Variant& order) {
   const Index n = s.at_most(40), masked = n / 4;
   if (masked < 1 || n - masked < 3) return;
@@ -147,7 +148,7 @@ void check_borders(Subject& all, Finding& f) {
   Subject& s = all.of_few_heads();
   const Index n = s.at_most(kMost);
   if (n < 2) return f.leave_out("longest is 1");
-  s.takes(kMost, f);  // which notes what is left out
+  s.takes(kMost, f);  // notes positions that are left out
   const AttentionCapabilities& can = s.can();
   std::size_t number = 0;
   if (can.causal)

@@ -1,4 +1,4 @@
-// Checks of calls beside each other: nothing is kept from one to the next, and nothing that is given is written to.
+// The check "calls": no call depends on earlier calls, and no argument is written to.
 #include <algorithm>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/reductions.hpp>
@@ -8,7 +8,7 @@
 namespace heed::detail::conformance {
 namespace {
 
-// Tensors of a trial that a mechanism is given, of its call too.
+// All tensors of a trial that a mechanism receives, including those of the call.
 std::vector<Part> all_parts(Trial& t) {
   std::vector<Part> all = parts(t);
   for (const Part& p :
@@ -38,7 +38,7 @@ void check_not_written(Subject& s, Finding& f, Trial t, DType dtype) {
     f.same_bits("the buffer " + b.name + " after a call", *b.buffer, buffers.at(b.name));
 }
 
-// Two calls on one tape: outputs and gradients of the inputs are those of each alone.
+// Checks that two calls on one tape have the outputs and gradients of each call alone.
 void check_two_on_a_tape(Subject& s, Finding& f, const Trial& t, const Trial& u) {
   AttentionMechanism& m = s.mechanism(DType::float64);
   const Outcome one = s.run(t), other = s.run(u);
@@ -68,7 +68,8 @@ void check_two_on_a_tape(Subject& s, Finding& f, const Trial& t, const Trial& u)
   }
 }
 
-// Other values in the same memory, after a call that the tape still holds or that is over.
+// Overwrites the inputs of a call and calls again. The second call must use the new values, and the first output must
+// not change.
 void check_memory_reused(Subject& s, Finding& f, const Trial& t, const Trial& u, DType dtype) {
   Trial x = in_dtype(t, dtype);
   const std::vector<Part> all = parts(x);
@@ -105,7 +106,7 @@ void check_calls(Subject& s, Finding& f) {
     check_two_on_a_tape(s, f, t, smaller);
     check_two_on_a_tape(s, f, smaller, t);
   }
-  for (const Variant& v : s.ends({1, 1}))  // one value is the output
+  for (const Variant& v : s.ends({1, 1}))  // with one key the output equals its value
     for (const DType dtype : {DType::float64, DType::float32}) {
       const Trial t = in_dtype(s.asked(s.trial({1, 1}), v), dtype);
       f.about(t);

@@ -1,16 +1,17 @@
-// Checks of the order of positions: the future, and the alignment of the ends where T != S.
+// The checks "causal" and "cross lengths": later tokens have no effect, and with T != S ends are aligned.
 #include <algorithm>
 #include <heed/layers/attention/detail/conformance_subject.hpp>
 
 namespace heed::detail::conformance {
 namespace {
 
-// float32, where a maximum is shared: exp(x - maximum) is rounded otherwise when the maximum is another. In gradients
-// of q and k terms cancel, and what is left may be an eighth of them: 64 epsilons, where 1e-6 is 8. (In 200 problems
-// each, linear attention by exp reached 1.2e-6, random features 1.4e-6, causal Efficient attention 4.1e-6.)
+// float32 tolerances for a shared maximum: exp(x - maximum) rounds differently if the maximum changes. In gradients of
+// q and k, terms cancel to as little as an eighth of their size, so the tolerance is 64 epsilons; 1e-6 is 8 epsilons.
+// (Max differences in 200 problems each: linear attention by exp 1.2e-6, random features 1.4e-6, causal Efficient
+// attention 4.1e-6.)
 constexpr double kSharedMaximum = 1e-6, kSharedMaximumCancelled = 64 * 0x1p-23;
 
-// x with the values of `like` at and after position `from`; the rest is a copy.
+// A copy of x with the values of `like` from position `from` on.
 Tensor with_tail(const Tensor& x, Index from, const Tensor& like) {
   Tensor y = x.clone();
   Tensor tail = y.slice(2, from, y.dim(2));
@@ -27,9 +28,10 @@ Tensor thrice(const Tensor& x) {
   return y;
 }
 
-// Queries of positions before `from` see no key at or behind it. The last `queries` of the positions are asked for.
+// Checks that queries before position `from` do not depend on keys at or after `from`. Queries are aligned with the end
+// of the keys.
 void check_causal_at(Subject& s, Finding& f, Trial early, Index from, DType dtype) {
-  const Index keys = early.k.dim(2), ahead = keys - early.q.dim(2), row = from - ahead;  // of the first later query
+  const Index keys = early.k.dim(2), ahead = keys - early.q.dim(2), row = from - ahead;  // row: first later query
   f.about(early);
   const std::string at = " at position " + std::to_string(from) + ", " + std::string(name_of(dtype));
   const auto same = [&](const std::string& what, const Tensor& got, const Tensor& wanted, double float32) {
@@ -42,7 +44,7 @@ void check_causal_at(Subject& s, Finding& f, Trial early, Index from, DType dtyp
   for (const Part& p : parts(early))
     f.zeros("the gradient of earlier outputs with respect to later " + p.name + at,
             tail(before.gradients.at(p.name), first(p)));
-  // Later tokens are others, and larger, so that what is shared, as running maxima, moves.
+  // Later tokens change and get larger, so that shared quantities such as running maxima change.
   Trial other = early;
   Trial drawn = s.trial({early.q.dim(2), keys, early.q.dim(0), early.q.dim(1) / early.k.dim(1)}, 1);
   const std::vector<Part> others = parts(other), later = parts(drawn);
@@ -53,7 +55,7 @@ void check_causal_at(Subject& s, Finding& f, Trial early, Index from, DType dtyp
   for (const Part& p : others)
     same("the gradient of earlier " + p.name + " with other tokens", head(after.gradients.at(p.name), first(p)),
          head(before.gradients.at(p.name), first(p)), p.name == "v" ? kSharedMaximum : kSharedMaximumCancelled);
-  // Gradients of later outputs are not those of earlier queries.
+  // Gradients of later outputs do not reach earlier queries.
   if (s.options.shared) return;
   Trial late = early;
   late.dy = with_tail(early.dy, row, drawn.dy);
@@ -97,7 +99,7 @@ void check_cross_lengths(Subject& s, Finding& f) {
       f.about(last);
       f.close("the last queries", s.out(last), whole.slice(2, n - queries, n), kRounding);
       if (!order.call.causal) continue;
-      // More queries than keys: those that see any are the last.
+      // More queries than keys: only the last queries see a key.
       const Trial few_keys = with_keys(square, queries);
       f.about(few_keys);
       f.close("the last queries", s.out(few_keys).slice(2, n - queries, n),

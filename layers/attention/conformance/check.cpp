@@ -1,4 +1,4 @@
-// The list of checks, their run, and the report.
+// Runs the list of checks and prints the report.
 #include <algorithm>
 #include <heed/layers/attention/conformance.hpp>
 #include <heed/layers/attention/detail/conformance_subject.hpp>
@@ -10,7 +10,7 @@ namespace {
 
 using namespace detail::conformance;
 
-// Some checks take their time, and would tell of every fault again: `last` runs where the others passed, and by name.
+// Slow checks that would report every fault again are marked `last`: they run only if all others passed, or by name.
 constexpr struct {
   const char* name;
   void (*run)(Subject&, Finding&);
@@ -22,7 +22,7 @@ constexpr struct {
                {"masks", check_masks},
                {"causal", check_causal},
                {"padding", check_padding},
-               {"rows sum to one", check_rows},  // looks at how causal and padding went
+               {"rows sum to one", check_rows},  // reads the results of causal and padding
                {"empty rows", check_empty_rows},
                {"cross lengths", check_cross_lengths},
                {"grouped", check_grouped},
@@ -51,7 +51,7 @@ constexpr struct {
                {"state programs", check_state_programs, true},
                {"combinations", check_combinations, true}};
 
-// Dropout draws from the default generator: put it back.
+// Restores the default generator, from which dropout draws.
 struct KeepRng {
   Rng rng = default_rng();
   ~KeepRng() { default_rng() = rng; }

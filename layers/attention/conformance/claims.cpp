@@ -1,4 +1,4 @@
-// Checks of what a mechanism says of itself: its name, members and cost, and what it lacks.
+// The checks "members", "cost" and "refuses": the name, members, cost and capabilities that a mechanism declares.
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/detail/tape_state.hpp>
@@ -8,7 +8,7 @@
 namespace heed::detail::conformance {
 namespace {
 
-// Parameters that a pass uses and members() does not name.
+// Checks that members() names every parameter that a forward pass uses.
 void check_all_named(Subject& s, Finding& f, Trial t) {
   AttentionMechanism& m = s.mechanism(DType::float64);
   std::set<const Storage*> named;
@@ -22,7 +22,7 @@ void check_all_named(Subject& s, Finding& f, Trial t) {
                "a parameter " + describe(n.parameter) + " is used that members() does not name");
 }
 
-// The most bytes of forward and backward beyond their inputs.
+// Peak bytes of forward and backward, without their inputs.
 double peak_of(Subject& s, const Trial& t) {
   const Trial x = in_dtype(t, DType::float32);
   const std::size_t before = memory_use().current;
@@ -43,7 +43,7 @@ void check_members(Subject& s, Finding& f) {
              "a member's name is «" + member.path + "»; it must be a name without /");
     f.expect(names.insert(member.path).second, "two members have the name " + member.path);
   }
-  // Another one, drawn otherwise, to which parameters and buffers are given.
+  // Another mechanism, made with another seed, that receives the parameters and buffers.
   ConformanceOptions drawn_otherwise = s.options;
   drawn_otherwise.seed = s.options.seed + 1000;
   Subject other(s.make, drawn_otherwise);
@@ -72,8 +72,8 @@ void check_cost(Subject& s, Finding& f) {
                  (before > 0 ? "at least the " + std::to_string(before) + " of fewer" : "above 0"));
     before = keys(n);
   }
-  // Four times the positions need at most four times the memory, times what the keys of a query grow by. Blocks of the
-  // pool are up to a quarter larger than asked, and the first positions see fewer keys than others.
+  // Four times the positions need at most four times the memory, times the growth of keys_per_query. The bound has a
+  // margin, because blocks of the memory pool are up to a quarter too large and the first positions see fewer keys.
   const Index n = std::min<Index>(s.options.longest / 4, 500);
   const double growth = 4 * keys(4 * n) / keys(n);
   if (growth >= 16) return f.leave_out("memory, as keys_per_query is all positions");
@@ -113,7 +113,7 @@ void check_refuses(Subject& s, Finding& f) {
   refuses(can.key_mask, "key mask", fitting({.key_lengths = Tensor::full({2}, 1, DType::int32)}));
   refuses(can.key_mask, "key mask", fitting({.key_mask = Tensor::ones({2, n}, DType::bool8)}));
   refuses(can.full_mask, "mask", fitting({.mask = Tensor::ones({n, n}, DType::bool8)}));
-  // With one position a bias of pairs is one of keys.
+  // With one position, a bias of pairs is also a bias of keys.
   refuses(can.bias || n == 1, "bias", fitting({.bias = Tensor::ones({n, n}, DType::float64)}));
   refuses(can.bias || can.key_bias, "bias", fitting({.bias = Tensor::ones({1, n}, DType::float64)}));
   refuses(can.dropout, "dropout", fitting({.dropout = 0.5}));

@@ -1,4 +1,4 @@
-// The check of combinations: pairs and triples of conditions, against the same problem posed plainly.
+// The check "combinations": pairs and triples of conditions, against the same problem in plain form.
 #include <algorithm>
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/shape_ops.hpp>
@@ -11,7 +11,7 @@ namespace {
 
 // ---- Layouts ----
 
-// x laid out in memory of its own: `base`, of which view() is x.
+// x copied to separate memory in a given layout: view() of `base` equals x.
 struct Laid {
   std::string layout;
   Tensor base;
@@ -26,7 +26,7 @@ struct Laid {
     if (name == "broadcast") base = x.slice(0, 0, std::min<Index>(1, batch)).clone();
     if (!base.defined()) base = x.clone();
   }
-  // Of the base, or of its gradient, which has the same layout.
+  // The view of the base, or of its gradient, which has the same layout.
   Tensor view(const Tensor& of, Index batch) const {
     if (layout == "with heads side by side") return of.transpose(1, 2);
     if (layout == "with a last stride of 2") return of.slice(-1, 0, of.dim(-1), 2);
@@ -42,7 +42,7 @@ Tensor mask_laid(const std::string& layout, const Tensor& x) {
   Tensor wide = Tensor::zeros(x.shape().with(-1, 2 * x.dim(-1)), x.dtype());
   Tensor even = wide.slice(-1, 0, wide.dim(-1), 2);
   detail::copy_values(even, x);
-  // Between the elements of a mask lies the opposite, between lengths and biases other numbers.
+  // The gaps between the elements of a mask hold the opposite; the gaps between lengths and biases hold 1.
   if (Tensor odd = wide.slice(-1, 1, wide.dim(-1), 2); x.dtype() == DType::bool8)
     detail::copy_values(odd, logical_not(x));
   else
@@ -52,7 +52,7 @@ Tensor mask_laid(const std::string& layout, const Tensor& x) {
 
 // ---- The call under all conditions ----
 
-// Gradients of what is wanted, of the bases; and what was written to.
+// The result of a call: outcome with the wanted gradients, and violations.
 struct Called {
   Outcome outcome;
   std::string written;  // the name of an input that the call changed
@@ -76,7 +76,7 @@ class Caller {
     dy_ = std::make_unique<Laid>(level(Plan::dy_layout), trial_.dy, batch);
   }
 
-  // On a tape, or without.
+  // Calls the mechanism, on a tape or without one.
   Called call(bool with_tape) {
     Trial t = trial_;
     const Index batch = t.dy.dim(0);
@@ -135,7 +135,7 @@ class Caller {
   const Levels& levels_;
   Subject& s_;
   DType dtype_;
-  Trial trial_;  // in the dtype
+  Trial trial_;  // in dtype_
   std::vector<Laid> laid_;
   std::unique_ptr<Laid> dy_;
 
@@ -170,7 +170,7 @@ class Comparison {
  public:
   Comparison(Plan& plan, const Levels& levels) : plan_(plan), levels_(levels), s_(plan.subject(levels)) {}
 
-  // The first difference, or nothing.
+  // The first difference, or an empty string.
   std::string failure() {
     const RestoreThreads restore;
     const Trial posed = plan_.posed(levels_);
@@ -240,7 +240,7 @@ void check_combinations(Subject& s, Finding& f) {
       f.expect(true, "");
       continue;
     }
-    // Without each condition that the failure does not need.
+    // Reset each condition that the failure does not need.
     for (std::size_t i = 0; i < levels.size(); ++i) {
       if (levels[i] == 0) continue;
       Levels without = levels;

@@ -1,4 +1,4 @@
-// Checks of dropout: with values that are the unit matrix, the output is the weights that dropout left.
+// The check "dropout". With the unit matrix as values, the output equals the weights after dropout.
 #include <cmath>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/matmul.hpp>
@@ -42,14 +42,15 @@ void check_mean(Subject& s, Finding& f) {
   Tensor sum = Tensor::zeros(plain.shape(), DType::float64);
   for (int i = 0; i < kDraws; ++i) add_values(sum, draw());
   const Tensor wanted = plain.to(DType::float64);
-  // One draw is off by about half of its value; the mean of 300 by a seventeenth of that.
+  // One draw differs by about half of its value, the mean of 300 draws by a seventeenth of that.
   const double error = root_mean_square(sum / kDraws - wanted) / root_mean_square(wanted);
   f.expect(error < 0.1, "the mean of " + std::to_string(kDraws) + " draws is off by " + std::to_string(error) +
                             " of the output without dropout");
   f.expect(first.to_vector<double>() != plain.to_vector<double>(), "in training it changes nothing");
 }
 
-// The share of pairs that both have a weight and fared alike; -1 of too few.
+// The share of equal outcomes (kept or dropped) among pairs of weights of one key whose rows are `apart` rows apart.
+// Returns -1 for fewer than 400 pairs.
 double alike(const std::vector<double>& kept, Index rows, Index width, Index apart) {
   double both = 0, same = 0;
   for (Index r = 0; r + apart < rows; ++r)
@@ -65,7 +66,7 @@ void check_weights_left(Subject& s, Finding& f, const Sizes& sizes, const Varian
   const Index H = s.options.heads, T = sizes.queries, S = sizes.keys, groups = H / sizes.shared;
   Trial t = s.asked(s.trial(sizes), variant);
   t.v = one_hot(Tensor::arange(S), S, DType::float64).expand({sizes.batch, groups, S, S}).dense();
-  const Tensor plain = s.out(t);  // the weights
+  const Tensor plain = s.out(t);  // the weights without dropout
   t.call.dropout = rate, t.name += ", dropout " + rounded(rate) + ", v the unit matrix";
   t.dy = Rng(s.options.seed, 98).normal({sizes.batch, H, T, S}).to(DType::float64);
   f.about(t);
@@ -82,11 +83,11 @@ void check_weights_left(Subject& s, Finding& f, const Sizes& sizes, const Varian
   f.close("the weights that are left against those without dropout divided by " + rounded(1 - rate), o.out, wanted,
           1e-9);
   if (pairs < 200) return f.leave_out("the rate of dropout, as there are few weights");
-  // Six deviations of a binomial.
+  // Six standard deviations of a binomial distribution.
   const double off = std::fabs(dropped / pairs - rate), least = 6 * std::sqrt(rate * (1 - rate) / pairs);
   f.expect(off <= least, std::to_string(dropped / pairs) + " of the weights are 0; of " + std::to_string(pairs) +
                              " it must be " + rounded(rate) + " to " + std::to_string(least));
-  const double chance = rate * rate + (1 - rate) * (1 - rate);  // that two masks agree of a pair
+  const double chance = rate * rate + (1 - rate) * (1 - rate);  // probability that two masks agree for a pair
   const auto independent = [&](const char* what, Index apart) {
     const double share = alike(kept, sizes.batch * H * T, S, apart);
     if (share >= 0)
@@ -99,14 +100,14 @@ void check_weights_left(Subject& s, Finding& f, const Sizes& sizes, const Varian
     if (apart < T) independent("queries of several blocks", apart);
   independent("neighbouring heads", T);
   independent("sequences", H * T);
-  // Where y = W v, backward has the same W; without weights of single keys, as of pooled values, it need not be so.
+  // If y = W v, backward uses the same W. Mechanisms without weights per key, e.g. with pooled values, may differ.
   if (!s.can().weights) return;
   Tensor dv = matmul(o.out.transpose(2, 3), t.dy);
   if (sizes.shared > 1) dv = sum(dv.view({sizes.batch, groups, sizes.shared, S, S}), {2});
   f.close("the gradient of v by the mask of forward", o.gradients.at("v"), dv, 1e-9);
 }
 
-// The derivative of sum(dy * y) in a random direction of each input, with the same mask, against its gradient.
+// Compares the derivative of sum(dy * y) in a random direction of each input, with the same mask, with its gradient.
 void check_slopes(Subject& s, Finding& f, Trial t, double rate) {
   constexpr double kStep = 1e-7;
   t.call.dropout = rate, t.name += ", dropout " + rounded(rate);

@@ -1,4 +1,4 @@
-// What a check has found: comparisons, and the first that failed, with its place.
+// Finding: counts the comparisons of a check and describes the first failure, with the index of the element.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -8,7 +8,7 @@
 namespace heed::detail::conformance {
 namespace {
 
-// [1, 0, 5, 3]: of the element with this number in row-major order.
+// The index of an element, given its number in row-major order: "[1, 0, 5, 3]".
 std::string index_of(std::size_t element, const Shape& shape) {
   Shape index = shape;
   Index rest = static_cast<Index>(element);
@@ -52,7 +52,8 @@ void Finding::close(const std::string& what, const Tensor& got, const Tensor& wa
     const double d = std::fabs(a[i] - b[i]);
     return std::isfinite(d) ? d : INFINITY;
   };
-  // The worst element of each row; of these the worst, or the one that remains when the share is left out.
+  // `at` is the worst element after the given share of the worst rows is left out. `rows` has the worst element of each
+  // row.
   const std::size_t width = static_cast<std::size_t>(std::max<Index>(1, got.rank() > 0 ? got.dim(-1) : 1));
   std::vector<std::size_t> rows(a.size() / width);
   for (std::size_t r = 0; r < rows.size(); ++r) {

@@ -1,4 +1,4 @@
-// Checks of gradients: each element of a small problem, and a random direction in larger ones.
+// The checks "gradient" (every element of a small problem) and "direction" (random directions of larger ones).
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/tape.hpp>
@@ -30,8 +30,8 @@ void gradcheck_of(Subject& s, Finding& f, const Trial& t) {
       return e.what();
     }
   };
-  std::string text = failure(1e-6);  // which says «input 0»
-  // Near a denominator of 0, or a kink, a difference quotient is right only with a step that is small beside it.
+  std::string text = failure(1e-6);  // mentions «input 0»
+  // Near a denominator of 0 or a kink, a difference quotient needs a step much smaller than the distance.
   if (!text.empty() && failure(5e-8).empty()) text.clear();
   for (std::size_t i = 0; i < checked.size(); ++i)
     if (const auto at = text.find("input " + std::to_string(i)); at != std::string::npos) {
@@ -41,7 +41,7 @@ void gradcheck_of(Subject& s, Finding& f, const Trial& t) {
   f.expect(text.empty(), text);
 }
 
-// With one part wanted, and the others constants, its gradient is the same.
+// Checks that the gradient of each input is the same if the other inputs are constants.
 void check_alone(Subject& s, Finding& f, const Trial& t) {
   f.about(t);
   const Outcome all = s.run(t);
@@ -78,9 +78,9 @@ Tensor plus(const Tensor& x, double factor, const Tensor& direction) {
   return y;
 }
 
-// Directions by the names of the gradients; `only`: of that input or parameter alone.
-// Parameters and what they are multiplied by may move what a mechanism chooses by much more than the step: then v and
-// the bias move alone.
+// Random directions by the names of the gradients. If `only` is not empty, for that input or parameter alone.
+// Parameters, and inputs that they multiply, may move the scores of a discrete mechanism by much more than the step.
+// For a discrete mechanism with parameters, only v and the bias move.
 TensorsByName directions(const Subject& s, const Outcome& o, Rng& rng, const std::string& only) {
   const bool has_parameters = std::any_of(o.gradients.begin(), o.gradients.end(),
                                           [](const auto& g) { return g.first.rfind("parameter ", 0) == 0; });
@@ -92,7 +92,7 @@ TensorsByName directions(const Subject& s, const Outcome& o, Rng& rng, const std
   return all;
 }
 
-// sum(dy * y) with everything moved by `step` in its direction.
+// sum(dy * y) with each input and parameter moved by `step` in its direction.
 double moved(Subject& s, const Trial& t, const TensorsByName& along, double step) {
   Trial x = t;
   std::vector<Part> movable = parts(x);
@@ -110,8 +110,8 @@ double moved(Subject& s, const Trial& t, const TensorsByName& along, double step
   return sum;
 }
 
-// The relative error, and both derivatives. The step is so small that a choice, or the kink of a relu, is hardly ever
-// crossed; the rounding of sums is then about 1e-8.
+// Derivatives in a direction, by a difference quotient and by gradients. The step is small enough to rarely cross a
+// discrete choice or the kink of a relu; rounding of sums is then about 1e-8.
 struct Slopes {
   double numeric = 0, analytic = 0, size = 0;  // size: the root of the sum of squares of gradient times direction
   bool agree() const { return std::fabs(numeric - analytic) <= 2e-6 * std::max(size, 1e-3); }
@@ -138,7 +138,7 @@ void compare_direction(Subject& s, Finding& f, const Trial& t) {
   f.about(t);
   const Outcome o = s.run(t);
   Rng rng(s.options.seed, 94);
-  // A second direction, as the first may have crossed a choice after all.
+  // Try a second direction, because the first may have crossed a discrete choice.
   if (slopes(s, t, o, rng, "").agree() || slopes(s, t, o, rng, "").agree()) return f.expect(true, "");
   std::string text;
   for (const auto& [name, gradient] : o.gradients)
@@ -174,7 +174,7 @@ void check_direction(Subject& s, Finding& f) {
   };
   for (const Index n : s.lengths({1, 130}, f)) check({n, n, 1}, s.variants({n, n, 1}));
   if (s.takes(300, f)) check({300, 300, 1}, s.of_few_heads().ends({300, 300, 1}));
-  // This shows as well whether float64 is float32 inside: then the quotient is noise.
+  // Also finds float64 calls that compute in float32: the difference quotient is then noise.
   if (s.takes(600, f)) check({600, 600, 1}, {{s.can().causal ? "causal" : "plain", {.causal = s.can().causal}}});
   const Index n = s.at_most(100), fewer = n * 2 / 3;
   for (const Index shared : s.sharings())

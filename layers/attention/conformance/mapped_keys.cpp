@@ -1,4 +1,4 @@
-// Checks of attention in two parts, map_keys() and apply_mapped(), against apply().
+// The check "mapped keys": map_keys() followed by apply_mapped() against apply().
 #include <algorithm>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/layers/attention/detail/conformance_subject.hpp>
@@ -39,7 +39,7 @@ void compare(Subject& s, Finding& f, const Trial& t, DType dtype, const Outcome&
   close_in(s, f, what, got, wanted, dtype, t);
 }
 
-// A decoder keeps mapped keys: it picks their rows, and attends once a step.
+// Uses mapped keys as a decoder does: picks their rows, and attends with one query per step.
 void compare_decoder(Subject& s, Finding& f, const Trial& t, const Tensor& whole) {
   f.about(t);
   const NoTape guard;

@@ -1,4 +1,4 @@
-// Checks of what a call masks: masks that say the same, padding, and rows without keys.
+// The checks "masks" (equivalent masks), "padding" and "empty rows".
 #include <algorithm>
 #include <array>
 #include <heed/autograd/attention.hpp>
@@ -11,10 +11,10 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN(), kInf = std::numeric_limits<double>::infinity();
 
-// What x [B, Hk, S, ...] holds at the keys that the call masks, and 0 at the others.
+// x [B, Hk, S, ...] at the keys that the call masks, and 0 at the others.
 Tensor at_padding(const Tensor& x, const AttentionCall& call) { return x - with_padding(x, call, 0); }
 
-// Sequence b of a trial, cut to its length; its own call.
+// Sequence b of a trial, cut to `length`, with only the causal flag of the call.
 Trial cut(const Subject& s, const Trial& t, Index b, Index length) {
   Trial one = s.asked(t, {t.name, {.causal = t.call.causal}});
   const auto cut_to = [&](Tensor& x) { x = head(x.slice(0, b, b + 1), length); };
@@ -65,11 +65,11 @@ std::vector<EmptyRows> empty_rows(const Subject& s) {
     add("a length of 0", {n, n, 2, shared}, {.key_lengths = lengths}, 1, 0, n);
     add("a key mask of nothing", {n, n, 2, shared}, {.key_mask = mask}, 0, 0, n);
     if (s.can().cross) add("a length of 0, T < S", {n - 7, n, 2, shared}, {.key_lengths = lengths}, 1, 0, n - 7);
-    // Key 0 is padding, so that the first query sees nothing.
+    // Keys 0 to 2 are padding, so the first three queries see no key.
     later.slice(1, 0, 3).fill_(0);
     if (s.can().causal)
       add("causal, the first keys masked", {n, n, 2, shared}, {.causal = true, .key_mask = later}, -1, 0, 3);
-    // Lengths and mask leave nothing in common.
+    // Key length and key mask together allow no key.
     later = Tensor::ones({2, n}, DType::bool8);
     later.slice(1, 0, 5).fill_(0);
     add("a length of 5, the first 5 keys masked", {n, n, 2, shared},
@@ -87,13 +87,13 @@ std::vector<EmptyRows> empty_rows(const Subject& s) {
   return all;
 }
 
-// The rows of x [B, H, T, ...] without keys: a view.
+// View of the rows of x [B, H, T, ...] without keys.
 Tensor rows_of(const EmptyRows& e, const Tensor& x) {
   const Tensor of_batch = e.batch < 0 ? x : x.slice(0, e.batch, e.batch + 1);
   return of_batch.slice(2, e.first, e.last);
 }
 
-// The call with its key mask in its mask.
+// The call with its key mask merged into its mask.
 AttentionCall folded(const AttentionCall& call, const Shape& grid) {  // [B, H, T, S]
   AttentionCall one = call;
   Tensor mask = Tensor::ones(grid, DType::bool8);
@@ -107,7 +107,7 @@ AttentionCall folded(const AttentionCall& call, const Shape& grid) {  // [B, H, 
   return one;
 }
 
-// A mask and a bias of lower rank, or with strides of 0, are those written out.
+// Checks that a mask and a bias of lower rank, or with strides of 0, equal their dense form.
 void check_broadcast(Subject& s, Finding& f, const Sizes& sizes) {
   const Trial t = s.trial(sizes);
   const Shape grid = {sizes.batch, s.options.heads, sizes.queries, sizes.keys};
@@ -125,7 +125,7 @@ void check_broadcast(Subject& s, Finding& f, const Sizes& sizes) {
       Trial asked = s.asked(t, {std::string(what) + " " + to_string(shape), call});
       f.about(asked);
       Outcome got = s.run(asked), wanted = s.run(s.asked(t, {"", dense}));
-      wanted.gradients.erase("bias");  // of another shape
+      wanted.gradients.erase("bias");  // has another shape
       f.close("against the same written out", got, wanted, kRounding);
       f.close("against the same with strides of 0", s.out(s.asked(t, {"", strided})), wanted.out, kRounding);
     };
@@ -139,7 +139,7 @@ void check_broadcast(Subject& s, Finding& f, const Sizes& sizes) {
   }
 }
 
-// A mask and a bias of heads: each head's own serves it.
+// Checks that each head uses its own part of a mask or bias with an axis of heads.
 void check_of_heads(Subject& s, Finding& f, Index n) {
   const Sizes sizes{n, n};
   for (const Variant& v : s.variants(sizes)) {
@@ -217,10 +217,10 @@ void check_padding(Subject& s, Finding& f) {
       for (Variant v : s.variants(sizes)) {
         if (!masks_keys(v.call)) continue;
         if (sizes.shared == 1 && sizes.queries == sizes.keys) check_padding_under(s, f, s.asked(t, v), dtype);
-        // The other shapes with lengths, and with all that there is.
+        // The other shapes with lengths only and with all masks.
         else if (v.name == "key lengths" || v.name == "all masks")
           check_padding_under(s, f, s.asked(t, v), dtype);
-        // A bias beside lengths alone, as no mask then hides what it does.
+        // A bias with lengths alone, so that no other mask hides the effect of the bias.
         if (v.name != "key lengths" || !(s.can().bias || s.can().key_bias)) continue;
         Rng rng(s.options.seed, 96);
         v.call.bias = rng.normal({sizes.batch, 1, 1, sizes.keys}).to(DType::float64);
@@ -240,7 +240,7 @@ void check_empty_rows(Subject& s, Finding& f) {
     for (const Part& p : parts(t))
       if (!s.options.shared && !p.of_keys) f.zeros("gradient of " + p.name, rows_of(e, all.gradients.at(p.name)));
     f.finite("outputs of all rows", all);
-    // Gradients that come to these rows alone go nowhere.
+    // If only these rows have output gradients, all gradients are 0.
     Trial only = e.trial;
     only.dy = Tensor::zeros(e.trial.dy.shape(), DType::float64);
     Tensor rows = rows_of(e, only.dy);

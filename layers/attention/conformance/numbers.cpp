@@ -1,4 +1,4 @@
-// Checks of numbers: float32 against float64 at all lengths and spreads, and the same bits at any number of threads.
+// The checks "lengths", "spread" and "float32" (float32 against float64) and "threads" (equal bits).
 #include <algorithm>
 #include <cmath>
 #include <heed/layers/attention/detail/conformance_subject.hpp>
@@ -20,7 +20,7 @@ double greatest_score(const Trial& t) {
   return most;
 }
 
-// A power of two, so that values stay what they are in float32.
+// x * 2^times, so that the values stay exact in float32.
 Tensor doubled(const Tensor& x, double times) {
   Tensor y = x.clone();
   for (Index i = 0; i < y.numel(); ++i) y.ptr<double>()[i] = std::ldexp(y.ptr<double>()[i], static_cast<int>(times));
@@ -39,7 +39,7 @@ void check_lengths(Subject& all, Finding& f) {
   const std::vector<Index> lengths = s.lengths({1, 63, 500, 1000}, f);
   for (const Index n : lengths)
     for (const Variant& order : s.orders()) {
-      // Many positions take their time: 1000 in one order, 500 then in the other.
+      // Many positions are slow: 1000 positions run in one order, 500 in the other.
       const bool of_longest = order.call.causal == s.can().causal;
       if (n < 500 || (n == 500 && (lengths.back() == 500 || s.orders().size() == 1)) || of_longest == (n == 1000))
         compare_float32(s, f, s.asked(s.trial({n, n, 1}), order));
@@ -51,7 +51,7 @@ void check_spread(Subject& s, Finding& f) {
   const Trial drawn = s.trial({n, n});
   const double now = greatest_score(drawn) / std::sqrt(static_cast<double>(s.options.size));
   const double doublings = std::round(std::log2(s.options.spread / now));
-  // In the queries, in the keys, in both: each may overflow by itself.
+  // Scale the queries, the keys, or both: each alone may overflow.
   const double of_queries[] = {doublings, 0, std::floor(doublings / 2)};
   for (const double share : of_queries)
     for (const Variant& order : s.orders()) {
@@ -81,7 +81,7 @@ void check_threads(Subject& s, Finding& f) {
   const Index n = s.at_most(200);
   const RestoreThreads restore;
   std::vector<Variant> calls = s.orders();
-  // One sequence, whose parts threads share. "combinations" has several.
+  // One sequence, divided among threads. "combinations" covers several sequences.
   const Sizes sizes{n, n, 1};
   if (const std::vector<Variant> ends = s.ends(sizes); ends.size() > 1) calls.push_back(ends.back());
   for (const Variant& call : calls) {

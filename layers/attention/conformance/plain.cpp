@@ -1,4 +1,4 @@
-// The problems of the check "combinations", posed plainly: each sequence alone, masks in one, keys for each head.
+// Plain form of the problems of the check "combinations": single sequences, one mask, keys repeated for each head.
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/shape_ops.hpp>
@@ -11,7 +11,7 @@ namespace {
 // x [1 or B, ...] of sequence b.
 Tensor of_sequence(const Tensor& x, Index b) { return x.dim(0) == 1 ? x : x.slice(0, b, b + 1); }
 
-Tensor sum_to(const Tensor& x, const Shape& shape) {  // of what repeats
+Tensor sum_to(const Tensor& x, const Shape& shape) {  // sums over broadcast axes
   Tensor y = x;
   while (y.rank() > shape.rank()) y = sum(y, {0});
   for (int a = 0; a < shape.rank(); ++a)
@@ -23,11 +23,12 @@ Tensor permuted(const Tensor& x, int axis, const Tensor& order) {
   return x.defined() && x.dim(axis) == order.numel() ? index_select(x, axis, order) : x;
 }
 
-// Sequence b alone with keys and values for each head, and with the call's masks in one where the mechanism takes one:
-// in order the key mask and the mask, else all that masks, with keys in another order where theirs does not matter.
+// Sequence b alone, with keys and values repeated for each head. If the mechanism takes a mask, masks are merged: with
+// `in_order` the key mask and the mask, else all masks. Without `in_order`, keys are permuted if their order does not
+// matter.
 struct Plain {
   Trial trial;
-  Tensor back;  // int32 [S]: where each key went; undefined: keys are in their order
+  Tensor back;  // int32 [S]: new position of each key; undefined: keys are not permuted
 };
 
 Plain plain_of(Subject& s, const Trial& t, Index b, bool in_order) {

@@ -1,4 +1,4 @@
-// The plan of the check "combinations": covering designs, and the problem that each row of them describes.
+// The plan of the check "combinations": covering designs, and the problem that each row describes.
 #include <algorithm>
 #include <heed/layers/attention/detail/conformance_plan.hpp>
 #include <heed/layers/model.hpp>
@@ -6,7 +6,7 @@
 namespace heed::detail::conformance {
 namespace {
 
-// Which combinations of levels of two or three conditions are still to come.
+// The combinations of levels of two or three conditions that no row covers yet.
 class Open {
  public:
   Open(const std::vector<Condition>& conditions, int strength) : strength_(strength) {
@@ -25,7 +25,7 @@ class Open {
               }
   }
   bool any() const { return left_ > 0; }
-  // Of condition a with the conditions that are chosen, at the levels of the row.
+  // The number of open combinations of condition a with chosen conditions, at the levels of the row.
   int gained(const Levels& row, std::size_t a, const std::vector<bool>& chosen) const {
     int sum = 0;
     for (std::size_t b = 0; b < row.size(); ++b)
@@ -39,7 +39,7 @@ class Open {
         for (std::size_t c = strength_ == 3 ? b + 1 : b; c < (strength_ == 3 ? row.size() : b + 1); ++c)
           if (const std::size_t i = at(row, a, b, c); open_[i]) open_[i] = false, --left_;
   }
-  // The levels of the first that is open, the rest as in `row`.
+  // `row` with the levels of the first open combination.
   Levels with_first(Levels row) const {
     std::size_t i = static_cast<std::size_t>(std::find(open_.begin(), open_.end(), true) - open_.begin());
     for (int n = 0; n < strength_; ++n, i /= size_) {
@@ -55,7 +55,7 @@ class Open {
   std::vector<std::size_t> begin_;
   std::size_t size_ = 0, left_ = 0;
   std::vector<bool> open_;
-  // a < b < c, or a < b = c of pairs.
+  // The index of a combination: a < b < c for triples, a < b = c for pairs.
   std::size_t at(const Levels& row, std::size_t a, std::size_t b, std::size_t c) const {
     const std::size_t pair = (begin_[a] + row[a]) * size_ + begin_[b] + row[b];
     return strength_ == 3 ? pair * size_ + begin_[c] + row[c] : pair;
@@ -68,7 +68,7 @@ class Open {
   }
 };
 
-// A row that closes many: conditions in a random order, each with the level that gains most.
+// A row that covers many open combinations: visits conditions in random order and picks the level that gains most.
 Levels greedy_row(const std::vector<Condition>& conditions, const Open& open, Rng& rng, int* gained) {
   Levels row(conditions.size(), 0);
   std::vector<bool> chosen(row.size(), false);
@@ -87,7 +87,7 @@ Levels greedy_row(const std::vector<Condition>& conditions, const Open& open, Rn
   return row;
 }
 
-// The same key mask for all heads and queries; a length for each sequence, near the ends of blocks.
+// A length for each sequence, [batch], at or near the ends of kernel blocks.
 Tensor drawn_lengths(Rng& rng, Index batch, Index keys) {
   Tensor lengths = Tensor::empty({batch}, DType::int32);
   const Index ends[] = {1,  15, 16,  17,  31,  32,  33,  48,  63,  64,  65,  80, 95,
@@ -97,7 +97,7 @@ Tensor drawn_lengths(Rng& rng, Index batch, Index keys) {
     if (e <= keys) near.push_back(e);
   near.push_back(keys);
   for (Index b = 0; b < batch; ++b) {
-    const Index last = std::max<Index>(0, static_cast<Index>(near.size()) - 8);  // mostly the greater ones
+    const Index last = std::max<Index>(0, static_cast<Index>(near.size()) - 8);  // mostly the larger lengths
     const Index i = rng.integer(3) == 0 ? rng.integer(static_cast<Index>(near.size()))
                                         : last + rng.integer(static_cast<Index>(near.size()) - last);
     lengths.ptr<std::int32_t>()[b] = static_cast<std::int32_t>(near[static_cast<std::size_t>(i)]);
@@ -105,22 +105,22 @@ Tensor drawn_lengths(Rng& rng, Index batch, Index keys) {
   return lengths;
 }
 
-// Mostly true; key 0 always, so that no row is empty but by the mechanism's own doing.
+// A random mask, true with probability 0.6. Key 0 is always true, so this mask leaves no row without a key.
 Tensor drawn_mask(Rng& rng, const Shape& shape) {
   Tensor mask = rng.uniform(shape) < 0.6;
   if (shape.back() > 0) mask.slice(-1, 0, 1).fill_(1);
   return mask;
 }
 
-// What decides which keys a query sees, and how: all triples of these.
+// The conditions that decide which keys a query sees, and how. All their triples are covered.
 constexpr Plan::Which kMeaning[] = {Plan::dtype,   Plan::order, Plan::mask,    Plan::lengths, Plan::key_mask,
                                     Plan::padding, Plan::bias,  Plan::queries, Plan::shared};
 
-// Queries x keys x sizes of k and v, of all heads and sequences of a problem: that of 68 queries and 260 keys in 4
-// heads of sizes 8 and 6. Greater ones would take most of the time; "borders" has as many queries as keys.
+// Max of queries x keys x (size of k + size of v), summed over heads and sequences: about 68 queries and 260 keys in 4
+// heads of sizes 8 and 6. Larger problems would dominate the time; "borders" has as many queries as keys.
 constexpr Index kMostWork = 1'000'000;
 
-// "[B, 1, T, S]" with these sizes.
+// The shape that a name such as "[B, 1, T, S]" describes.
 Shape shape_of(const std::string& name, Index B, Index H, Index T, Index S) {
   std::vector<Index> sizes;
   for (const char c : name) {
@@ -133,7 +133,7 @@ Shape shape_of(const std::string& name, Index B, Index H, Index T, Index S) {
   return Shape(sizes.begin(), sizes.end());
 }
 
-// Rows without a key: each eleventh.
+// Clears every eleventh row of a mask, so that these rows have no key.
 void empty_some_rows(Tensor& mask) {
   for (Index i = 5; i < mask.dim(-2); i += 11) mask.slice(-2, i, i + 1).fill_(0);
 }
@@ -154,7 +154,7 @@ std::vector<Levels> covering(const std::vector<Condition>& conditions, int stren
       Levels row = greedy_row(conditions, open, rng, &gained);
       if (gained > most) best = std::move(row), most = gained;
     }
-    if (most == 0) best = open.with_first(best);  // a random order may miss the last ones
+    if (most == 0) best = open.with_first(best);  // a random order may miss the last open combinations
     const std::vector<bool> all(best.size(), true);
     for (std::size_t a = 0; a < best.size(); ++a)
       if (conditions[a].costly && open.gained(best, a, all) == 0) best[a] = 0;
@@ -262,7 +262,7 @@ Trial Plan::posed(const Levels& levels) {
   if (is(levels, queries, "more than keys")) n.queries = S + S / 2 + 1;
   if (is(levels, queries, "1")) n.queries = 1;
   if (n.queries > s.options.longest) n.queries = S;
-  // Large sizes with many keys: fewer sequences, then fewer queries.
+  // Limit the work: fewer sequences first, then fewer queries.
   const Index of_pair = s.options.heads * (s.options.size + s.options.value_size);
   const auto work = [&] { return n.batch * of_pair * n.queries * S; };
   while (n.batch > 1 && work() > kMostWork) --n.batch;

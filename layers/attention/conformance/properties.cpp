@@ -1,4 +1,4 @@
-// What a mechanism's plain calls show of it, which then must hold in all others.
+// Subject::properties: properties that a mechanism's plain calls show and that must then hold in all other calls.
 #include <algorithm>
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/shape_ops.hpp>
@@ -15,7 +15,7 @@ bool same(const Tensor& a, const Tensor& b) {
 }
 
 bool heads_alike(Subject& s, const Trial& t) {
-  if (!members_of(s.mechanism(DType::float64)).empty()) return false;  // which are of one number of heads
+  if (!members_of(s.mechanism(DType::float64)).empty()) return false;  // members have a fixed number of heads
   Trial apart = t;
   for (const Part& p : parts(apart)) *p.x = p.x->reshape({p.x->dim(0) * p.x->dim(1), 1, p.x->dim(2), p.x->dim(3)});
   const Tensor whole = s.out(t);
@@ -61,7 +61,7 @@ const Properties& Subject::properties() {
   const Trial t = trial({n, n});
   found.heads_alike = heads_alike(*this, t);
   if (n < 3 || can().causal_only || can().aligned) return found;
-  // Where no key is out of a window of short sequences, longer ones show it.
+  // A window may cover all keys of a short sequence, so try a longer one too.
   const Index longer = at_most(200);
   found.keys_unordered = keys_unordered(*this, t) && keys_unordered(*this, trial({longer, longer, 1}));
   found.lengths_are_masks = !can().key_mask || lengths_are_masks(*this, t);

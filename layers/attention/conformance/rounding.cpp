@@ -1,4 +1,4 @@
-// What rounding may do to a result: closeness in a dtype, and how far a problem moves when its inputs are rounded.
+// close_in: closeness in a dtype, and the effect of rounding the inputs on a result.
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/elementwise.hpp>
@@ -13,8 +13,8 @@ double distance(const Tensor& a, const Tensor& b) {
   return a.numel() == 0 ? 0 : max(abs(a.to(DType::float64) - b.to(DType::float64))).item();
 }
 
-// Of each head, the mean of got * wanted over that of wanted * wanted must be near 1. Rounding of few numbers may add
-// up by chance, and of small numbers it is all that there is.
+// Checks per head that mean(got * wanted) / mean(wanted * wanted) is near 1. The bound is wider for heads with few
+// elements, where rounding errors may add up by chance, and for small elements, where rounding dominates.
 void compare_sizes(Finding& f, const std::string& name, const Tensor& got, const Tensor& wanted, double tolerance,
                    double times) {
   const std::vector<double> x = got.to_vector<double>(), y = wanted.to_vector<double>();
@@ -30,7 +30,7 @@ void compare_sizes(Finding& f, const std::string& name, const Tensor& got, const
   }
 }
 
-// How far the output ("") and each gradient move in float32 when all inputs change by a rounding of float32.
+// Max change of the output ("") and of each gradient in float32 if all inputs change by a rounding of float32.
 std::map<std::string, double> moves(Subject& s, const Trial& t) {
   const Outcome at = s.run(t, DType::float32);
   std::map<std::string, double> most;
@@ -47,15 +47,15 @@ std::map<std::string, double> moves(Subject& s, const Trial& t) {
   return most;
 }
 
-// x with each position of an axis twice in a row.
+// x with each position of an axis repeated twice in a row.
 Tensor twice(const Tensor& x, int axis) {
   std::vector<std::int32_t> order;
   for (Index i = 0; i < 2 * x.dim(axis); ++i) order.push_back(static_cast<std::int32_t>(i / 2));
   return index_select(x.dense(), axis, Tensor::from(order, {static_cast<Index>(order.size())}));
 }
 
-// Every position twice, the first time with the opposite value, the second time with the gradient of its output. The
-// outputs that have gradients are then 0.
+// The trial with every position repeated: the first copy has the negated value, the second copy has the gradient of the
+// output. The outputs with gradients are then 0.
 Trial doubled(const Trial& t) {
   Trial y = t;
   for (const Part& p : parts(y)) *p.x = twice(*p.x, 2);
@@ -67,16 +67,16 @@ Trial doubled(const Trial& t) {
   if (call.key_mask.defined()) call.key_mask = twice(call.key_mask, 1);
   for (Tensor* x : {&call.mask, &call.bias}) {
     if (!x->defined()) continue;
-    // An axis of 1 is for all positions.
+    // An axis of size 1 broadcasts to all positions.
     for (int axis = std::max(0, x->rank() - 2); axis < x->rank(); ++axis)
       if (x->dim(axis) > 1) *x = twice(*x, axis);
   }
   return y;
 }
 
-// The greatest gradient of k where nothing cancels. With normalised weights w and y = sum_j w_j v_j, gradients of
-// scores are w_j dy . (v_j - y): near 0 where one key has nearly all the weight, though dy . v_j is not and y was
-// rounded. Of doubled positions y is 0. Returns 0 where positions cannot be doubled.
+// The max gradient of k without cancellation. With normalised weights w and y = sum_j w_j v_j, gradients of scores are
+// w_j dy . (v_j - y). They are near 0 if one key has nearly all the weight, although dy . v_j is not small and y is
+// rounded. With doubled positions y is 0. Returns 0 if positions cannot be doubled.
 double uncancelled(Subject& s, const Trial& t) {
   const bool can = s.options.normalised && !s.can().aligned && t.inputs.empty() && !t.call.first_query.defined();
   if (!can || 2 * std::max(t.q.dim(2), t.k.dim(2)) > s.options.longest) return 0;
@@ -84,8 +84,8 @@ double uncancelled(Subject& s, const Trial& t) {
   return gradient.numel() == 0 ? 0 : max(abs(gradient)).item();
 }
 
-// Sums that nearly cancel, as of features that are mostly 0, magnify rounding: in each dtype in proportion to its unit.
-// Only where that is several times the tolerance is it what makes the difference.
+// Whether rounding explains the differences. Sums that nearly cancel, e.g. of features that are mostly 0, magnify
+// rounding in proportion to the epsilon of the dtype. The wider bound applies only if it is above 4 tolerances.
 bool within_rounding(Subject& s, const Trial& t, const Outcome& got, const Outcome& wanted, DType dtype,
                      const std::set<std::string>& summed) {
   const std::map<std::string, double> sizes = moves(s, t);
@@ -96,7 +96,7 @@ bool within_rounding(Subject& s, const Trial& t, const Outcome& got, const Outco
     const double greatest = b.numel() == 0 ? 0 : max(abs(b)).item();
     const double tolerance = tolerance_of(dtype, s.options) * std::max(0.1, greatest);
     double moved = sizes.at(name) * times;
-    // A gradient of exactly 0 is no difference of numbers that are not.
+    // A gradient of exactly 0 is not the result of cancellation.
     if (greatest > 0 && (name == "q" || name == "k")) moved = std::max(moved, cancelled);
     return distance(a, b) <= (terms * moved > 4 * tolerance ? terms * moved : tolerance);
   };

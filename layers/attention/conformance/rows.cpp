@@ -1,4 +1,4 @@
-// Queries alone: what one of many gives, against itself with the keys that it may see.
+// part_of and compare_rows: a query among many against the same query alone with its visible keys.
 #include <algorithm>
 #include <heed/layers/attention/detail/conformance_subject.hpp>
 #include <set>
@@ -6,7 +6,7 @@
 namespace heed::detail::conformance {
 namespace {
 
-// Of x that broadcasts to [1, H, T, S]: queries [first, last) and keys [0, end).
+// Queries [first, last) and keys [0, end) of x, which broadcasts to [1, H, T, S].
 Tensor part_of(const Tensor& x, Index first, Index last, Index end) {
   if (!x.defined()) return x;
   Tensor y = x;
@@ -30,7 +30,7 @@ Trial part_of(const Trial& t, Index first, Index last, Index end) {
 
 namespace {
 
-// Adds y [1, H, n, ...] to the first n positions of a sum, or all of y.
+// Adds y [1, H, n, ...] to the first n positions of a sum. Adds tensors of another rank whole.
 void add_first(Tensor& sum, const Tensor& y) {
   Tensor first = sum.rank() == 4 && y.rank() == 4 ? sum.slice(2, 0, y.dim(2)) : sum;
   const Tensor total = first + y;
@@ -49,7 +49,7 @@ void compare_rows(Subject& s, Finding& f, const Trial& t) {
     for (const Index i :
          {Index{15}, Index{31}, Index{32}, Index{63}, Index{64}, Index{65}, Index{127}, Index{128}, T - 2})
       if (i > 0 && i < T) rows.insert(i);
-  // Outputs of these rows alone have gradients.
+  // Only these rows have output gradients.
   Trial all = t;
   all.dy = Tensor::zeros(t.dy.shape(), DType::float64);
   for (const Index i : rows) {
@@ -62,7 +62,7 @@ void compare_rows(Subject& s, Finding& f, const Trial& t) {
     if (name != "bias") sums[name] = Tensor::zeros(g.shape(), DType::float64);
   for (const Index i : rows) {
     const Index end = causal ? std::clamp<Index>(i + ahead + 1, 0, S) : S;
-    if (end == 0) continue;  // no key: 0, as "empty rows" sees
+    if (end == 0) continue;  // no key: covered by "empty rows"
     Trial one = part_of(t, several ? 0 : i, i + 1, end);
     if (several) {
       one.dy = one.dy.clone();

@@ -1,5 +1,4 @@
-// Checks of the same problem in other shapes: heads that share keys, views, single sequences, sizes, and nothing at
-// all.
+// The checks "grouped", "views", "batch", "sizes", "zero vectors" and "empty tensors".
 #include <algorithm>
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/shape_ops.hpp>
@@ -11,19 +10,19 @@
 namespace heed::detail::conformance {
 namespace {
 
-// Gradients of repeated heads, back: those of the heads that share one summed.
+// Sums gradients of repeated heads over the `shared` heads of q that share a head of k.
 Tensor summed(const Tensor& x, Index shared) {
   return sum(x.view({x.dim(0), x.dim(1) / shared, shared, x.dim(2), x.dim(3)}), {2});
 }
 
-// [B, H, T, D] -> [B, T, H * D], as projections give it, and back as a view.
+// [B, H, T, D] -> [B, T, H * D], the layout of projections. heads_at is the inverse, as a view.
 Tensor side_by_side(const Tensor& x) { return x.transpose(1, 2).reshape({x.dim(0), x.dim(2), x.dim(1) * x.dim(3)}); }
 Tensor heads_at(const Tensor& fused, Index first, const Tensor& like) {
   const Tensor part = fused.slice(2, first, first + like.dim(1) * like.dim(3));
   return part.view({like.dim(0), like.dim(2), like.dim(1), like.dim(3)}).transpose(1, 2);
 }
 
-// Sequence b of a trial, of its masks too.
+// Sequence b of a trial, including its masks.
 Trial sequence(const Subject& s, const Trial& t, Index b) {
   const auto part = [&](const Tensor& x) { return x.defined() && x.dim(0) > 1 ? x.slice(0, b, b + 1) : x; };
   Trial one = s.asked(t, {t.name, t.call});
@@ -34,7 +33,7 @@ Trial sequence(const Subject& s, const Trial& t, Index b) {
   return one;
 }
 
-// Heads that are alike are each by themselves: [B, H, ...] as [B * H, 1, ...] gives the same.
+// Checks that heads are independent: [B, H, ...] as [B * H, 1, ...] gives the same.
 void compare_heads_apart(Subject& s, Finding& f, const Trial& t) {
   Trial apart = t;
   const auto separate = [](Tensor& x) { x = x.reshape({x.dim(0) * x.dim(1), 1, x.dim(2), x.dim(3)}); };
@@ -47,7 +46,7 @@ void compare_heads_apart(Subject& s, Finding& f, const Trial& t) {
   f.close("heads together against each alone", got, wanted, kRounding);
 }
 
-// A head gives the same whatever the others are given.
+// Checks that a head does not depend on the inputs of other heads.
 void compare_other_heads(Subject& s, Finding& f, const Trial& t) {
   const Index H = t.q.dim(1);
   if (H < 2) return;
@@ -70,7 +69,7 @@ void compare_other_heads(Subject& s, Finding& f, const Trial& t) {
   }
 }
 
-// A zero vector at every third position; at all.
+// x with a zero vector at every third position or, if `all`, at every position.
 Tensor with_zeros(const Tensor& x, bool all) {
   Tensor y = x.clone();
   for (Index i = 0; i < x.dim(2); ++i)
@@ -118,7 +117,7 @@ void check_views(Subject& s, Finding& f) {
     for (const Part& p : all) columns.push_back(side_by_side(*p.x));
     Tape tape;
     const Tensor product = tape.watch(concatenate(columns, 2));
-    const auto each_part = [&](auto&& act) {  // on a part and its first column
+    const auto each_part = [&](auto&& act) {  // calls act(part, its first column)
       Index at = 0;
       for (const Part& p : all) act(p, at), at += p.x->dim(1) * p.x->dim(3);
     };
@@ -133,7 +132,7 @@ void check_views(Subject& s, Finding& f) {
                 tolerance);
       });
     }
-    // The same keys and values in every sequence and head, the same queries in every head: strides of 0.
+    // Broadcast by strides of 0: keys and values over sequences and heads, queries over heads.
     Trial broadcast = t, copied = t;
     const auto first = [](const Tensor& x, Index batch) {
       return x.slice(0, 0, batch).slice(1, 0, 1).expand(x.shape());
@@ -162,7 +161,7 @@ void check_batch(Subject& s, Finding& f) {
                 all.gradients.at(p.name).slice(0, b, b + 1), one.gradients.at(p.name), kRounding);
     }
   }
-  // Values of other sizes: each column goes its own way.
+  // Each column of v is independent of the others.
   for (const DType dtype : {DType::float64, DType::float32})
     for (const Variant& variant : s.ends({n, n})) {
       Trial t = s.asked(s.trial({n, n}), variant);
@@ -226,7 +225,7 @@ void check_zero_vectors(Subject& s, Finding& f) {
           if (of.find(name) != std::string::npos) x = with_zeros(x, all);
         };
         zero("q", t.q), zero("k", t.k), zero("v", t.v);
-        compare_float32(s, f, t);  // nothing NaN or infinite
+        compare_float32(s, f, t);  // fails on NaN and infinity
       }
 }
 
@@ -239,7 +238,7 @@ void check_empty_tensors(Subject& s, Finding& f) {
       for (const Variant& order : s.orders()) {
         const Trial t = s.asked(s.trial(sizes), order);
         f.about(t);
-        const Outcome o = s.run(t, dtype);  // apply() has checked the shape of the output
+        const Outcome o = s.run(t, dtype);  // apply() checks the shape of the output
         f.zeros("outputs without a key", o.out);
         for (const auto& [name, gradient] : o.gradients) f.zeros("gradient of " + name, gradient);
       }

@@ -1,4 +1,4 @@
-// Checks of decode states.
+// The checks of decode states: "state", "state copies", "state rows", "ragged state" and "state resumed".
 #include <algorithm>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/layers/attention/detail/conformance_subject.hpp>
@@ -7,7 +7,8 @@
 namespace heed::detail::conformance {
 namespace {
 
-// What `state` gives for positions [begin, end), `step` at a time. The inputs of a step are overwritten after it.
+// Outputs of `state` for positions [begin, end), `step` at a time. Overwrites the inputs after each step, to find
+// states that keep a reference to them.
 Tensor steps(AttentionState& state, const Trial& t, DType dtype, Index begin, Index end, Index step) {
   const NoTape guard;
   std::vector<Tensor> outputs;
@@ -15,7 +16,7 @@ Tensor steps(AttentionState& state, const Trial& t, DType dtype, Index begin, In
     const Index next = std::min(end, i + step);
     Trial part = t;
     for (const Part& p : parts(part)) *p.x = p.x->slice(2, i, next).to(dtype).clone();
-    Tensor bias = t.call.bias;  // of pairs, [T, S]
+    Tensor bias = t.call.bias;  // [..., T, S]
     if (bias.defined()) bias = bias.slice(-2, i, next).slice(-1, 0, next).to(dtype).clone();
     const Tensor y = state.apply(part.q, part.k, part.v, {.bias = bias}, part.inputs);
     outputs.push_back(y.detach().clone());
@@ -31,7 +32,7 @@ TensorsByName saved_buffers(AttentionState& state) {
   return all;
 }
 
-// Puts them into a fresh state; the names that it does not have remain.
+// Copies buffers into a fresh state. Returns the buffers that the state does not have.
 TensorsByName restore(AttentionState& state, TensorsByName buffers) {
   for (const NamedBuffer& b : named_buffers(state)) {
     const auto found = buffers.find(b.name);
@@ -51,7 +52,7 @@ AttentionState cloned(Subject& s, AttentionState& state, DType dtype, Finding& f
   return fresh;
 }
 
-// Two states of one mechanism that take turns know nothing of each other.
+// Checks that two states of one mechanism that are stepped alternately are independent.
 void check_two_states(Subject& s, Finding& f, Index n) {
   const Trial t = s.trial({n, n}), u = s.trial({n, n}, 1);
   f.about(t);
@@ -68,7 +69,7 @@ void check_two_states(Subject& s, Finding& f, Index n) {
   }
 }
 
-// A step takes as many queries as keys: which of them belong together would be a guess.
+// Checks that a step throws Error if the numbers of queries and keys differ, because their pairing is ambiguous.
 void check_steps_match(Subject& s, Finding& f, Index n) {
   if (n < 3) return;
   const Trial t = s.trial({n, n});
@@ -89,7 +90,7 @@ void check_steps_match(Subject& s, Finding& f, Index n) {
   }
 }
 
-// Of rows of x [B, ...], in this order.
+// Rows of x [B, ...], in this order.
 Tensor picked(const Tensor& x, const std::vector<std::int32_t>& rows) {
   return index_select(x, 0, Tensor::from(rows, {static_cast<Index>(rows.size())}));
 }
@@ -100,7 +101,7 @@ Trial picked(const Trial& t, const std::vector<std::int32_t>& rows) {
   return some;
 }
 
-// A batch whose rows stand at different positions of their sequences, and a state of its own for each.
+// A state of a batch whose rows are at different positions of their sequences, and a separate state for each row.
 struct Ragged {
   Subject& s;
   Finding& f;
@@ -116,7 +117,7 @@ struct Ragged {
     seen.resize(alone.size());
   }
 
-  // The next counts[b] positions of row b, padded to the most of them: keys and values with NaN.
+  // Feeds the next counts[b] positions of row b, padded to the max count. Keys and values are padded with NaN.
   void step(const std::vector<std::int32_t>& counts) {
     const NoTape guard;
     const Index batch = static_cast<Index>(seen.size()), count = *std::max_element(counts.begin(), counts.end());
@@ -226,7 +227,7 @@ void check_state_copies(Subject& s, Finding& f) {
     };
     AttentionState state = begun(), one = begun(), other = begun();
     AttentionState copy = state;
-    for (Index i = half; i < n; i += 3) {  // they take turns
+    for (Index i = half; i < n; i += 3) {  // alternately
       const Index end = std::min(n, i + 3);
       f.same_bits("a state that was copied", steps(state, t, dtype, i, end, 2), steps(one, t, dtype, i, end, 2));
       f.same_bits("a copy of a state", steps(copy, u, dtype, i, end, 2), steps(other, u, dtype, i, end, 2));
@@ -272,7 +273,7 @@ void check_ragged_state(Subject& s, Finding& f) {
     Ragged rows(s, f, t, dtype);
     rows.step({n / 2, n / 4, 0});  // prompts
     for (int i = 0; i < 3; ++i) rows.step({1, 1, 1});
-    rows.step({1, 0, 1});  // one stands still
+    rows.step({1, 0, 1});  // one row gets no position
     rows.step({1, 3, 2});
     AttentionState less = rows.together.rows(Tensor::from<std::int32_t>({2, 0}, {2}));
     f.expect(less.lengths().to_vector<double>() ==

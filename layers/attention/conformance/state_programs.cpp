@@ -1,5 +1,5 @@
-// Checks of decode states by programs: steps of equal and of ragged counts, picks, copies and resumption in turn, each
-// row against its own sequence at once.
+// The check "state programs": steps of equal and ragged counts, picks, copies and resumption, in sequence. Each row is
+// compared with its own sequence at once.
 #include <algorithm>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/layers/attention/detail/conformance_subject.hpp>
@@ -10,13 +10,13 @@ namespace heed::detail::conformance {
 namespace {
 
 using Rows = std::vector<std::int32_t>;
-// What sequences give at once in float64, by their pieces.
+// Cached float64 outputs of whole sequences, keyed by the pieces of the sequence.
 using Wholes = std::map<std::vector<std::pair<Index, Index>>, Tensor>;
 
-// One row of a state: which of the drawn sequences each of its positions was taken from, and what came out.
+// One row of a state: the drawn sequences that its positions are taken from, and its outputs.
 struct Row {
-  Index from = 0;                                    // the sequence of its next positions
-  std::vector<std::pair<Index, Index>> pieces = {};  // a sequence, and how many positions of it
+  Index from = 0;                                    // the sequence of the next positions
+  std::vector<std::pair<Index, Index>> pieces = {};  // (sequence, number of positions)
   Index length = 0;
   std::vector<Tensor> out = {};  // [1, H, count, Dv] each
 };
@@ -31,7 +31,7 @@ class Program {
     about_ = std::to_string(rows) + " rows";
   }
 
-  // The next positions of each row. `padded`: at least that many, of which NaN is the rest.
+  // Feeds the next counts[r] positions of row r, padded with NaN to the max count or to `padded`, if that is larger.
   void step(const Rows& counts, Index padded = 0) {
     note("steps", counts);
     const NoTape guard;
@@ -41,7 +41,7 @@ class Program {
     Trial next = t_;
     for (const Part& p : parts(next)) {
       const Tensor x = *p.x;
-      // Heads side by side, as a projection gives them.
+      // Heads are side by side in memory, as a projection returns them.
       *p.x = Tensor::full({batch, most, x.dim(1), x.dim(3)}, p.of_keys ? std::numeric_limits<double>::quiet_NaN() : 0.5,
                           dtype_)
                  .transpose(1, 2);
@@ -66,7 +66,7 @@ class Program {
     for (const NamedBuffer& b : named_buffers(state_))
       f_.expect(!b.buffer->defined() || y.storage() != b.buffer->storage() || y.numel() == 0,
                 "the output of a step shares memory with the buffer " + b.name);
-    // Outputs are not copied: a later step must leave them as they are.
+    // Outputs are not copied, so a later step that overwrites them is found.
     for (Index r = 0; r < batch; ++r) {
       Row& row = rows_[static_cast<std::size_t>(r)];
       const Index count = counts[static_cast<std::size_t>(r)];
@@ -84,14 +84,14 @@ class Program {
     std::vector<Row> picked;
     for (const std::int32_t r : rows) {
       picked.push_back(rows_[static_cast<std::size_t>(r)]);
-      // Rows that were one go on apart.
+      // Copies of one row continue with different sequences.
       picked.back().from = static_cast<Index>((picked.size() + rows_.size()) % static_cast<std::size_t>(t_.q.dim(0)));
     }
     rows_ = picked;
     check_lengths();
   }
 
-  // A copy takes other steps; the original does not see them.
+  // Steps a copy of the state, then continues with the original, which must not change.
   void copy() {
     about_ += ", a copy";
     AttentionState original = state_;
@@ -102,7 +102,7 @@ class Program {
     state_ = original, rows_ = rows, about_ = about;
   }
 
-  // Another state, with the buffers of this one.
+  // Replaces the state by a fresh state with the same buffers.
   void resume() {
     about_ += ", resumed";
     TensorsByName kept;
@@ -113,7 +113,7 @@ class Program {
       if (const auto found = kept.find(b.name); found != kept.end()) *b.buffer = found->second;
   }
 
-  // Each row against its whole sequence.
+  // Compares each row with its whole sequence at once.
   void finish() {
     for (std::size_t r = 0; r < rows_.size(); ++r) {
       const Row& row = rows_[r];
@@ -145,16 +145,16 @@ class Program {
   Finding& f_;
   const Trial& t_;
   DType dtype_;
-  Wholes& wholes_;  // of these sequences
+  Wholes& wholes_;  // outputs of these sequences
   AttentionState state_;
   std::vector<Row> rows_;
-  std::string about_;  // what was done so far
+  std::string about_;  // the steps so far, for failures
 
   void note(const char* what, const Rows& rows) {
     about_ += std::string(", ") + what;
     for (const std::int32_t r : rows) about_ += " " + std::to_string(r);
   }
-  // Of pairs, [H, n, n], for each row at its own place.
+  // The bias [H, n, n] of the trial at the positions of each row: [B, H, count, keys].
   Tensor bias_of(const Rows& counts, Index most) const {
     Index longest = 0;
     for (const Row& row : rows_) longest = std::max(longest, row.length);
@@ -180,7 +180,7 @@ class Program {
   }
 };
 
-// Few positions, many rows, everything in turn.
+// Few positions and many rows: every operation in sequence.
 void many_rows(Subject& s, Finding& f, const Trial& t, DType dtype, Wholes& wholes) {
   Program p(s, f, t, dtype, wholes);
   const bool ragged = s.can().key_mask;
@@ -188,16 +188,16 @@ void many_rows(Subject& s, Finding& f, const Trial& t, DType dtype, Wholes& whol
   if (ragged) {
     p.step({7, 3, 0, 12, 5});
     p.step({1, 1, 1, 1, 1});
-    p.step({0, 0, 0, 0, 0}, 1);  // no row has a position
+    p.step({0, 0, 0, 0, 0}, 1);  // no row gets a position
     p.step({1, 0, 2, 1, 0});
-    p.pick({4, 0, 3, 2, 1});  // as many as before, of different length
+    p.pick({4, 0, 3, 2, 1});  // the same number of rows, of different lengths
   } else {
     p.step({7, 7, 7, 7, 7});
     p.step({1, 1, 1, 1, 1});
     p.pick({4, 0, 3, 2, 1});
   }
   p.step({1, 1, 1, 1, 1});
-  p.pick({1, 3, 1, 0});  // picked twice, one row twice
+  p.pick({1, 3, 1, 0});  // two picks in a row, one row repeated
   p.step({2, 2, 2, 2});
   p.copy();
   p.step({1, 1, 1, 1});
@@ -210,7 +210,7 @@ void many_rows(Subject& s, Finding& f, const Trial& t, DType dtype, Wholes& whol
   p.finish();
 }
 
-// Many positions: chunks, single ones and picks at the ends of blocks, past 600 where it takes so many.
+// Many positions: chunks, single positions and picks at the ends of blocks, past 600 if the mechanism supports them.
 void many_positions(Subject& s, Finding& f, const Trial& t, DType dtype, Wholes& wholes) {
   const Index n = t.q.dim(2);
   const auto share = [&](Index of_700) { return static_cast<std::int32_t>(std::max<Index>(1, of_700 * n / 700)); };
@@ -223,7 +223,7 @@ void many_positions(Subject& s, Finding& f, const Trial& t, DType dtype, Wholes&
     p.step({second, share(130)});
   else
     p.step({second, second});
-  for (int i = 0; i < 9; ++i) p.step({1, 1});  // 512 lies here
+  for (int i = 0; i < 9; ++i) p.step({1, 1});  // crosses position 512
   p.pick({1, 0, 1});
   const std::int32_t third = share(95);
   p.step({third, third, third});
@@ -240,7 +240,7 @@ void check_state_programs(Subject& s, Finding& f) {
   if (!f.declared(s.can().state, "decode state")) return;
   std::vector<DType> dtypes = {DType::float64, DType::float32};
   if (s.can().bfloat16) dtypes.push_back(DType::bfloat16);
-  // A program in each dtype. Sequences whose values are rounded to bfloat16 are others.
+  // Runs a program in each dtype. bfloat16 has a separate cache of outputs, because its inputs are rounded.
   const auto run = [&](auto program, Subject& of, Index n, Index batch, Index shared, bool bias) {
     Trial t = of.trial({n, n, batch, shared});
     if (bias) {

@@ -1,4 +1,4 @@
-// The mechanism under test, in both dtypes, and the problems that it is given.
+// Subject: the mechanism under test in each dtype, and the problems that are posed to it.
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/attention.hpp>
@@ -10,7 +10,7 @@
 namespace heed::detail::conformance {
 namespace {
 
-// Values are drawn in float32, so that both dtypes compute the same problem.
+// Draws values in float32, so that float32 and float64 compute the same problem.
 Tensor normal(Rng& rng, const Shape& shape) { return rng.normal(shape).to(DType::float64); }
 
 template <class F>
@@ -19,7 +19,7 @@ void each(Tensor& x, F&& f) {
   for (Index i = 0; i < x.numel(); ++i) p[i] = f(p[i]);
 }
 
-// Parameters that are all zeros, or all one number, would hide what depends on them.
+// Adds noise to parameters whose elements are all equal, because equal elements hide errors.
 void make_uneven(AttentionMechanism& m, Rng& rng) {
   for (const NamedParameter& p : named_parameters(m)) {
     const std::vector<double> x = p.parameter->to_vector<double>();
@@ -40,14 +40,14 @@ AttentionMechanism made(const MechanismFactory& make, const ConformanceOptions& 
   return m;
 }
 
-// True with this probability; key 0 always.
+// A mask that is true with probability `share`; key 0 is always true.
 Tensor random_mask(Rng& rng, const Shape& shape, double share) {
   Tensor mask = rng.uniform(shape) < share;
   if (shape.back() > 0) mask.slice(-1, 0, 1).fill_(1);
   return mask;
 }
 
-// The least difference between two scores q . k of a row.
+// The min difference between two scores q . k of a row, over all rows.
 double least_gap(const Tensor& q, const Tensor& k) {
   const Index rows = q.dim(0) * q.dim(1) * q.dim(2), keys = k.dim(2), size = q.dim(3), shared = q.dim(1) / k.dim(1);
   double gap = std::numeric_limits<double>::infinity();
@@ -198,7 +198,7 @@ Trial Subject::trial(const Sizes& s, std::uint64_t seed) const {
   for (const MechanismInput& input : t.declared)
     t.inputs.push_back(normal(rng, input.of_queries() ? Shape{s.batch, options.heads, s.queries, input.size}
                                                       : Shape{s.batch, groups, s.keys, input.size}));
-  // What chooses must choose alike in float32 and float64: products of eighths are exact in both.
+  // A discrete mechanism must choose alike in float32 and float64: products of eighths are exact in both.
   if (can().discrete)
     for (Tensor* x : {&t.q, &t.k}) each(*x, [](double e) { return std::round(e * 8) / 8; });
   if (options.non_negative)
@@ -211,7 +211,7 @@ Trial Subject::separated_trial(const Sizes& s) const {
   if (!can().discrete) return best;
   Rng rng(options.seed, 92);
   double gap = -1;
-  // Differences move a score by about 1e-5 at most. Of many scores some are always close.
+  // Difference quotients move a score by at most about 1e-5. Among many scores some are always close.
   constexpr double kFarApart = 5e-5;
   const int draws = s.queries * s.keys > 20000 ? 1 : s.queries * s.keys > 1000 ? 5 : 50;
   for (int i = 0; i < draws && gap < kFarApart; ++i) {

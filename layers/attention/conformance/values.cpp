@@ -1,4 +1,4 @@
-// Checks of what comes out: against a reference, as sums, and as weights.
+// The checks of outputs: "reference", "rows sum to one" and "weights".
 #include <algorithm>
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/elementwise.hpp>
@@ -15,7 +15,7 @@ Tensor reference_of(Subject& s, const Trial& t) {
   return s.options.reference(t.q, t.k, t.v, t.call, s.values(t)).to(DType::float64);
 }
 
-// More than a triangle.
+// Whether the call has masks or a bias, other than causal.
 bool asks_more(const AttentionCall& c) {
   return c.key_lengths.defined() || c.key_mask.defined() || c.mask.defined() || c.bias.defined();
 }
@@ -27,7 +27,7 @@ void check_reference(Subject& s, Finding& f) {
   const auto compare = [&](const Sizes& sizes) {
     const Trial drawn = s.separated_trial(sizes);
     for (const Variant& variant : s.variants(sizes)) {
-      if (sizes.queries > 100 && asks_more(variant.call)) continue;  // a reference takes its time
+      if (sizes.queries > 100 && asks_more(variant.call)) continue;  // a reference is slow
       const Trial t = s.asked(drawn, variant);
       f.about(t);
       f.close("against the reference", s.out(t), reference_of(s, t), 1e-9);
@@ -46,21 +46,21 @@ void check_rows(Subject& s, Finding& f) {
   if (!s.options.normalised) return f.leave_out("options.normalised is false");
   const Index n = s.at_most(40), few = std::min<Index>(5, n - 1);
   for (const Variant& variant : s.variants({n, n})) {
-    // What a mask lets through that it should hide is in the sums, too: that is its own check's to tell.
+    // A mask that fails its own check would fail here too, so skip it.
     if (variant.call.causal && s.failed.count("causal") > 0) continue;
     if (masks_keys(variant.call) && s.failed.count("padding") > 0) continue;
     Trial t = s.asked(s.trial({n, n}), variant);
     t.v.fill_(1);
     f.about(t);
     Tensor y = s.out(t);
-    // Of a few keys the weights may all be small beside the 1e-6 that is added to their sum.
+    // With few keys all weights may be small compared with the 1e-6 that a mechanism may add to their sum.
     const Tensor keys = sum(allowed_pairs(t.q, t.k, t.call).to(DType::float64), {-1}, true).expand(y.shape());
     y = where(keys > static_cast<double>(few), y, 1.0).dense();
     Tensor wanted = Tensor::ones(y.shape(), DType::float64);
-    Index zeros = 0;  // a row may have no weight: all of its keys are masked, or no feature above 0
+    Index zeros = 0;  // rows without weights: all keys are masked, or no feature is above 0
     for (Index i = 0; i < y.numel(); ++i)
       if (y.ptr<double>()[i] == 0) wanted.ptr<double>()[i] = 0, ++zeros;
-    // Masks may leave few rows with a key, as of windows.
+    // Masks may leave few rows with a key, e.g. with windows.
     if (!asks_more(variant.call)) f.expect(zeros <= y.numel() / 2, "most rows are 0");
     f.close("values of 1 (where weights need not add up to 1: options.normalised = false)", y, wanted, 1e-4);
   }
