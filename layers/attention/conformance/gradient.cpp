@@ -31,7 +31,7 @@ void gradcheck_of(Subject& s, Finding& f, const Trial& t) {
     }
   };
   std::string text = failure(1e-6);  // mentions «input 0»
-  // Near a denominator of 0 or a kink, a difference quotient needs a step much smaller than the distance.
+  // Near a denominator of 0 or a kink, a difference quotient needs a step much smaller than the distance to the kink.
   if (!text.empty() && failure(5e-8).empty()) text.clear();
   for (std::size_t i = 0; i < checked.size(); ++i)
     if (const auto at = text.find("input " + std::to_string(i)); at != std::string::npos) {

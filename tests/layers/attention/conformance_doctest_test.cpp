@@ -1,4 +1,4 @@
-// The conformance kit in a doctest suite.
+// conformance_doctest.hpp: a failed check is a failed assertion.
 #include <heed/layers/attention/conformance_doctest.hpp>
 
 #include "tests/layers/attention/wrong_mechanisms.hpp"
@@ -7,7 +7,7 @@
 using namespace heed;
 using namespace heed::test;
 
-// Failed assertions are counted: a case that should only fail would be content with an exception.
+// Expects one failed assertion. doctest::should_fail would also accept an exception.
 TEST_CASE("conformance: a failed check is one failed assertion of a doctest case" * doctest::expected_failures(1)) {
   const Composed unmasked{
       {.causal = true},

@@ -1,4 +1,4 @@
-// What the conformance kit finds, and how it says so.
+// The faults that the conformance kit finds, and the text of its reports.
 #include <algorithm>
 #include <heed/layers/attention/linear.hpp>
 #include <sstream>
@@ -11,7 +11,7 @@ using namespace heed::test;
 
 namespace {
 
-// A decode state of softmax attention with another way to attend to what it holds.
+// A decode state of keys and values that attends with the given function.
 std::function<AttentionState()> state_of(KeyValueState::Attend attend) {
   return [attend] { return AttentionState(KeyValueState(attend)); };
 }
@@ -25,7 +25,7 @@ TEST_CASE("conformance finds: sorted chunks whose borders move with future token
                           return matmul(masked_softmax(scores_of(q, k, call), allowed), v);
                         }};
   CHECK(failed(chunks) == Names{"causal"});
-  // Less than any tolerance, but seen.
+  // An effect below any tolerance is found.
   const auto trace = [](bool shared_maximum) {
     return Composed{{.causal = true, .shared_maximum = shared_maximum},
                     [](const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call) {
@@ -33,7 +33,7 @@ TEST_CASE("conformance finds: sorted chunks whose borders move with future token
                     }};
   };
   CHECK(failed(trace(false)) == Names{"causal"});
-  CHECK(failed(trace(true)) == Names{});  // as the rounding of a maximum would be
+  CHECK(failed(trace(true)) == Names{});  // allowed like the rounding of a maximum
 }
 
 TEST_CASE("conformance finds: a gradient that forgets a parameter") {
@@ -42,7 +42,7 @@ TEST_CASE("conformance finds: a gradient that forgets a parameter") {
 }
 
 TEST_CASE("conformance finds: a mask after the normalisation") {
-  // First-order Taylor weights normalised over all keys, then masked: the normaliser sees later keys.
+  // First-order Taylor weights, normalised over all keys and then masked: the normaliser includes later keys.
   const Composed late{{.causal = true},
                       [](const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call) {
                         const auto unit = [](const Tensor& x) { return x / norm(x, {-1}, {.keepdim = true}); };
@@ -64,14 +64,14 @@ TEST_CASE("conformance finds: decode states that are wrong") {
     return Composed{{.causal = true, .state = true}, softmax_of, state_of(attend)};
   };
   CHECK(failed(softmax_state(softmax_of)) == Names{});
-  // Right token by token, but not in chunks.
+  // Correct token by token, but not in chunks.
   CHECK(failed(softmax_state([](In q, In k, In v, const AttentionCall&) { return softmax_of(q, k, v, {}); })) ==
         Names{"state"});
-  // It counts positions where no buffer holds the count.
+  // Counts positions, but no buffer holds the count.
   CHECK(failed(Composed{{.causal = true, .state = true}, softmax_of, [] {
                           return AttentionState(ForgetfulState{});
                         }}) == Names{"state resumed"});
-  // Declared, but not there.
+  // Declares a state, but make_state() returns an empty one.
   CHECK(failed(Composed{{.causal = true, .state = true}, softmax_of, [] { return AttentionState(); }}) ==
         Names{"state", "state copies", "state rows", "state resumed"});
 }
@@ -108,7 +108,7 @@ TEST_CASE("conformance: checks by name, what is left out, and where a difference
   CHECK(contains(report.checks[0].detail, ", it must be "));
   CHECK(contains(report.checks[0].detail, "(plain, q [2, 4, 40, 8], k [2, 4, 40, 8], v [2, 4, 40, 6])"));
   CHECK(report.left_out == Names{"weights: it declares no weights", "causal: 600 positions, longest is 150"});
-  // What takes its time waits until all else passes.
+  // Slow checks run only if all others pass.
   const ConformanceReport all = check_conformance(factory(halves), {.longest = 40});
   CHECK(!all.passed());
   CHECK(std::count(all.left_out.begin(), all.left_out.end(), "combinations: other checks failed") == 1);

@@ -1,4 +1,4 @@
-// The conformance kit: heed's mechanisms pass it, and each wrong one fails the check that is meant for it, no other.
+// The conformance kit: correct mechanisms pass, and a wrong gradient fails its check.
 #include <algorithm>
 #include <heed/layers/attention/linear.hpp>
 
@@ -20,7 +20,7 @@ Names names_of(const ConformanceReport& report) {
   return names;
 }
 
-// Linear attention by relu, with a gradient that is too small in bfloat16.
+// Linear attention with relu features, whose gradient of k is too small in bfloat16.
 struct SmallGradient {
   LinearAttention right{{.feature_map = FeatureMap::relu}};
 
@@ -71,7 +71,7 @@ TEST_CASE("conformance: linear attention passes all that it declares, with each 
   }
 }
 
-// The denominator of a query whose features meet few of the keys' is near 0.
+// The denominator of a query is near 0 if its features overlap with those of few keys.
 TEST_CASE("conformance: what rounding does to sums that nearly cancel is no fault") {
   const auto linear = [](FeatureMap map) {
     return [map](Index, Rng&) { return LinearAttention{{.feature_map = map}}; };
@@ -101,7 +101,7 @@ TEST_CASE("conformance: composed mechanisms that are right pass") {
                 softmax_of,
                 {},
                 softmax_weights}) == Names{});
-  // The 4 largest scores, and those equal to the fourth.
+  // Attends to the 4 largest scores and to scores equal to the fourth.
   CHECK(failed({{.causal = true, .key_mask = true, .full_mask = true, .cross = true, .discrete = true},
                 [](const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call) {
                   const Tensor allowed = allowed_pairs(q, k, call);

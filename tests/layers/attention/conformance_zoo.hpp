@@ -1,5 +1,5 @@
-// Zoos of wrong mechanisms: tables of faults, each put into a mechanism that is right without it, with the check of the
-// conformance kit that finds it.
+// Zoo of wrong mechanisms: tables of faults, each put into a correct mechanism, with the check of the conformance kit
+// that finds the fault.
 #pragma once
 #include <heed/layers/attention/conformance.hpp>
 #include <sstream>
@@ -8,15 +8,16 @@
 
 namespace heed::test {
 
+// One fault of a mechanism made of hooks.
 template <class Hooks>
 struct Fault {
   const char* what;
-  const char* check;  // that finds it
+  const char* check;  // the check that finds the fault
   std::function<void(Hooks& h)> put_in;
   Index longest = 100;
 };
 
-// The mechanism made of hooks, into which a function has put a fault, or none.
+// A factory of the mechanism made of hooks, with the fault that put_in sets. An empty put_in sets no fault.
 template <class Mechanism, class Hooks>
 MechanismFactory with_fault(const std::function<void(Hooks&)>& put_in) {
   return [put_in](Index, Rng&) {
@@ -26,7 +27,7 @@ MechanismFactory with_fault(const std::function<void(Hooks&)>& put_in) {
   };
 }
 
-// These checks fail of the mechanism with this fault, and no other that is run.
+// Runs the kit on the mechanism with this fault. Exactly the checks in `wanted` must fail.
 template <class Mechanism, class Hooks>
 void check_fails(const Fault<Hooks>& fault, const ConformanceOptions& options, const std::vector<std::string>& wanted) {
   const ConformanceReport report = check_conformance(with_fault<Mechanism>(fault.put_in), options);
@@ -36,7 +37,7 @@ void check_fails(const Fault<Hooks>& fault, const ConformanceOptions& options, c
   CHECK(report.failed() == wanted);
 }
 
-// The check of each fault fails.
+// For each fault, runs the check that must find the fault, and requires that this check fails.
 template <class Mechanism, class Hooks>
 void find(const std::vector<Fault<Hooks>>& faults, ConformanceOptions options = {}) {
   for (const Fault<Hooks>& fault : faults) {

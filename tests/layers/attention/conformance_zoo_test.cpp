@@ -1,5 +1,5 @@
-// The zoo of mechanisms with one fault each (conformance_zoo.hpp): without a fault they pass, and each check finds what
-// no other finds; and the faults of linear attention.
+// The zoo of mechanisms with one fault each (conformance_zoo.hpp): mechanisms without a fault pass, each check finds a
+// fault that no other check finds, and the faults of linear attention are found.
 #include <algorithm>
 #include <heed/heed.hpp>
 
@@ -16,12 +16,12 @@ namespace {
 
 using Call = AttentionCall;
 
-// What the output is raised by, of the queries.
+// A fault that multiplies the output y by f(y).
 auto factor(std::function<double(const Tensor& y)> f) {
   return outputs([f](const Tensor& y, const Tensor&, const Call&) { return y * f(y); });
 }
 
-// In the order of the checks.
+// One fault per check, in the order of the checks.
 const std::vector<Fault<Hooks>> kFoundByOne = {
     {"no gradient for k where q wants none", "gradient",
      [](Hooks& h) {
@@ -187,7 +187,7 @@ TEST_CASE("conformance zoo: each check finds what no other check finds") {
   for (const Fault<Hooks>& fault : kFoundByOne) {
     proved.emplace_back(fault.check);
     ConformanceOptions options{.longest = fault.longest};
-    if (kSanitized) options.only = {fault.check};  // what the others say is the same in every build
+    if (kSanitized) options.only = {fault.check};  // the other checks give the same in every build
     if (proved.back() == "reference") options.reference = naive_mechanism("softmax", {});
     check_fails<Hooked>(fault, options, {fault.check});
   }
@@ -197,8 +197,8 @@ TEST_CASE("conformance zoo: each check finds what no other check finds") {
     if (kSanitized) options.only = {fault.check};
     check_fails<Fused>(fault, options, {fault.check});
   }
-  // What is not declared AttentionMechanism refuses, whatever the mechanism: only what contradicts itself fails
-  // "refuses", and that fails others too.
+  // AttentionMechanism refuses undeclared features of every mechanism. Only contradictory declarations fail "refuses",
+  // and they fail other checks too.
   proved.emplace_back("refuses");
   std::vector<std::string> all = conformance_checks();
   std::sort(proved.begin(), proved.end()), std::sort(all.begin(), all.end());

@@ -1,4 +1,4 @@
-// Mechanisms of unusual kinds that are right, for the tests that hold the conformance kit to passing them.
+// Correct mechanisms of unusual kinds, for tests that these mechanisms pass the conformance kit.
 #pragma once
 #include "tests/layers/attention/wrong_mechanisms.hpp"
 
@@ -6,17 +6,20 @@ namespace heed::test {
 
 using Apply = Composed::Apply;
 
+// A correct mechanism with the options of its checks.
 struct Right {
   const char* what;
   MechanismFactory make;
   ConformanceOptions options = {};
 };
 
+// A mechanism that attends with f.
 inline Right composed(const char* what, const AttentionCapabilities& can, const Apply& f,
                       ConformanceOptions options = {}) {
   return {what, factory({can, f}), options};
 }
-// f of each row with its own length of keys, whose end the query stands at.
+// Applies f to each row with its own number of keys, given by key_lengths. The query is aligned with the last key.
+// Calls without key_lengths or with T != 1 apply f directly.
 inline Apply row_by_row(const Apply& f) {
   return [f](const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call) {
     if (!call.key_lengths.defined() || q.dim(2) != 1) return f(q, k, v, call);
@@ -33,12 +36,13 @@ inline Apply row_by_row(const Apply& f) {
     return concatenate(rows, 0);
   };
 }
-// With a state that attends to all keys anew.
+// As composed(), with a state that attends to all keys in each step.
 inline Right decoded(const char* what, AttentionCapabilities can, const Apply& f, ConformanceOptions options = {}) {
   can.state = true;
   return {what, factory({can, f, [at = row_by_row(f)] { return AttentionState(KeyValueState(at)); }}), options};
 }
 
+// Capabilities of composed mechanisms, and of those that depend on positions.
 inline const AttentionCapabilities kAll = [] {
   AttentionCapabilities can = AttentionCapabilities::of_pairs();
   can.weights = can.dropout = can.state = can.grouped = false;
@@ -51,12 +55,13 @@ inline const AttentionCapabilities kPlaced = [] {
   return can;
 }();
 
-// j - (i + S - T) for queries i and keys j, [T, S].
+// Distances j - (i + S - T) of queries i and keys j: [T, S].
 inline Tensor distances(const Tensor& q, const Tensor& k) {
   const Index T = q.dim(2), S = k.dim(2);
   const Tensor places = Tensor::arange(T).view({T, 1}).to(q.dtype()) + static_cast<double>(S - T);
   return Tensor::arange(S).view({1, S}).to(q.dtype()) - places;
 }
+// Checks that the kit passes each mechanism.
 inline void check_pass(const std::vector<Right>& mechanisms) {
   int number = 0;
   for (Right right : mechanisms) {
@@ -64,7 +69,7 @@ inline void check_pass(const std::vector<Right>& mechanisms) {
       ++number;
       continue;
     }
-    // Odd numbers of heads, and numbers of positions at which little is checked, must do no harm either.
+    // Varies the number of positions. Mechanisms must also pass with few positions, where little is checked.
     right.options.longest = number % 3 == 0 ? 70 : number % 3 == 1 ? 9 : 40;
     right.options.seed = static_cast<std::uint64_t>(++number);
     const ConformanceReport report = check_conformance(right.make, right.options);

@@ -1,4 +1,4 @@
-// Attention composed of ops, over all pairs: right as it stands, and wrong in one way each where a test asks for it.
+// Attention composed of ops, over all pairs: correct mechanisms, and mechanisms with one fault each.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -39,7 +39,7 @@ inline MechanismFactory factory(const Composed& c) {
 
 using Names = std::vector<std::string>;
 
-// The checks that fail. All pairs are held: shorter sequences, so that the tests stay quick.
+// The names of the checks that fail. Sequences are shorter than by default, because all pairs are held in memory.
 inline Names failed(const MechanismFactory& make, const ConformanceOptions& options = {.longest = 150}) {
   const ConformanceReport report = check_conformance(make, options);
   std::ostringstream text;
@@ -52,6 +52,7 @@ inline Names failed(const Composed& c, const ConformanceOptions& options = {.lon
   return failed(factory(c), options);
 }
 
+// Scaled scores plus bias, [B, H, T, S].
 inline Tensor scores_of(const Tensor& q, const Tensor& k, const AttentionCall& call) {
   const Tensor s = matmul(q, without_padding(k, call).t()) / std::sqrt(static_cast<double>(q.dim(3)));
   return call.bias.defined() ? s + call.bias : s;
@@ -67,15 +68,16 @@ inline Tensor softmax_of(const Tensor& q, const Tensor& k, const Tensor& v, cons
 
 inline Tensor elu_feature(const Tensor& x) { return exp(minimum(x, 0)) + maximum(x, 0); }
 
-// Features exp(q), exp(k), known by their logarithms: weights sum_r exp(q_r + k_r), normalised.
+// Attention with features exp(q), exp(k), computed from their logarithms: normalised weights sum_r exp(q_r + k_r).
 inline Tensor exp_feature_of(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call) {
   const Tensor s = logsumexp(q.unsqueeze(3) + without_padding(k, call).unsqueeze(2), {-1});
   return matmul(masked_softmax(s, allowed_pairs(q, k, call)), without_padding(v, call));
 }
 
-// Its decode state: a running maximum m of each feature, and sums S, z of exp(k - m).
+// Decode state of exp features: a running maximum m of each feature, the sums of exp(k - m) v, and the norms, which are
+// sums of exp(k - m).
 struct ExpFeatureState {
-  bool rescales = true;  // false: S and z stay as they were when m rises
+  bool rescales = true;  // false: sums and norms are not rescaled when m rises
   Tensor seen = Tensor::zeros({0}, DType::int32), m = {}, sums = {}, norms = {};
 
   Tensor token(const Tensor& q, const Tensor& k, const Tensor& v) {                      // [B, H, 1, D]
@@ -109,7 +111,8 @@ struct ExpFeatureState {
   }
 };
 
-// Reformer's chunks: positions sorted by hash bucket, then cut into chunks of 16. [B, H, T, T], true: in one chunk.
+// Chunks of Reformer: positions are sorted by hash bucket and cut into chunks of 16. Returns [B, H, T, T], true for
+// pairs in one chunk.
 inline Tensor same_chunk(const Tensor& q) {
   const Index batch = q.dim(0), heads = q.dim(1), n = q.dim(2), size = q.dim(3);
   const std::vector<double> x = q.to_vector<double>();
@@ -132,7 +135,7 @@ inline Tensor same_chunk(const Tensor& q) {
   return same;
 }
 
-// A state that counts its positions where no buffer holds the count.
+// A state that counts its positions, without a buffer that holds the count.
 struct ForgetfulState {
   KeyValueState inner{softmax_of};
   Index seen = 0;
@@ -144,7 +147,7 @@ struct ForgetfulState {
   void members(auto&& visit) { inner.members(visit); }
 };
 
-// Softmax attention whose scale is learned, one per head; `detached`: the scale's gradient is forgotten.
+// Softmax attention with a learned scale per head. `detached`: the scale gets no gradient.
 struct LearnedScale {
   Parameter scale;  // [H, 1, 1]
   bool detached;
@@ -161,7 +164,7 @@ inline MechanismFactory learned_scale(bool detached) {
   return [detached](Index, Rng&) { return LearnedScale{Parameter(Tensor::ones({4, 1, 1})), detached}; };
 }
 
-// Softmax attention whose output is raised by a parameter and a buffer, which it names or does not.
+// Softmax attention whose output is multiplied by two parameters and a buffer, which members() names or does not.
 struct NamedBadly {
   enum class Kind { right, parameter_unnamed, constant_unnamed, buffer_unnamed, twice, slash };
   Kind kind;

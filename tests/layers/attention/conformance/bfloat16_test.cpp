@@ -1,4 +1,4 @@
-// Wrong mechanisms: what is wrong in bfloat16 alone.
+// Wrong mechanisms with faults in bfloat16 only.
 #include <heed/heed.hpp>
 
 #include "tests/layers/attention/faults.hpp"

@@ -1,4 +1,4 @@
-// Wrong mechanisms: what is wrong at many positions, at few, and at the first.
+// Wrong mechanisms with faults at many positions, at few positions, or at the first position.
 #include <heed/heed.hpp>
 
 #include "tests/layers/attention/faults.hpp"

@@ -1,5 +1,4 @@
-// The zoo of mechanisms with one fault each: those that the checks of calls, weights, states, dropout, claims and
-// inputs find.
+// Wrong mechanisms with faults that the checks of calls, weights, states, dropout, declarations and inputs find.
 #include <algorithm>
 #include <heed/heed.hpp>
 
@@ -99,7 +98,8 @@ const std::vector<Fault<Hooks>> kWeights = {
      [](Hooks& h) { h.told = [](const Tensor& w, const Call&) { return maximum(w, 1e-12); }; }},
 };
 
-// What a state keeps, and sees of it: f decides for a query at position i of S and a key j.
+// A fault in the keys visible to a step of a state: f decides whether the query at position i of S sees key j. T is the
+// number of queries of the step.
 auto state_sees(std::function<bool(Index i, Index j, Index T, Index S)> f) {
   return [f](Hooks& h) {
     h.step = [f](In q, In k, In v, const Call& call) {
@@ -179,7 +179,7 @@ const std::vector<Fault<Hooks>> kStates = {
      })},
 };
 
-// What is kept from call to call.
+// Faults that keep results from call to call.
 const std::vector<Fault<Hooks>> kCalls = {
     {"the result of the same memory", "calls",
      [](Hooks& h) {
@@ -284,7 +284,7 @@ TEST_CASE("conformance zoo: claims") { find<Hooked>(kClaims); }
 
 namespace {
 
-// Attention with a forget gate, given inputs that `change` made, in parallel and in its state.
+// Attention with a forget gate whose gate is changed: by `change` in parallel calls, by `in_state` in its state.
 struct ChangedGate {
   using Change = std::function<Tensor(const Tensor& gate, const AttentionCall& call)>;
   Change change, in_state;
@@ -313,7 +313,7 @@ struct ChangedGate {
 
 Tensor unchanged(const Tensor& gate, const AttentionCall&) { return gate; }
 
-// The first of these checks fails, and those that are named alone.
+// The checks in `only` that fail for an attention with changed gates.
 std::vector<std::string> failed(const ChangedGate::Change& change, const std::vector<std::string>& only,
                                 const ChangedGate::Change& in_state = unchanged) {
   return check_conformance(
@@ -333,14 +333,14 @@ TEST_CASE("conformance: what is wrong with the inputs of a mechanism is found, b
   CHECK(failed(unchanged, all) == Names{});
   CHECK(failed([](const Tensor& gate, const AttentionCall&) { return gate.detach(); }, {"gradient"}) ==
         Names{"gradient"});
-  const auto next = [](const Tensor& gate, const AttentionCall&) {  // of the position behind
+  const auto next = [](const Tensor& gate, const AttentionCall&) {  // gate of the next position
     if (gate.dim(2) < 2) return gate;
     return concatenate({gate.slice(2, 1, gate.dim(2)), gate.slice(2, 0, 1)}, 2);
   };
   CHECK(failed(next, {"causal"}) == Names{"causal"});
   const auto mean_of_all = [](const Tensor& gate, const AttentionCall&) { return gate + mean(gate, {0}, true); };
   CHECK(failed(mean_of_all, {"batch"}) == Names{"batch"});
-  // A sum over positions meets the NaN of padding.
+  // A sum over positions includes the NaN of padding.
   const auto of_padding = [](const Tensor& gate, const AttentionCall& call) {
     return call.causal && !call.key_lengths.defined() ? gate : gate + 0 * sum(gate, {2}, true);
   };

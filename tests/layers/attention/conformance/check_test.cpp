@@ -1,4 +1,4 @@
-// Right mechanisms of unusual kinds pass: those by scores, and by positions.
+// Correct mechanisms of unusual kinds pass the kit: other scores, and dependence on positions.
 #include <heed/heed.hpp>
 
 #include "tests/layers/attention/right_mechanisms.hpp"

@@ -1,4 +1,4 @@
-// Wrong mechanisms: what is wrong under two conditions together; layouts in memory; and what is written to.
+// Wrong mechanisms with faults under two conditions together, with memory layouts, or in memory that they write to.
 #include <heed/heed.hpp>
 
 #include "tests/layers/attention/faults.hpp"
@@ -131,7 +131,7 @@ const std::vector<Fault<FusedHooks>> kLayouts = {
                  no_mask)},
 };
 
-// Values that are not finite become 0 in the caller's own memory.
+// Replaces values that are not finite by 0 in the memory of the caller.
 void clean(const Tensor& x) {
   Tensor own = x.detach();
   if (x.dtype() != DType::bfloat16) own.copy_(where(isfinite(own), own, 0.0));

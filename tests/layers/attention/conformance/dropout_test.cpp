@@ -1,4 +1,4 @@
-// Wrong mechanisms: dropout under masks, in other shapes and at other rates.
+// Wrong mechanisms with faults of dropout under masks, in other shapes and at other rates.
 #include <heed/heed.hpp>
 
 #include "tests/layers/attention/faults.hpp"

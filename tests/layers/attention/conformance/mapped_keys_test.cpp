@@ -1,4 +1,4 @@
-// Wrong mechanisms: what is wrong with mapped keys alone.
+// Wrong mechanisms with faults in mapped keys only.
 #include <heed/heed.hpp>
 
 #include "tests/layers/attention/faults.hpp"

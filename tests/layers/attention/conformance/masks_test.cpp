@@ -1,4 +1,4 @@
-// Wrong mechanisms: what a query may not see.
+// Wrong mechanisms with faults in masks, causality, padding and rows without keys.
 #include <heed/heed.hpp>
 
 #include "tests/layers/attention/conformance_zoo.hpp"
@@ -79,7 +79,7 @@ const std::vector<Fault<Hooks>> kMasks = {
      })},
     {"a mask with strides of 0 is read in order", "masks", asks([](Call& c) {
        if (!c.mask.defined() || c.mask.is_contiguous() || c.mask.rank() != 4) return;
-       Tensor read = c.mask.dense().clone();  // beyond its end lies what is true
+       Tensor read = c.mask.dense().clone();  // beyond the end of the data all is true
        const Index size = c.mask.dim(2) * c.mask.dim(3);
        for (Index i = size; i < read.numel(); ++i) read.ptr<bool>()[i] = true;
        c.mask = read;
@@ -104,7 +104,7 @@ const std::vector<Fault<Hooks>> kMasks = {
      }},
 };
 
-// What says the same in two ways is the same of these too: a reference finds them.
+// Equivalent calls agree for these faults too. Only a reference finds them.
 const std::vector<Fault<Hooks>> kMeanings = {
     {"the bias is ignored", "reference", asks([](Call& c) { c.bias = {}; })},
     {"the bias is subtracted", "reference", asks([](Call& c) {

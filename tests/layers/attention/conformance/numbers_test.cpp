@@ -1,4 +1,4 @@
-// Wrong mechanisms: gradients, shapes and numbers.
+// Wrong mechanisms with faults in gradients, shapes and numerical accuracy.
 #include <heed/heed.hpp>
 
 #include "tests/layers/attention/conformance_zoo.hpp"
@@ -191,7 +191,7 @@ const std::vector<Fault<Hooks>> kNumbers = {
 
 TEST_CASE("conformance zoo: gradients") { find<Hooked>(kGradients); }
 TEST_CASE("conformance zoo: shapes") {
-  // With a reference: of queries alone no other check tells that they were cut.
+  // With a reference, because no other check finds that queries alone are cut.
   find<Hooked>(kShapes, {.reference = naive_mechanism("softmax", {})});
 }
 TEST_CASE("conformance zoo: numbers") { find<Hooked>(kNumbers); }

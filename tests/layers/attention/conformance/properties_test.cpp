@@ -1,4 +1,4 @@
-// Right mechanisms of unusual kinds pass: those with tables, choices, caches and gates.
+// Correct mechanisms of unusual kinds pass the kit: with tables, choices, caches and gates.
 #include <atomic>
 #include <heed/heed.hpp>
 #include <heed/layers/attention/detail/compositions.hpp>
@@ -14,7 +14,7 @@ using Call = AttentionCall;
 
 // ---- With parameters, tables and buffers ----
 
-// A factor or a bias of scores that is learned; whatever dtype q has.
+// Softmax attention with a learned table, e.g. a factor or a bias of scores. Supports every dtype of q.
 struct Tabled {
   enum class Kind { temperature, head_gain, near_table, mixed_heads, value_gain, sink, buffer };
   Kind kind;
@@ -32,7 +32,7 @@ struct Tabled {
   AttentionCapabilities capabilities() const {
     AttentionCapabilities can = kind == Kind::near_table ? kPlaced : kAll;
     can.state = true;
-    // What another head sees is in all of them: a mask or a bias of single heads says nothing.
+    // Each output mixes all heads, so masks and biases per head do not hide keys from an output.
     if (kind == Kind::mixed_heads) can.full_mask = can.bias = false;
     return can;
   }
@@ -57,7 +57,7 @@ struct Tabled {
         const Shape shape = y.shape();
         return matmul(t, y.view({shape[0], shape[1], shape[2] * shape[3]})).view(shape);
       }
-      case Kind::sink: {  // exp(t) beside the sum of the softmax
+      case Kind::sink: {  // adds exp(t) to the sum of the softmax
         if (k.dim(2) == 0) return softmax_of(q, k, v, call);
         const Tensor allowed = allowed_pairs(q, k, call);
         const Tensor s = masked_fill(scores_of(q, k, call), logical_not(allowed), -1e30);
@@ -93,7 +93,7 @@ std::vector<Right> with_tables() {
   return all;
 }
 
-// ---- Linear ones, choices, and what is kept between calls ----
+// ---- Linear attention, choices, and caches between calls ----
 
 Tensor in_bits(const Tensor& x) { return x.to(DType::bfloat16).to(x.dtype()); }
 

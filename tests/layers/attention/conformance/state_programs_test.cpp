@@ -1,4 +1,4 @@
-// Wrong mechanisms: states in the course of several steps and picks.
+// Wrong mechanisms with faults in states after several steps and picks.
 #include <heed/heed.hpp>
 
 #include "tests/layers/attention/faults.hpp"
@@ -10,7 +10,7 @@ namespace {
 
 using Call = AttentionCall;
 
-// A right state, but for what is done to it; it counts its steps and picks.
+// A correct state with one fault. Counts its steps and picks.
 struct Faulty {
   enum class Kind {
     second_pick,

@@ -1,4 +1,4 @@
-// The plan of the check "combinations": covering designs, and what a row describes.
+// The plan of the check "combinations": covering designs, and the problem that a row describes.
 #include <algorithm>
 #include <heed/layers/attention/detail/conformance_plan.hpp>
 #include <heed/layers/attention/linear.hpp>
@@ -39,7 +39,7 @@ TEST_CASE("conformance plan: every pair, or every triple, of levels occurs, in f
           }
           CHECK(seen.size() == counts[a] * counts[b] * (c == b ? 1 : counts[c]));
         }
-    CHECK(rows.size() < (strength == 2 ? 45 : 200));  // 6 * 5 and 6 * 5 * 4 are the fewest
+    CHECK(rows.size() < (strength == 2 ? 45 : 200));  // the minima are 6 * 5 and 6 * 5 * 4
     CHECK(covering(conditions, strength, 1) == rows);
     CHECK(covering(conditions, strength, 2) != rows);
   }

@@ -1,4 +1,4 @@
-// What the checks of the kit share: problems to put to a mechanism, and what a check gathers.
+// Types shared by the checks of the conformance kit: problems that are posed to a mechanism, and findings.
 #include <heed/layers/attention/detail/conformance_subject.hpp>
 #include <heed/layers/attention/luong.hpp>
 
