@@ -5,6 +5,7 @@
 //   four hundred and seven , twelve , ninety-one        407 12 91
 //
 // The share of right numbers is printed by the length of the list. The longest lists are longer than any in training.
+#include <algorithm>
 #include <cstdio>
 #include <heed/heed.hpp>
 #include <heed/plot/plot.hpp>
@@ -90,7 +91,7 @@ void train_and_measure(Variant& v, const Flags& f) {
                source, target};
   Seq2Seq& model = std::get<Seq2Seq>(t.model);
   Adam adam(named_parameters(model), {.lr = 3e-3});
-  Schedule schedule("linear", {.lr = 3e-3, .warmup = 50, .steps = f.steps});
+  Schedule schedule("linear", {.lr = 3e-3, .warmup = std::min<Index>(50, f.steps / 5), .steps = f.steps});
   std::fprintf(stderr, "%s\n", v.name);
   run(model, adam, schedule, batches, {}, {.steps = f.steps, .seed = f.seed, .progress = stderr});
   for (Index count = 1; count <= f.longest * 3 / 2; ++count) {

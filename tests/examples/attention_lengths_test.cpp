@@ -36,6 +36,13 @@ TEST_CASE("attention_lengths: prints the share of right numbers of four models b
     CHECK(contains(bytes_of(plot), label));
 }
 
+TEST_CASE("attention_lengths: takes any number of steps") {
+  const Ran ran =
+      test::run("exec " + test::program("attention_lengths") + " --steps 1 --longest 2 --hidden 8 --lists 2");
+  INFO(ran.output);
+  CHECK(ran.exit_code == 0);
+}
+
 TEST_CASE("attention_lengths: wrong flags are refused in one sentence") {
   test::check_refused(test::run("exec " + test::program("attention_lengths") + " --longest 1"), 2, "--longest");
   test::check_refused(test::run("exec " + test::program("attention_lengths") + " --plot a.gif"), 2, "a.gif");

@@ -145,7 +145,9 @@ MechanismOptions options() {
 }  // namespace
 
 TEST_CASE("conformance: every mechanism that has a name passes all that it declares") {
+  int number = 0;
   for (const std::string& name : mechanism_names()) {
+    if (!test::is_taken(number++, 3)) continue;
     CAPTURE(name);
     const auto of_sizes = [&](Index heads, Index size) {
       MechanismOptions o = options();

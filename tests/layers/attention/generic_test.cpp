@@ -43,7 +43,9 @@ auto naive(const Similarity& f, double scale, Index pool) {
 }  // namespace
 
 TEST_CASE("conformance: generic attention by each named similarity passes all that it declares") {
+  int number = 0;
   for (const std::string& name : similarity_names()) {
+    if (!test::is_taken(number++, 4)) continue;
     CAPTURE(name);
     const Similarity f = similarity_by_name(name);
     // Sums of relu are near 0 for scores of both signs; features that are not negative avoid this.
