@@ -146,13 +146,14 @@ Page page_of(const std::string& text) {
   return read_page("example", in);
 }
 
-// README.md, docs/*.md, and README.md of the library's folders.
+// README.md, docs/*.md, and README.md of all folders.
 const std::vector<Page>& pages() {
   static const std::vector<Page> list = [] {
     std::vector<std::string> paths = {"README.md"};
     for (const auto& entry : fs::directory_iterator(kRoot / "docs"))
       if (entry.path().extension() == ".md") paths.push_back("docs/" + entry.path().filename().string());
-    for (const char* folder : {"core", "autograd", "layers", "optim", "data", "plot", "mpi"})
+    for (const char* folder :
+         {"core", "autograd", "layers", "optim", "data", "plot", "mpi", "examples", "tests", "benchmarks", "cmake"})
       for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder))
         if (entry.path().filename() == "README.md") paths.push_back(fs::relative(entry.path(), kRoot).string());
     std::sort(paths.begin(), paths.end());
