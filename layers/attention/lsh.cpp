@@ -20,7 +20,7 @@ using Keys = std::vector<std::int32_t>;
 // The rotations of all rounds side by side, [size, columns], in the dtype of the hashed values.
 template <class T>
 struct Rotations {
-  static constexpr Index kColumns = 8;   // columns per block; their sums are computed together
+  static constexpr Index kColumns = 8;  // columns per block; their sums are computed together
   Index size, rounds, half, columns;    // half: buckets / 2; columns: rounds * half in whole blocks of kColumns
   std::vector<T> values;
 
