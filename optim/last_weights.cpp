@@ -12,7 +12,7 @@ LastWeights::LastWeights(const ParameterGroups& parameters, Exactly<Index> count
 }
 
 void LastWeights::keep() {
-  detail::check_owned("LastWeights", "keep", parameters_);
+  detail::check_owned("LastWeights", "LastWeights", parameters_);
   std::vector<Tensor> now;
   if (kept() == count_) {  // reuses the memory of the oldest
     now = std::move(kept_.front());
@@ -34,8 +34,8 @@ static Tensor mean_of(const Tensor& sum, std::size_t count, DType dtype) {
 }
 
 void LastWeights::load_mean() {
-  require(!kept_.empty(), "LastWeights: there is no mean, as no weights are kept; keep() keeps them");
-  detail::check_owned("LastWeights", "average", parameters_);
+  require(!kept_.empty(), "LastWeights: load_mean() has no weights to average; call keep() first");
+  detail::check_owned("LastWeights", "LastWeights", parameters_);
   const NoTape guard;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     Tensor sum = kept_.front()[i].to(DType::float64);
@@ -62,14 +62,14 @@ void LastWeights::load_state(const std::vector<NamedTensor>& given) {
     const auto found = std::ranges::find(given, name, &NamedTensor::name);
     require(found != given.end() && found->tensor.defined() && found->tensor.shape() == Shape{} &&
                 found->tensor.dtype() == DType::int32,
-            "LastWeights: the state has no '", name, "' that is one int32 number; it must be that of LastWeights");
+            "LastWeights: the state has no int32 scalar '", name, "'; it must be the state of LastWeights");
     return found->tensor.item<Index>();
   };
   const Index count = number("count"), kept = number("kept");
-  require(count == count_, "LastWeights: the state is of the last ", count, " weights and this is of the last ", count_,
-          "; they must be the same");
-  require(kept >= 0 && kept <= count, "LastWeights: the state keeps ", kept, " weights of the last ", count,
-          "; it must be from 0 to that many");
+  require(count == count_, "LastWeights: count is ", count, " in the state but ", count_,
+          " here; they must be the same");
+  require(kept >= 0 && kept <= count, "LastWeights: kept is ", kept, " in the state; it must be from 0 to count, ",
+          count);
   std::deque<std::vector<Tensor>> next;
   for (Index n = 0; n < kept; ++n) {
     next.emplace_back();
@@ -94,8 +94,8 @@ Checkpoint mean_of_last_weights(Checkpoint c) {
     if (!c.tensors.contains("last_weights/0." + std::string(name))) continue;  // a buffer, or not kept
     Tensor sum = weights(0, name).to(DType::float64);
     for (Index n = 1; n < kept; ++n) sum = sum + weights(n, name).to(DType::float64);
-    require(sum.shape() == tensor.shape(), c.source, ": the last weights of ", printable(std::string(name)), " are ",
-            sum.shape(), " and the model's ", tensor.shape(), "; they must be the same");
+    require(sum.shape() == tensor.shape(), c.source, ": ", printable(std::string(name)), " is ", sum.shape(),
+            " in last_weights but ", tensor.shape(), " in the model; they must be the same");
     tensor = mean_of(sum, static_cast<std::size_t>(kept), tensor.dtype());
   }
   std::erase_if(c.tensors, [](const auto& t) { return !t.first.starts_with("model/"); });
@@ -116,10 +116,10 @@ Checkpoint average_checkpoints(const std::vector<std::filesystem::path>& files) 
     const auto check_same = [&](const std::string& name) {
       const auto a = mean.tensors.find(name), b = next.tensors.find(name);
       const bool here = b != next.tensors.end(), before = a != mean.tensors.end();
-      const auto told = [&](bool has, auto at) { return has ? describe(at->second) : std::string("none"); };
+      const auto told = [&](bool has, auto at) { return has ? describe(at->second) : std::string("missing"); };
       require(here && before && a->second.shape() == b->second.shape() && a->second.dtype() == b->second.dtype(),
-              "average_checkpoints: of ", printable(name), " ", files[n].string(), " has ", told(here, b), " and ",
-              files.front().string(), " has ", told(before, a), "; the files must be of one model");
+              "average_checkpoints: ", printable(name), " is ", told(here, b), " in ", files[n].string(), " but ",
+              told(before, a), " in ", files.front().string(), "; the files must be of the same model");
     };
     for (const auto& [name, tensor] : mean.tensors) check_same(name);
     for (const auto& [name, tensor] : next.tensors) {

@@ -22,7 +22,7 @@ Optimizer::Optimizer(std::string name, const ParameterGroups& parameters, double
   check_option(lr >= 0, "lr", lr, "0 or more");
   check_option(weight_decay >= 0, "weight_decay", weight_decay, "0 or more");
   require(slots_.size() <= UpdateChunk::kMostStates, name_, ": ", slots_.size(),
-          " tensors of state per parameter; there are at most ", UpdateChunk::kMostStates,
+          " tensors of state per parameter; there must be at most ", UpdateChunk::kMostStates,
           " (UpdateChunk::kMostStates)");
   for (const ParameterGroup& g : parameters.groups()) {
     const double decay = g.weight_decay.value_or(weight_decay);
@@ -68,7 +68,7 @@ Tensor Optimizer::part_here(std::size_t parameter, const Tensor& state) const {
 }
 
 void Optimizer::divide(Ranks& ranks, std::vector<Index>& loads) {
-  require(ranks_ == nullptr || ranks_ == &ranks, name_, ": it is divided among other ranks; make it anew");
+  require(ranks_ == nullptr || ranks_ == &ranks, name_, ": it is sharded over other ranks; create a new optimizer");
   if (ranks_ != nullptr) return;
   std::vector<bool> whole;
   for (const Trained& p : parameters_) whole.push_back(needs_whole(p.value.shape(), p.elementwise));
@@ -85,8 +85,8 @@ void Optimizer::set_communication_dtype(DType dtype) {
           "; it must be float32 or bfloat16");
   const bool rounds = dtype == DType::bfloat16;
   for (const Trained& p : parameters_)
-    require(!rounds || p.value.dtype() == DType::float32, name_, ": communication_dtype is bfloat16 and ", p.name,
-            " is ", name_of(p.value.dtype()), "; parameters must be float32 then");
+    require(!rounds || p.value.dtype() == DType::float32, name_, ": communication_dtype is bfloat16, but ", p.name,
+            " is ", name_of(p.value.dtype()), "; all parameters must be float32");
   rounds_ = rounds;
 }
 
@@ -96,8 +96,8 @@ bool Optimizer::is_here(const Chunk& chunk) const {
 
 void Optimizer::update(const UpdateChunk&) const {
   fail(name_,
-       ": it does not override update(), so that a step would do nothing; update_whole() is called where needs_whole() "
-       "is true, and is to return true there; write `override` behind yours, and the compiler tells what differs");
+       ": it does not override update(), so a step would do nothing; if it overrides update_whole(), needs_whole() and "
+       "update_whole() must return true; mark your functions `override` to let the compiler check their signatures");
 }
 
 void Optimizer::collect() {
@@ -279,7 +279,7 @@ void Optimizer::zero_grad() {
 }
 
 const Optimizer::Group& Optimizer::group_at(int group) const {
-  require(group >= 0 && group < groups(), name_, ": group ", group, " was asked for; there are ", groups());
+  require(group >= 0 && group < groups(), name_, ": group is ", group, "; it must be at least 0 and below ", groups());
   return groups_[static_cast<std::size_t>(group)];
 }
 

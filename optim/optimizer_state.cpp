@@ -16,7 +16,8 @@ std::vector<std::size_t> Optimizer::by_name() const {
 }
 
 std::vector<NamedTensor> Optimizer::state() const {
-  require(division_ == nullptr, name_, ": its state is divided among ranks; each has a part of it, state_parts()");
+  require(division_ == nullptr, name_,
+          ": its state is sharded over ranks; call state_parts() for the part of this rank");
   std::vector<NamedTensor> parts;
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     for (std::size_t s = 0; s < states_[i].size(); ++s)

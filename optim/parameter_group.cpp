@@ -30,7 +30,7 @@ ParameterSplit split_parameters(const std::vector<NamedParameter>& parameters, c
   };
   for (const std::string& part : parts)
     require(std::any_of(parameters.begin(), parameters.end(), [&](auto& p) { return lies_in(p.name, part); }),
-            "split_parameters: no parameter is ", part, " or lies in it; each part must have one or more");
+            "split_parameters: part ", part, " has no parameters; each part must have at least one");
   ParameterSplit split;
   for (const NamedParameter& p : parameters) {
     const bool chosen = std::any_of(parts.begin(), parts.end(), [&](auto& part) { return lies_in(p.name, part); });
@@ -86,28 +86,28 @@ std::vector<Trained> trained(const std::string& who, const ParameterGroups& grou
 void check_owned(const std::string& who, const char* what, const std::vector<Trained>& parameters) {
   for (const Trained& p : parameters)
     require(p.info().owners.load(std::memory_order_relaxed) > 0, who, ": ", p.name,
-            " belongs to no model any more (it was converted by to(), tied, replaced or destroyed); make the ", what,
-            " anew, after that");
+            " no longer belongs to a model (it was converted by to(), tied, replaced or destroyed); create a new ",
+            what);
 }
 
 void check_state(const std::string& who, const std::vector<NamedTensor>& wanted,
                  const std::vector<NamedTensor>& given) {
   std::map<std::string, const Tensor*> by_name;
   for (const NamedTensor& part : given) {
-    require(part.tensor.defined(), who, ": in the state '", part.name, "' is undefined; it must have values");
+    require(part.tensor.defined(), who, ": '", part.name, "' in the state is undefined; it must have values");
     require(by_name.insert({part.name, &part.tensor}).second, who, ": the state has '", part.name, "' twice");
   }
   for (const NamedTensor& part : wanted) {
     const auto found = by_name.find(part.name);
-    require(found != by_name.end(), who, ": the state has no '", part.name, "'; it must be that of ", who,
+    require(found != by_name.end(), who, ": the state has no '", part.name, "'; it must be the state of ", who,
             " with the same parameters");
     const Tensor& t = *found->second;
-    require(t.shape() == part.tensor.shape() && t.dtype() == part.tensor.dtype(), who, ": in the state '", part.name,
-            "' is ", t, "; it must be ", part.tensor);
+    require(t.shape() == part.tensor.shape() && t.dtype() == part.tensor.dtype(), who, ": '", part.name,
+            "' in the state is ", t, "; it must be ", part.tensor);
     by_name.erase(found);
   }
-  require(by_name.empty(), who, ": the state has '", by_name.empty() ? "" : by_name.begin()->first,
-          "', which is unknown here; it must be that of ", who, " with the same parameters");
+  require(by_name.empty(), who, ": the state has an unknown '", by_name.empty() ? "" : by_name.begin()->first,
+          "'; it must be the state of ", who, " with the same parameters");
 }
 
 void copy_state(std::vector<NamedTensor>& to, const std::vector<NamedTensor>& from) {

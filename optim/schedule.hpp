@@ -128,7 +128,7 @@ class Schedule {
         return schedule.state();
       } else {
         static_assert(
-            !requires { schedule.observe(0.0); }, "what has observe() must have state() and load_state()");
+            !requires { schedule.observe(0.0); }, "a schedule with observe() must have state() and load_state()");
         return {};
       }
     }

@@ -106,7 +106,7 @@ TEST_CASE("average: state continues with the same bits, and a state that does no
   CHECK(a.state()[0].tensor.to_vector<float>() == b.state()[0].tensor.to_vector<float>());
   saved[0].tensor = Tensor::zeros({4});
   CHECK(contains(error_of([&] { b.load_state(saved); }),
-                 "WeightAverage: in the state 'average.p' is [4] float32; it must be [3] float32"));
+                 "WeightAverage: 'average.p' in the state is [4] float32; it must be [3] float32"));
   CHECK(b.updates() == 2);
 }
 
@@ -215,7 +215,7 @@ TEST_CASE("run: a checkpoint with an average needs a run with an average, and vi
   CHECK(same_bits(s.model.up.weight, before));
   WeightAverage other(std::vector<NamedParameter>{{"up.weight", &s.model.up.weight}}, 0.9);
   CHECK(contains(s.refusal({.steps = 4, .average = &other, .checkpoint = with, .start = RunStart::resume_or_start}),
-                 "WeightAverage: the state has 'average.down.bias', which is unknown here"));
+                 "WeightAverage: the state has an unknown 'average.down.bias'"));
   const AveragedWeights inside(s.average);
   CHECK(s.refusal({.steps = 4, .average = &s.average}) ==
         "run: the model has the averages inside; swap back before the run");

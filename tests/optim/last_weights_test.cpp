@@ -99,22 +99,21 @@ TEST_CASE("last weights: state continues with the same bits, and a state that do
   const auto number = [](double x) { return Tensor::scalar(x, DType::int32); };
   LastWeights five(std::vector<NamedParameter>{{"p", &p}}, 5), none(std::vector<NamedParameter>{{"p", &p}}, 2);
   check_errors({
-      {"LastWeights: in the state '0.p' is [4] float32; it must be [3] float32",
+      {"LastWeights: '0.p' in the state is [4] float32; it must be [3] float32",
        with([](auto& s) { s[0].tensor = Tensor::zeros({4}); })},
       {"LastWeights: the state has no '2.p'", with([](auto& s) { s.erase(s.begin() + 2); })},
-      {"LastWeights: the state has '2.p', which is unknown here", with([&](auto& s) { s[4].tensor = number(2); })},
-      {"LastWeights: the state has no 'kept' that is one int32 number; it must be that of LastWeights",
+      {"LastWeights: the state has an unknown '2.p'", with([&](auto& s) { s[4].tensor = number(2); })},
+      {"LastWeights: the state has no int32 scalar 'kept'; it must be the state of LastWeights",
        with([](auto& s) { s.pop_back(); })},
-      {"the state has no 'count'", with([](auto& s) { s[3].tensor = Tensor::zeros({1}, DType::int32); })},
-      {"LastWeights: the state keeps 4 weights of the last 3; it must be from 0 to that many",
+      {"the state has no int32 scalar 'count'", with([](auto& s) { s[3].tensor = Tensor::zeros({1}, DType::int32); })},
+      {"LastWeights: kept is 4 in the state; it must be from 0 to count, 3",
        with([&](auto& s) { s[4].tensor = number(4); })},
-      {"LastWeights: the state is of the last 3 weights and this is of the last 5; they must be the same",
-       [&] { five.load_state(saved()); }},
+      {"LastWeights: count is 3 in the state but 5 here; they must be the same", [&] { five.load_state(saved()); }},
       {"LastWeights: count is 0; it must be 1 or more",
        [&] {
          LastWeights(std::vector<NamedParameter>{{"p", &p}}, 0);
        }},
-      {"LastWeights: there is no mean, as no weights are kept; keep() keeps them", [&] { none.load_mean(); }},
+      {"LastWeights: load_mean() has no weights to average; call keep() first", [&] { none.load_mean(); }},
   });
   b.load_mean();
   CHECK(q.at({0}) == doctest::Approx((2 + 3 + 8) / 3.0));  // unchanged by the errors
@@ -126,7 +125,8 @@ TEST_CASE("last weights: parameters that left the model are errors that name the
   LastWeights last(named_parameters(model), 2);
   last.keep();
   to(model, DType::float64);
-  check_errors({{"LastWeights", [&] { last.keep(); }}, {"LastWeights", [&] { last.load_mean(); }}});
+  const char* const message = "; create a new LastWeights";
+  check_errors({{message, [&] { last.keep(); }}, {message, [&] { last.load_mean(); }}});
 }
 
 TEST_CASE("run: the last weights are kept over kills and resumes, to the same bits, and change no training") {
@@ -248,16 +248,16 @@ TEST_CASE("average_checkpoints: the mean of files equals the mean of kept weight
   CHECK(same_bits(average_checkpoints({a, b}).tensor("model/ids"), words(2)));  // integers are not averaged
   check_errors({
       {"average_checkpoints: there are no files; there must be one or more", [] { average_checkpoints({}); }},
-      {"average_checkpoints: of model/ids " + fewer.string() + " has none and " + a.string() +
-           " has [2] int32; the files must be of one model",
+      {"average_checkpoints: model/ids is missing in " + fewer.string() + " but [2] int32 in " + a.string() +
+           "; the files must be of the same model",
        [&] {
          average_checkpoints({a, fewer});
        }},
-      {"average_checkpoints: of model/ids " + a.string() + " has [2] int32 and " + fewer.string() + " has none",
+      {"average_checkpoints: model/ids is [2] int32 in " + a.string() + " but missing in " + fewer.string(),
        [&] {
          average_checkpoints({fewer, a});
        }},
-      {"average_checkpoints: of model/w " + wider.string() + " has [3] float32 and " + a.string() + " has [2] float32",
+      {"average_checkpoints: model/w is [3] float32 in " + wider.string() + " but [2] float32 in " + a.string(),
        [&] {
          average_checkpoints({a, wider});
        }},

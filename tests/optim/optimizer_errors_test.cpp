@@ -22,17 +22,18 @@ TEST_CASE("optimizers: a state that does not fit is refused and changes nothing"
     return message;
   };
   std::vector<NamedTensor> bad(good.begin() + 1, good.end());
-  CHECK(refused(bad) == "AdamW: the state has no 'exp_avg.weight'; it must be that of AdamW with the same parameters");
+  CHECK(refused(bad) ==
+        "AdamW: the state has no 'exp_avg.weight'; it must be the state of AdamW with the same parameters");
   bad.clear();  // has steps but no moments, unlike a parameter that was frozen in the saved run
   for (const NamedTensor& part : good)
     if (!contains(part.name, "weight")) bad.push_back(part);
   CHECK(contains(refused(bad), "AdamW: the state has no 'exp_avg.weight'"));
   bad = good;
   bad.push_back({"exp_avg.extra", Tensor::zeros({2})});
-  CHECK(contains(refused(bad), "the state has 'exp_avg.extra', which is unknown here"));
+  CHECK(contains(refused(bad), "the state has an unknown 'exp_avg.extra'"));
   bad = good;
   bad[0].tensor = Tensor::zeros({3, 2});
-  CHECK(contains(refused(bad), "in the state 'exp_avg.weight' is [3, 2] float32; it must be [2, 3] float32"));
+  CHECK(contains(refused(bad), "'exp_avg.weight' in the state is [3, 2] float32; it must be [2, 3] float32"));
   bad = good;
   bad[0].tensor = Tensor::zeros({2, 3}, DType::float64);
   CHECK(contains(refused(bad), "is [2, 3] float64; it must be [2, 3] float32"));
@@ -96,7 +97,7 @@ TEST_CASE("optimizers: invalid options and parameters are errors that name them"
     void update(const UpdateChunk&) const override {}
   };
   refuses([&] { Hoarder hoarder(p); },
-          "Hoarder: 7 tensors of state per parameter; there are at most 6 (UpdateChunk::kMostStates)");
+          "Hoarder: 7 tensors of state per parameter; there must be at most 6 (UpdateChunk::kMostStates)");
   struct Idle final : Optimizer {  // a function with other arguments overrides nothing
     explicit Idle(const ParameterGroups& g) : Optimizer("Idle", g, 1, 0, {}) {}
     using Optimizer::update;
@@ -105,8 +106,8 @@ TEST_CASE("optimizers: invalid options and parameters are errors that name them"
   Idle idle(p);
   set_gradients(m, 1);
   refuses([&] { idle.step(); },
-          "Idle: it does not override update(), so that a step would do nothing; update_whole() is called where "
-          "needs_whole() is true");
+          "Idle: it does not override update(), so a step would do nothing; if it overrides update_whole(), "
+          "needs_whole() and update_whole() must return true; mark your functions `override`");
   struct Denying final : Optimizer {  // its update_whole() is never called
     explicit Denying(const ParameterGroups& g) : Optimizer("Denying", g, 1, 0, {}) {}
     bool needs_whole(const Shape&, bool) const override { return false; }
@@ -115,12 +116,12 @@ TEST_CASE("optimizers: invalid options and parameters are errors that name them"
   for (const DType communication : {DType::float32, DType::bfloat16}) {
     Denying denying(p);
     denying.set_communication_dtype(communication);
-    refuses([&] { denying.step(); }, "Denying: it does not override update(), so that a step would do nothing");
+    refuses([&] { denying.step(); }, "Denying: it does not override update(), so a step would do nothing");
   }
   refuses([&] { decay_groups(m, -1); }, "decay_groups: weight_decay is -1; it must be 0 or more");
   SGD sgd(p);
   refuses([&] { sgd.set_lr(-1); }, "lr is -1");
-  refuses([&] { sgd.set_lr(1, 2); }, "SGD: group 2 was asked for; there are 1");
+  refuses([&] { sgd.set_lr(1, 2); }, "SGD: group is 2; it must be at least 0 and below 1");
   refuses([&] { sgd.set_weight_decay(-1, 0); }, "weight_decay is -1");
   refuses([&] { make_optimizer("adm", p, {}); },
           "optimizer: the name is 'adm'; it must be one of sgd, adam, adamw, rmsprop, adagrad, lion");

@@ -12,7 +12,7 @@ using namespace heed::test;
 namespace {
 
 const std::string kAnew =
-    " belongs to no model any more (it was converted by to(), tied, replaced or destroyed); make the ";
+    " no longer belongs to a model (it was converted by to(), tied, replaced or destroyed); create a new ";
 
 // A backward pass through the current layer, on rows of ones.
 void learn(Linear& layer) {
@@ -75,7 +75,7 @@ TEST_CASE("optimizers: decay_groups decays matrices and spares vectors") {
 
 TEST_CASE("owners: stepping after parameters were converted, replaced or tied is an Error") {
   Rng rng(1);
-  const std::string message = "SGD: weight" + kAnew + "optimizer anew, after that";
+  const std::string message = "SGD: weight" + kAnew + "optimizer";
   {
     Linear layer(4, 2, rng);
     SGD before(named_parameters(layer), {.lr = 1});
@@ -140,7 +140,7 @@ TEST_CASE("owners: an average of converted parameters is refused, but its open s
     to(layer, DType::float64);
   }
   CHECK(!average.swapped());
-  const std::string message = "WeightAverage: weight" + kAnew + "average anew, after that";
+  const std::string message = "WeightAverage: weight" + kAnew + "average";
   CHECK(error_of([&] { average.update(); }) == message);
   CHECK(error_of([&] { average.swap(); }) == message);
   CHECK(error_of([&] { const AveragedWeights scope(average); }) == message);
@@ -244,7 +244,7 @@ TEST_CASE("parameter groups: a split takes names and their parts up to a dot, in
   for (const std::string part : {"token", "blocks.", "blocks.2", "head.weight", ""})
     CHECK(error_of([&] {
             split({"head", part});
-          }) == "split_parameters: no parameter is " + part + " or lies in it; each part must have one or more");
+          }) == "split_parameters: part " + part + " has no parameters; each part must have at least one");
   Model m;
   CHECK(names(split_parameters(m, {"bias"}).chosen) == " bias");
 }
@@ -294,10 +294,10 @@ TEST_CASE("parameter groups: a state is copied by name, in any order of its part
   const auto refusal = [&](const std::vector<NamedTensor>& given) {
     return error_of([&] { detail::check_state("X", to, given); });
   };
-  CHECK(refusal({from[0]}) == "X: the state has no 'a'; it must be that of X with the same parameters");
+  CHECK(refusal({from[0]}) == "X: the state has no 'a'; it must be the state of X with the same parameters");
   CHECK(refusal({from[0], from[1], {"c", Tensor::ones({1})}}) ==
-        "X: the state has 'c', which is unknown here; it must be that of X with the same parameters");
+        "X: the state has an unknown 'c'; it must be the state of X with the same parameters");
   CHECK(refusal({from[0], from[1], from[0]}) == "X: the state has 'b' twice");
-  CHECK(refusal({{"a", Tensor()}}) == "X: in the state 'a' is undefined; it must have values");
-  CHECK(refusal({from[0], {"a", Tensor::ones({3})}}) == "X: in the state 'a' is [3] float32; it must be [2] float32");
+  CHECK(refusal({{"a", Tensor()}}) == "X: 'a' in the state is undefined; it must have values");
+  CHECK(refusal({from[0], {"a", Tensor::ones({3})}}) == "X: 'a' in the state is [3] float32; it must be [2] float32");
 }

@@ -298,10 +298,10 @@ TEST_CASE("ranks: a divided optimizer gives its state to run() alone, and stays 
           std::vector<Index> loads(2);
           optimizer.divide(ranks, loads);
           CHECK(test::error_of([&] { optimizer.state(); }) ==
-                "AdamW: its state is divided among ranks; each has a part of it, state_parts()");
+                "AdamW: its state is sharded over ranks; call state_parts() for the part of this rank");
           test::PostOffice office;
           test::ThreadRanks others(0, 1, office);
           CHECK(test::error_of([&] { optimizer.divide(others, loads); }) ==
-                "AdamW: it is divided among other ranks; make it anew");
+                "AdamW: it is sharded over other ranks; create a new optimizer");
         }).empty());
 }

@@ -73,7 +73,7 @@ TEST_CASE("run optimizers: a run that throws or is refused restores the settings
   CHECK(test::error_of([&] {
           const std::vector<Update> updates = {{s.optimizer, s.schedule}, {other, s.schedule, {}, "wide"}};
           run(s.model, updates, Plane{}, {}, rounding({}, nullptr));
-        }) == "AdamW: communication_dtype is bfloat16 and weight is float64; parameters must be float32 then");
+        }) == "AdamW: communication_dtype is bfloat16, but weight is float64; all parameters must be float32");
   CHECK(s.optimizer.communication_dtype() == DType::float32);
   CHECK(other.communication_dtype() == DType::float32);
   s.optimizer.set_communication_dtype(DType::bfloat16);

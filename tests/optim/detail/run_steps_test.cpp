@@ -338,7 +338,7 @@ TEST_CASE("run: updates and checkpoints that do not fit are errors that name the
        with(sharing, more)},
       {"run: one of the texts is named optimizer_name.generator, as one that the run itself puts into the checkpoint",
        with(both, texts)},
-      {"split_parameters: no parameter is gen or lies in it; each part must have one or more",
+      {"split_parameters: part gen has no parameters; each part must have at least one",
        [&] { split_parameters(s.gan, {"gen"}); }},
   });
   BagRun twice;
