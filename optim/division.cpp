@@ -25,8 +25,8 @@ void add_joins(ShardDivision& d, Index begin, Index end) {
 }  // namespace
 
 ShardDivision divide_shards(Index shards, int ranks) {
-  require(shards >= ranks, "run: shards is ", shards, " and there are ", ranks,
-          " ranks, each of which computes a part of the shards; there must be as many shards as ranks, or more");
+  require(shards >= ranks, "run: shards is ", shards, ", but there are ", ranks,
+          " ranks; there must be at least one shard per rank");
   ShardDivision d;
   std::vector<Index> nodes = {shards};
   while (static_cast<int>(nodes.size()) < ranks) {

@@ -17,7 +17,7 @@ double classification_accuracy(const Tensor& logits, const Tensor& targets) {
   const NoTape no_tape;
   const Tensor best = argmax(logits.detach(), -1);
   require(best.shape() == targets.shape() && targets.dtype() == DType::int32, "classification_accuracy: logits are ",
-          logits, " and targets ", targets, "; targets must be int32 of the logits' leading axes");
+          logits, " and targets are ", targets, "; targets must be int32 with the leading axes of the logits");
   const std::vector<std::int32_t> said = best.to_vector<std::int32_t>(), truth = targets.to_vector<std::int32_t>();
   double right = 0, counted = 0;
   for (std::size_t i = 0; i < truth.size(); ++i) {
@@ -69,12 +69,13 @@ class MetricsMean {
 
 void MetricsMean::add(Index batch, double counted, double weight, const Metrics& metrics) {
   if (!metrics.contains("loss"))
-    fail("evaluate: batch ", batch, " has the metrics ", names_of(metrics), ", but no \"loss\"; return that, too");
+    fail("evaluate: batch ", batch, " has the metrics ", names_of(metrics),
+         ", but no \"loss\"; metrics must include it");
   if (sums_.empty()) first_ = metrics, first_batch_ = batch;
   const auto same_name = [](const auto& a, const auto& b) { return a.first == b.first; };
   if (!std::ranges::equal(metrics, first_, same_name))
     fail("evaluate: batch ", batch, " has the metrics ", names_of(metrics), ", but batch ", first_batch_, " has ",
-         names_of(first_), "; all batches must have the same");
+         names_of(first_), "; all batches must have the same metrics");
   for (const auto& [name, value] : metrics) {
     Sum& s = sums_[name];
     const double of_value = name == "loss" ? weight : counted;
@@ -88,10 +89,10 @@ Metrics MetricsMean::value(Index batches, bool empty) const {
   if (batches == 0) return {};
   require(!sums_.empty() || !empty, "evaluate: all ", batches, " batches are empty: they have no tensors, and ",
           "Batch::counted is 0; the evaluation set must fill them");
-  require(!sums_.empty(), "evaluate: all targets are ignored: Batch::counted, the number of those that are not, is 0 ",
-          "in each of the ", batches, " batches; it must be above 0 in one");
-  require(sums_.at("loss").weight > 0, "evaluate: the weights of the targets of all ", batches, " batches add up to ",
-          sums_.at("loss").weight, "; there must be a target whose weight is above 0");
+  require(!sums_.empty(), "evaluate: all targets are ignored: Batch::counted, the number of other targets, is 0 ",
+          "in all ", batches, " batches; it must be above 0 in at least one");
+  require(sums_.at("loss").weight > 0, "evaluate: the target weights of all ", batches, " batches add up to ",
+          sums_.at("loss").weight, "; at least one must be above 0");
   Metrics means;
   for (const auto& [name, s] : sums_) means[name] = s.sum / s.weight;
   return means;
@@ -146,7 +147,7 @@ std::string empty_tensor(const Batch& b) {
   std::ostringstream text;
   const auto tell = [&](std::string_view name, const Tensor& x) {
     if (text.view().empty() && x.defined() && x.numel() == 0)
-      text << "the " << name << " of its batch are " << x.shape() << ", without an element";
+      text << "the " << name << " of its batch have shape " << x.shape() << ", without elements";
   };
   tell("inputs", b.inputs), tell("targets", b.targets);
   for (const auto& [name, x] : b.others) tell(name, x);

@@ -177,9 +177,9 @@ void RankStep::finish() {
   await_readers();
   for (std::size_t i = 0; i < progress_.size(); ++i) {
     ParameterInfo& info = trained(i).info();
-    require(!info.has_gradient, "run: ", trained(i).name, " got a gradient in the derivative of an op that does not ",
-            "have it among its inputs, after the last op that has; ranks may have summed it before: ",
-            "give it to that op");
+    require(!info.has_gradient, "run: ", trained(i).name, " got a gradient from an op that does not have it as ",
+            "an input, after the last op that has; ranks may have summed the gradient before; make it an input of ",
+            "that op");
     info.has_gradient = progress_[i].anywhere;
     progress_[i].sum = Tensor();
   }

@@ -17,7 +17,7 @@ void Ranks::exchange(std::span<const Outgoing> out, std::span<const Incoming> in
 }
 
 void Ranks::read(int rank, const void*, void*, std::size_t) const {
-  fail("ranks: rank ", rank_, " does not share memory with rank ", rank, ", and cannot read it");
+  fail("ranks: rank ", rank_, " does not share memory with rank ", rank, " and cannot read from it");
 }
 
 }  // namespace heed

@@ -19,8 +19,8 @@ RunOptimizers::RunOptimizers(const std::vector<Update>& updates, const RunOption
   for (Optimizer* o : all_) scopes_.emplace_back(*o, options.communication_dtype);
   if (options.ranks == nullptr) {
     for (const Optimizer* o : all_)
-      require(o->division() == nullptr, "run: ", o->name(), " is divided among ranks, which this run has not; make it ",
-              "anew");
+      require(o->division() == nullptr, "run: ", o->name(), " is sharded over ranks, but this run has none; create a ",
+              "new optimizer");
     return;
   }
   std::vector<Index> loads(static_cast<std::size_t>(options.ranks->size()));

@@ -37,24 +37,25 @@ RunProperties properties_of(const RunState& run) {
     ((out << items << ' '), ...);
     return out.str().substr(0, out.str().size() - 1);
   };
-  RunProperties all = {{"the program", hash_of_program()},
-                       {"the instruction set (HEED_ARCH)",
-                        kernels::fuses(kernels::level()) ? "one that fuses multiply-add" : arch()},
-                       {"seed", text(o.seed)},
-                       {"steps", text(o.steps)},
-                       {"seconds", text(o.seconds)},
-                       {"accumulate", text(o.accumulate)},
-                       {"shards", text(o.shards)},
-                       {"communication_dtype", text(name_of(o.communication_dtype))},
-                       {"grad_clip", text(o.grad_clip)},
-                       {"precision", text(name_of(o.precision))},
-                       {"eval_every and eval_batches", text(o.eval_every, o.eval_batches)},
-                       {"patience and monitor", text(o.patience, o.monitor, o.monitor_highest)},
-                       {"checkpoint_every and keep_every", text(o.checkpoint_every, o.keep_every)},
-                       {"whether there is an average, last weights, a checkpoint, a best one, callbacks",
-                        text(o.average != nullptr, o.last_weights != nullptr, !o.checkpoint.empty(),
-                             !o.best.empty(), !!o.after_step, !!o.after_evaluation, o.handle_interrupt)},
-                       {"the step that they go on from", text(run.done)}};
+  RunProperties all = {
+      {"the program", hash_of_program()},
+      {"the instruction set (HEED_ARCH)", kernels::fuses(kernels::level()) ? "one with fused multiply-add" : arch()},
+      {"seed", text(o.seed)},
+      {"steps", text(o.steps)},
+      {"seconds", text(o.seconds)},
+      {"accumulate", text(o.accumulate)},
+      {"shards", text(o.shards)},
+      {"communication_dtype", text(name_of(o.communication_dtype))},
+      {"grad_clip", text(o.grad_clip)},
+      {"precision", text(name_of(o.precision))},
+      {"eval_every and eval_batches", text(o.eval_every, o.eval_batches)},
+      {"patience and monitor", text(o.patience, o.monitor, o.monitor_highest)},
+      {"checkpoint_every and keep_every", text(o.checkpoint_every, o.keep_every)},
+      {"the use of average, last_weights, checkpoint, best, after_step, after_evaluation and "
+       "handle_interrupt",
+       text(o.average != nullptr, o.last_weights != nullptr, !o.checkpoint.empty(), !o.best.empty(), !!o.after_step,
+            !!o.after_evaluation, o.handle_interrupt)},
+      {"the step to continue from", text(run.done)}};
   for (const auto& [name, value] : o.texts) all.emplace_back("the text " + name, value);
   for (std::size_t i = 0; i < parts.updates.size(); ++i) {
     const Optimizer& optimizer = parts.updates[i].optimizer;
@@ -95,7 +96,7 @@ void require_same(Ranks& ranks, const RunProperties& here) {
       const bool there = a != first.end() && b != other.end();
       require(there && a->second == b->second, "run: ranks differ in ", name, ": it is ",
               there ? printable(a->second) : "?", " on rank 0 (", first_host, ") and ",
-              there ? printable(b->second) : "?", " on rank ", r, " (", host, "); it must be the same on all");
+              there ? printable(b->second) : "?", " on rank ", r, " (", host, "); it must be the same on all ranks");
     }
   }
 }

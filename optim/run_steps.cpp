@@ -39,7 +39,7 @@ std::vector<double> totals_of(const std::vector<Shard>& shards) {
 
 void check_loss(const Tensor& loss) {
   require(loss.defined() && loss.numel() == 1, "run: the loss of a batch is ", loss,
-          "; it must be one number, as mean() makes of the losses of rows");
+          "; it must be one number, such as the mean() of the losses of rows");
 }
 
 // Begins the step of the loss of update `first`. Returns null in one process.
@@ -161,8 +161,8 @@ RunSteps::Applied RunSteps::apply(std::size_t first, std::size_t end, RankStep* 
   }
   if (end - first > 1) norm = std::sqrt(squares);
   const double weight = std::accumulate(weights.begin(), weights.end(), 0.0);
-  require(weight > 0, "run: the weights of the targets of step ", run_.done + 1, " add up to ", weight,
-          "; a step needs a target whose weight is above 0");
+  require(weight > 0, "run: the target weights of step ", run_.done + 1, " add up to ", weight,
+          "; at least one must be above 0");
   const double scale = is_one_batch() ? 1 : counted / weight;
   norm *= scale;
   const double factor = clip_coefficient(norm, most) * scale;
@@ -222,8 +222,8 @@ RunStep RunSteps::make(const std::function<RunEnd()>& end_here) {
     require(sums[0] > 0 || sums[4] > 0, "run: the batches of step ", run_.done + 1,
             " are empty: they have no tensors, and Batch::counted is 0; the data set must fill them");
     require(sums[0] > 0, "run: all targets of step ", run_.done + 1,
-            " are ignored: Batch::counted, the number of those that are not, is 0 in each of its ",
-            o.shards * o.accumulate, " batches; it must be above 0 in one");
+            " are ignored: Batch::counted, the number of other targets, is 0 in all ", o.shards * o.accumulate,
+            " batches; it must be above 0 in at least one");
     return sums;
   };
   RunStep made;

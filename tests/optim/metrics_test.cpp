@@ -83,7 +83,7 @@ TEST_CASE("accuracy is the share of counted targets whose logit is the first max
   CHECK(std::isnan(classification_accuracy(logits, Tensor::from<std::int32_t>({-100, -100, -100, -100}))));
   CHECK(classification_accuracy(logits.view({2, 2, 3}), Tensor::from<std::int32_t>({0, 1, 2, 0}, {2, 2})) == 1);
   CHECK(test::contains(test::error_of([&] { classification_accuracy(logits, Tensor::zeros({3}, DType::int32)); }),
-                       "classification_accuracy: logits are [4, 3] float32 and targets [3] int32"));
+                       "classification_accuracy: logits are [4, 3] float32 and targets are [3] int32"));
   const Metrics m = classification_metrics(logits, Tensor::from<std::int32_t>({0, 1, 2, 1}));
   CHECK(m.size() == 2);
   CHECK(m.at("accuracy") == 0.75);
@@ -165,20 +165,20 @@ TEST_CASE("run: all evaluation batches must return the same metrics, including t
   };
   CHECK(error([](const Batch&) {
           return Metrics{{"accuracy", 1}};
-        }) == "evaluate: batch 0 has the metrics \"accuracy\", but no \"loss\"; return that, too");
+        }) == "evaluate: batch 0 has the metrics \"accuracy\", but no \"loss\"; metrics must include it");
   CHECK(error([](const Batch&) { return Metrics(); }) ==
-        "evaluate: batch 0 has the metrics none, but no \"loss\"; return that, too");
+        "evaluate: batch 0 has the metrics none, but no \"loss\"; metrics must include it");
   CHECK(error([](const Batch& b) {
           return b.counted < 20 ? Metrics{{"loss", 1}, {"x", 1}} : Metrics{{"loss", 1}};
         }) ==
         "evaluate: batch 1 has the metrics \"loss\", but batch 0 has \"loss\" and \"x\"; all batches must have the "
-        "same");
+        "same metrics");
   // The same number of metrics, but other names.
   CHECK(error([](const Batch& b) {
           return b.counted < 20 ? Metrics{{"a", 1}, {"loss", 1}, {"x", 1}} : Metrics{{"a", 1}, {"loss", 1}, {"y", 1}};
         }) ==
         "evaluate: batch 1 has the metrics \"a\", \"loss\" and \"y\", but batch 0 has \"a\", \"loss\" and \"x\"; "
-        "all batches must have the same");
+        "all batches must have the same metrics");
   CHECK(evaluate_metrics([](const Batch&) { return Metrics{{"loss", 1}}; }, EvaluationSet{}).empty());
 }
 
@@ -201,12 +201,12 @@ TEST_CASE("run: a step or an evaluation without counted targets is an Error, as 
   };
   CHECK(
       error({.steps = 2, .accumulate = 3}, AllIgnored{}, HeldOutBlobs{}) ==
-      "run: all targets of step 1 are ignored: Batch::counted, the number of those that are not, is 0 in each of its 3 "
-      "batches; it must be above 0 in one");
+      "run: all targets of step 1 are ignored: Batch::counted, the number of other targets, is 0 in all 3 batches; it "
+      "must be above 0 in at least one");
   CHECK(test::contains(error({.steps = 2}, HalfIgnored{1}, HeldOutBlobs{}), "run: all targets of step 2 are ignored"));
   const std::string told =
-      "evaluate: all targets are ignored: Batch::counted, the number of those that are not, is 0 in each of the ";
-  CHECK(error({.steps = 2}, Blobs{}, AllIgnored{}) == told + "3 batches; it must be above 0 in one");
+      "evaluate: all targets are ignored: Batch::counted, the number of other targets, is 0 in all ";
+  CHECK(error({.steps = 2}, Blobs{}, AllIgnored{}) == told + "3 batches; it must be above 0 in at least one");
   CHECK(test::contains(error({.steps = 2, .eval_every = 1, .eval_batches = 2}, Blobs{}, AllIgnored{}),
                        told + "2 batches"));
   CHECK(test::contains(test::error_of([] { evaluate([](const Batch& b) { return sum(b.inputs); }, AllIgnored{}); }),
@@ -270,16 +270,16 @@ TEST_CASE("run: batches without a tensor or without elements are errors that nam
         "evaluate: all 2 batches are empty: they have no tensors, and Batch::counted is 0; the evaluation set must "
         "fill them");
   // cross_entropy detects that no target counts; a mean over elements does not.
-  CHECK(of_step(no_rows) == "run: the weights of the targets of step 1 add up to 0; a step needs a target whose weight "
-                            "is above 0");
+  CHECK(of_step(no_rows) == "run: the target weights of step 1 add up to 0; at least one must be above 0");
   const auto squares = [](const Batch& b) { return mean(square(b.inputs)); };
-  CHECK(test::error_of([&] {
-          BlobRun s;
-          run(s.model, s.optimizer, s.schedule, Made{no_rows}, {}, {.steps = 1}, squares);
-        }) ==
-        "run: the loss of step 1 is nan; it must be finite: the inputs of its batch are [0, 2], without an element");
+  CHECK(
+      test::error_of([&] {
+        BlobRun s;
+        run(s.model, s.optimizer, s.schedule, Made{no_rows}, {}, {.steps = 1}, squares);
+      }) ==
+      "run: the loss of step 1 is nan; it must be finite: the inputs of its batch have shape [0, 2], without elements");
   CHECK(test::error_of([&] { evaluate(squares, Made{no_rows}); }) ==
-        "evaluate: the loss of batch 0 is nan: the inputs of its batch are [0, 2], without an element");
+        "evaluate: the loss of batch 0 is nan: the inputs of its batch have shape [0, 2], without elements");
 }
 
 TEST_CASE("run: a monitor that is no metric is refused at the start, or at the first evaluation") {

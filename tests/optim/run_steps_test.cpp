@@ -261,10 +261,10 @@ TEST_CASE("run: a batch of weight 0 has no effect, at any position") {
 TEST_CASE("run: a step or an evaluation whose weights are all 0 is refused, on all ranks") {
   const DType dtype = DType::float32;
   const Batch none = of_no_weight(dtype), some = batch_of_rows(dtype, 0, 3);
-  const std::string step = "run: the weights of the targets of step 1 add up to 0; a step needs a target whose weight "
-                           "is above 0",
-                    evaluation = "evaluate: the weights of the targets of all 2 batches add up to 0; there must be a "
-                                 "target whose weight is above 0";
+  const std::string step = "run: the target weights of step 1 add up to 0; at least one must be above 0",
+                    evaluation =
+                        "evaluate: the target weights of all 2 batches add up to 0; at least one must be "
+                        "above 0";
   for (const auto& each : kWeightLosses) {
     const auto& name = each.first;
     const auto& loss = each.second;

@@ -20,8 +20,7 @@ TEST_CASE("division: shards are divided by the nodes of their tree") {
   CHECK(division(6, 3).joins == Joins{{0, 1}, {0, 2}});
   CHECK(division(5, 5).joins == Joins{{0, 1}, {2, 3}, {0, 2}, {0, 4}});
   CHECK(test::error_of([&] { division(3, 4); }) ==
-        "run: shards is 3 and there are 4 ranks, each of which computes a part of the shards; there must be as many "
-        "shards as ranks, or more");
+        "run: shards is 3, but there are 4 ranks; there must be at least one shard per rank");
 }
 
 TEST_CASE("division: parameters are divided evenly, by chunks or as a whole") {

@@ -97,8 +97,8 @@ TEST_CASE("rank step: a gradient after the last op that has its parameter is an 
   });
   CHECK(reasons.size() == 2);
   CHECK(reasons.at(0) ==
-        "run: down.bias got a gradient in the derivative of an op that does not have it among its inputs, after the "
-        "last op that has; ranks may have summed it before: give it to that op");
+        "run: down.bias got a gradient from an op that does not have it as an input, after the last op that has; ranks "
+        "may have summed the gradient before; make it an input of that op");
 }
 
 TEST_CASE("rank step: a large parameter without a gradient on some ranks has the values of one process") {

@@ -91,7 +91,7 @@ TEST_CASE("run optimizers: each optimizer counts once, and a sharded one needs a
           divided.go({.steps = 1, .shards = 2, .ranks = &ranks});
           require(divided.optimizer.division() != nullptr, "it is whole");
           require(divided.refusal({.steps = 1}) ==
-                      "run: AdamW is divided among ranks, which this run has not; make it anew",
+                      "run: AdamW is sharded over ranks, but this run has none; create a new optimizer",
                   "another refusal");
           divided.go({.steps = 1, .shards = 2, .ranks = &ranks});
         }).empty());
