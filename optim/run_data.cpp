@@ -82,8 +82,8 @@ bool RunData::resume(const Checkpoint& c, Index done, std::vector<std::string>& 
     if (saved == c.texts.end() || saved->second == here) return false;
     const bool none = here == "none" || saved->second == "none";
     require(none || options_.other_data, "resume: the ", what, " data of ", c.source, " are ", printable(saved->second),
-            " but those of this run ", here,
-            "; they must be the same, or RunOptions::other_data (--other-data) be set");
+            " but those of this run are ", here,
+            "; they must be the same unless RunOptions::other_data (--other-data) is set");
     changes.push_back(std::string(what) + " data: " + here + ", before: " + printable(saved->second));
     return true;
   };
@@ -122,7 +122,7 @@ std::vector<BatchesRead> batches_read(const Checkpoint& c) {
     const std::vector<double> row = x[i].to_vector<double>();
     for (const double n : row)
       require(n >= 0 && n <= 0x1p53 && n == std::floor(n), "resume: ", detail::kRead, " of ", c.source, " holds ", n,
-              "; it must hold whole numbers from 0 on");
+              "; it must hold whole numbers, 0 or more");
     read.push_back({{static_cast<Index>(row[0]), static_cast<Index>(row[1])}, static_cast<std::uint64_t>(row[2])});
   }
   return read;

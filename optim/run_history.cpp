@@ -27,7 +27,7 @@ void store_metrics(const RunHistory& history, Checkpoint& c) {
 std::vector<double> row(const Checkpoint& c, const std::string& path, std::optional<std::size_t> count = {}) {
   const Tensor& x = c.tensor(path);
   require(x.rank() == 1 && x.dtype() == DType::float64, "resume: ", printable(path), " of ", c.source, " is ",
-          x.shape(), " ", x.dtype(), "; it must be a row of float64");
+          x.shape(), " ", x.dtype(), "; it must be a float64 vector");
   const std::size_t found = static_cast<std::size_t>(x.numel());
   require(!count || found == *count, "resume: ", printable(path), " of ", c.source, " has ", found,
           " numbers; it must have ", count.value_or(found));
@@ -62,18 +62,18 @@ void store_history(const RunHistory& history, Checkpoint& c) {
 Index step_of(const Checkpoint& c, const std::vector<std::string>& optimizers) {
   constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
   const std::uint64_t step = c.counter("step");
-  require(step <= kMost, "resume: ", c.source, " is of step ", step, "; it must be at most ", kMost);
+  require(step <= kMost, "resume: ", c.source, " is at step ", step, "; it must be at most ", kMost);
   for (const std::string& section : optimizers) {
     const Tensor &count = c.tensor(section + "/step_count"), &steps = c.tensor(section + "/steps");
     require(count.rank() == 0 && count.dtype() == DType::int32 && steps.rank() == 1 && steps.dtype() == DType::int32,
-            "resume: the counts of the ", section, " in ", c.source, " are ", count, " and ", steps,
-            "; they must be one number and a row of int32");
+            "resume: step_count and steps of ", section, " in ", c.source, " are ", count, " and ", steps,
+            "; they must be an int32 scalar and an int32 vector");
     const Index counted = count.item<Index>();
-    require(counted >= static_cast<Index>(step), "resume: ", c.source, " is of step ", step, " but its ", section,
-            " of step ", counted, "; they must be of one step");
+    require(counted >= static_cast<Index>(step), "resume: ", c.source, " is at step ", step, " but its ", section,
+            " made ", counted, " steps; it must have made at least ", step);
     for (const std::int32_t n : steps.to_vector<std::int32_t>())
-      require(n >= 0 && n <= counted, "resume: the ", section, " in ", c.source, " took ", n,
-              " steps with a parameter and ", counted, " in all; each must be from 0 to that");
+      require(n >= 0 && n <= counted, "resume: the ", section, " in ", c.source, " made ", n,
+              " steps with a parameter; this must be from 0 to all its steps, ", counted);
   }
   return static_cast<Index>(step);
 }
@@ -86,8 +86,8 @@ RunHistory load_history(const Checkpoint& c, Index step) {
   double before = 0;
   for (std::size_t i = 0; i < steps.size(); before = steps[i++]) {
     require(steps[i] >= before && steps[i] <= static_cast<double>(step) && steps[i] == std::floor(steps[i]),
-            "resume: ", c.source, " tells of an evaluation after step ", steps[i],
-            "; its evaluations must be after whole steps, in order, up to ", step);
+            "resume: ", c.source, " has an evaluation after step ", steps[i],
+            "; evaluations must be after whole steps, in order, up to ", step);
     history.validation_losses.emplace_back(static_cast<Index>(steps[i]), values[i]);
   }
   for (const auto& [path, tensor] : c.tensors)

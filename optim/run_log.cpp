@@ -52,18 +52,18 @@ std::uintmax_t end_of_step(const std::filesystem::path& path, Index step, double
     const bool whole = static_cast<bool>(std::getline(file, line)) && !file.eof();
     if (number == 1 && is_left_of_entry(line, whole, step + 1)) return 0;
     const Index next = entry.step + 1, last = number == 1 ? step + 1 : next;
-    require(whole, "log: ", path.string(), " ends before step ", next, " but the checkpoint is of step ", step,
-            "; give the log that belongs to it, or another file");
+    require(whole, "log: ", path.string(), " ends before step ", next, " but the checkpoint is at step ", step,
+            "; give the log that belongs to the checkpoint, or another file");
     entry = entry_of(line);
     require(entry.step >= next && entry.step <= last, "log: line ", number, " of ", path.string(),
-            " is not the entry of step ", next, number == 1 ? " or of a later one up to " + std::to_string(last) : "",
+            " is not the entry of step ", next, number == 1 ? " or of a later step up to " + std::to_string(last) : "",
             "; give the log that belongs to the checkpoint, or another file");
     if (entry.step > step) return 0;
     end += line.size() + 1;
   }
-  require(std::isnan(entry.loss) || entry.loss == loss, "log: ", path.string(), " is of another run: the loss of step ",
-          step, " is ", entry.loss, " there and ", loss,
-          " in the checkpoint; give the log that belongs to it, or another file");
+  require(std::isnan(entry.loss) || entry.loss == loss, "log: ", path.string(),
+          " belongs to another run: the loss of step ", step, " is ", entry.loss, " there but ", loss,
+          " in the checkpoint; give the log that belongs to the checkpoint, or another file");
   return end;
 }
 
@@ -161,7 +161,7 @@ std::string RunLog::guarded(const F& work) {
     return warning;
   } catch (const Error& e) {
     error_ = e.what();
-    return told ? "" : error_ + "; the run goes on";
+    return told ? "" : error_ + "; the run continues";
   }
 }
 
@@ -172,7 +172,7 @@ std::string RunLog::repair(const RunHistory& history, Index steps) {
     const Part part = part_of_run(name, history.losses);
     if (part.is_other) {
       ended_ = true;
-      return "log: " + name + " " + what + ", and is not the log of this run any more; the log ends with step " +
+      return "log: " + name + " " + what + " and is no longer the log of this run; the log ends with step " +
              std::to_string(steps);
     }
     if (what != "was truncated") static_cast<LogFile&>(*this) = LogFile(path());
@@ -183,8 +183,9 @@ std::string RunLog::repair(const RunHistory& history, Index steps) {
     LogFile::write(unwritten_.begin()->second);
     unwritten_.erase(unwritten_.begin());
   }
-  return what.empty() ? ""
-                      : "log: " + name + " " + what + "; the run writes it again, with losses alone of older steps";
+  return what.empty()
+             ? ""
+             : "log: " + name + " " + what + "; the run writes it again, with only the losses of earlier steps";
 }
 
 }  // namespace heed::detail

@@ -136,7 +136,7 @@ bool Run::save(const std::filesystem::path& file, std::string& error) {
   sync_log();  // a resumed run needs all lines up to the checkpoint
   error = checkpoint_.save(file);
   if (!error.empty() && run_.done < o_.steps)
-    warn("step " + std::to_string(run_.done) + " could not be saved: " + error + "; the run goes on");
+    warn("step " + std::to_string(run_.done) + " could not be saved: " + error + "; the run continues");
   return error.empty();
 }
 

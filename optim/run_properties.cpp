@@ -51,8 +51,7 @@ RunProperties properties_of(const RunState& run) {
       {"eval_every and eval_batches", text(o.eval_every, o.eval_batches)},
       {"patience and monitor", text(o.patience, o.monitor, o.monitor_highest)},
       {"checkpoint_every and keep_every", text(o.checkpoint_every, o.keep_every)},
-      {"the use of average, last_weights, checkpoint, best, after_step, after_evaluation and "
-       "handle_interrupt",
+      {"the use of average, last_weights, checkpoint, best, after_step, after_evaluation and handle_interrupt",
        text(o.average != nullptr, o.last_weights != nullptr, !o.checkpoint.empty(), !o.best.empty(), !!o.after_step,
             !!o.after_evaluation, o.handle_interrupt)},
       {"the step to continue from", text(run.done)}};

@@ -175,23 +175,23 @@ TEST_CASE("run: options, checkpoints and logs that do not fit, and losses that a
          run(model, optimizer, schedule, Rows(), HeldOutRows(),
              {.steps = 4, .checkpoint = file, .start = RunStart::resume_or_start});
        }},
-      {"other.log ends before step 2 but the checkpoint is of step 3; give the log that belongs to it, or another file",
+      {"other.log ends before step 2 but the checkpoint is at step 3; give the log that belongs to the checkpoint, or "
+       "another file",
        with_log("{\"step\":1}\n")},
       {"log: line 2 of ", with_log("{\"step\":1}\n{\"step\":5}\n{\"step\":3}\n")},
       {"is not the entry of step 2; give the log that belongs to the checkpoint, or another file",
        with_log("{\"step\":1}\n{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n")},
-      {"other.log is not the entry of step 1 or of a later one up to 4; give the log that belongs to the checkpoint, "
-       "or "
-       "another file",
+      {"other.log is not the entry of step 1 or of a later step up to 4; give the log that belongs to the checkpoint, "
+       "or another file",
        with_log("text\n\n\n")},
       {"log: line 1 of ", with_log("{\"step\":5}\n")},
       {"log: line 1 of ", with_log("{\"step\":0}\n{\"step\":1}\n")},
       {"log: line 1 of ", with_log("{\"step\":\"1\"}\n")},
       {"log: line 2 of ", with_log("{\"step\":2}\n{\"step\":4}\n")},
-      {"other.log ends before step 3 but the checkpoint is of step 3", with_log("{\"step\":2}\n{\"step\":3}")},
-      {"other.log ends before step 1 but the checkpoint is of step 3", with_log("a text of mine")},
-      {"other.log ends before step 1 but the checkpoint is of step 3", with_log("{\"step\":40,")},
-      {"other.log is of another run: the loss of step 3 is 0.5 there and ",
+      {"other.log ends before step 3 but the checkpoint is at step 3", with_log("{\"step\":2}\n{\"step\":3}")},
+      {"other.log ends before step 1 but the checkpoint is at step 3", with_log("a text of mine")},
+      {"other.log ends before step 1 but the checkpoint is at step 3", with_log("{\"step\":40,")},
+      {"other.log belongs to another run: the loss of step 3 is 0.5 there but ",
        with_log("{\"step\":1,\"loss\":3}\n{\"step\":2,\"loss\":2}\n{\"step\":3,\"loss\":0.5}\n")},
       {" is a folder; it must be a file, a pipe or a terminal", trained({.steps = 1, .log = folder.path})},
       {"cannot be written: No space left on device", trained({.steps = 1, .log = "/dev/full"})},

@@ -273,7 +273,7 @@ TEST_CASE("run: a save that fails is a warning, keeps the old file, and the next
     CHECK(once.go(4, 5, ranks).first == "");
     REQUIRE(once.warnings.size() == 1);
     CHECK(once.warnings[0].starts_with("step 4 could not be saved: " + failed(once)));
-    CHECK(once.warnings[0].ends_with(end + "; the run goes on"));
+    CHECK(once.warnings[0].ends_with(end + "; the run continues"));
     CHECK((bytes_of(once.options.checkpoint) == bytes_of(good.options.checkpoint)));
     const auto [error, other] = twice.go(4, 0, ranks);
     CHECK(error.starts_with("run: the last step could not be saved: " + failed(twice)));

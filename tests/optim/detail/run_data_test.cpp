@@ -53,8 +53,8 @@ TEST_CASE("run data: other data are refused by both fingerprints, or accepted by
   const std::string was = points(1).fingerprint(), is = points(2).fingerprint();
   CHECK(was != is);
   CHECK(test::error_of([&] { go(data(2, 4), held_out(1)); }) ==
-        "resume: the training data of " + o.checkpoint.string() + " are " + was + " but those of this run " + is +
-            "; they must be the same, or RunOptions::other_data (--other-data) be set");
+        "resume: the training data of " + o.checkpoint.string() + " are " + was + " but those of this run are " + is +
+            "; they must be the same unless RunOptions::other_data (--other-data) is set");
   CHECK(contains(test::error_of([&] { go(data(1, 4), held_out(2)); }), "resume: the validation data of "));
   CHECK(contains(go(data(1, 4), {}), "changed: validation data: none, before: " + was));
   o.other_data = true, o.steps = 6;

@@ -31,25 +31,25 @@ TEST_CASE("run: a checkpoint with parts from different steps is refused before a
     CHECK(same_bits(fresh.model.up.weight, before));
     CHECK(fresh.optimizer.step_count() == 0);
   };
-  const std::string name = file.string(), of = " of " + name, row = "; it must be a row of float64";
+  const std::string name = file.string(), of = " of " + name, row = "; it must be a float64 vector";
   const auto numbers = [](std::vector<double> x) { return Tensor::from(x, {static_cast<Index>(x.size())}); };
   refused("resume: history/loss" + of + " has 6 numbers; it must have 5",
           [](Checkpoint& c) { c.counters["step"] = 5; });
-  refused("resume: " + name + " is of step 7 but its optimizer of step 6; they must be of one step",
+  refused("resume: " + name + " is at step 7 but its optimizer made 6 steps; it must have made at least 7",
           [](Checkpoint& c) { c.counters["step"] = 7; });
-  refused("resume: " + name + " is of step 9223372036854775808; it must be at most 1099511627776",
+  refused("resume: " + name + " is at step 9223372036854775808; it must be at most 1099511627776",
           [](Checkpoint& c) { c.counters["step"] = std::uint64_t{1} << 63; });
-  refused("resume: " + name + " is of step 6 but its optimizer of step 5; they must be of one step",
+  refused("resume: " + name + " is at step 6 but its optimizer made 5 steps; it must have made at least 6",
           [](Checkpoint& c) { c.tensors["optimizer/step_count"] = Tensor::scalar(5, DType::int32); });
   refused(
-      "resume: the optimizer in " + name + " took -1 steps with a parameter and 6 in all; each must be from 0 to that",
+      "resume: the optimizer in " + name + " made -1 steps with a parameter; this must be from 0 to all its steps, 6",
       [&](Checkpoint& c) {
         const Tensor steps = good.tensor("optimizer/steps").clone();
         steps.slice(0, 0, 1).fill_(-1);
         c.tensors["optimizer/steps"] = steps;
       });
-  refused("resume: the counts of the optimizer in " + name +
-              " are [1] int32 and [4] int32; they must be one number and a row of int32",
+  refused("resume: step_count and steps of optimizer in " + name +
+              " are [1] int32 and [4] int32; they must be an int32 scalar and an int32 vector",
           [](Checkpoint& c) { c.tensors["optimizer/step_count"] = Tensor::zeros({1}, DType::int32); });
   refused("resume: history/loss" + of + " is [6] float32" + row,
           [](Checkpoint& c) { c.tensors["history/loss"] = Tensor::zeros({6}); });
@@ -63,8 +63,8 @@ TEST_CASE("run: a checkpoint with parts from different steps is refused before a
   });
   for (const auto& [first, second, told] :
        {std::tuple{3.0, 7.0, "7"}, {6.0, 3.0, "3"}, {2.5, 6.0, "2.5"}, {-1.0, 6.0, "-1"}, {3.0, std::nan(""), "nan"}})
-    refused("resume: " + name + " tells of an evaluation after step " + told +
-                "; its evaluations must be after whole steps, in order, up to 6",
+    refused("resume: " + name + " has an evaluation after step " + told +
+                "; evaluations must be after whole steps, in order, up to 6",
             [&, steps = numbers({first, second})](Checkpoint& c) { c.tensors["history/validation_step"] = steps; });
   save_checkpoint(file, good);
   PlaneRun again;
@@ -141,9 +141,9 @@ TEST_CASE("run history: a checkpoint's step is that of its optimizers, which may
   counted("optimizer", 2, {2, 0, 2});
   CHECK(test::error_of([&] {
           detail::step_of(c, {"optimizer.generator", "optimizer"});
-        }) == "resume: the checkpoint is of step 3 but its optimizer of step 2; they must be of one step");
+        }) == "resume: the checkpoint is at step 3 but its optimizer made 2 steps; it must have made at least 3");
   counted("optimizer", 3, {3, 4});
   CHECK(test::error_of([&] { detail::step_of(c, {"optimizer"}); }) ==
-        "resume: the optimizer in the checkpoint took 4 steps with a parameter and 3 in all; each must be from 0 to "
-        "that");
+        "resume: the optimizer in the checkpoint made 4 steps with a parameter; this must be from 0 to all its steps, "
+        "3");
 }

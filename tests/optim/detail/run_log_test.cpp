@@ -53,7 +53,7 @@ TEST_CASE("run: a log that a resumed run started continues, however often the ru
     CHECK(bytes_of(options.log).empty());
   }
   options.log = folder.write("foreign", zeros + "\1\2");
-  CHECK(contains(PlaneRun().refusal(options), " ends before step 1 but the checkpoint is of step 5"));
+  CHECK(contains(PlaneRun().refusal(options), " ends before step 1 but the checkpoint is at step 5"));
   CHECK(bytes_of(options.log).size() == 42);
   options.log = log;
   // Killed twice, with the log ahead of the checkpoint.
@@ -111,13 +111,13 @@ TEST_CASE("run log: lines after the checkpoint's step are removed when the first
   CHECK(test::error_of([&] {
           detail::RunLog(file, {4, 3.5});
         }) == "log: " + file.string() +
-                  " is of another run: the loss of step 2 is 3 there and 3.5 in the checkpoint; give the "
-                  "log that belongs to it, or another file");
+                  " belongs to another run: the loss of step 2 is 3 there but 3.5 in the checkpoint; give the "
+                  "log that belongs to the checkpoint, or another file");
   CHECK(test::error_of([&] {
           detail::RunLog(file, {4, 3, 2, 1});
         }) == "log: " + file.string() +
-                  " ends before step 4 but the checkpoint is of step 4; give the log that belongs to it, "
-                  "or another file");
+                  " ends before step 4 but the checkpoint is at step 4; give the log that belongs to the "
+                  "checkpoint, or another file");
   // Without losses the log starts empty, and an empty path means no log.
   {
     detail::RunLog log(file, {});
@@ -182,7 +182,7 @@ TEST_CASE("run log: a deleted, replaced or truncated log is written again, and a
       INFO(what << ", " << last);
       const RunResult r = d.run([&] { damage.second(d); }, last);
       const std::vector<std::string> warnings = {"log: " + d.log.string() + " " + what +
-                                                 "; the run writes it again, with losses alone of older steps"};
+                                                 "; the run writes it again, with only the losses of earlier steps"};
       if (last == 8) CHECK(r.warnings == warnings);
       const std::vector<nlohmann::json> entries = test::json_lines(d.log);
       REQUIRE(steps_of(d.log).size() == static_cast<std::size_t>(last));
@@ -205,14 +205,14 @@ TEST_CASE("run log: a file in its place that is not a log of the run is kept, an
       std::filesystem::remove(d.log);
       d.folder.write("log", content);
     });
-    const std::string ends = ", and is not the log of this run any more; the log ends with step 4";
+    const std::string ends = " and is no longer the log of this run; the log ends with step 4";
     CHECK(r.warnings == std::vector<std::string>{"log: " + d.log.string() + " was replaced by another file" + ends});
     CHECK(bytes_of(d.log) == content);
   }
   const Damaged cut, d;
   CHECK(cut.run([&] { std::ofstream(cut.log) << "mine\n"; })
             .warnings.at(0)
-            .starts_with("log: " + cut.log.string() + " was truncated, and is not"));
+            .starts_with("log: " + cut.log.string() + " was truncated and is no longer"));
   CHECK(bytes_of(cut.log) == "mine\n");
   CHECK(d.run([&] {
            std::filesystem::remove(d.log);
@@ -238,8 +238,8 @@ TEST_CASE("run log: lines that cannot be written are written later, else the run
     return error.empty() ? warnings.str() : error;
   };
   const std::string missing = "log: there is no folder " + place.string() + " for log";
-  CHECK(run(6) == missing + "; the run goes on\nlog: " + (place / "log").string() +
-                      " was deleted; the run writes it again, with losses alone of older steps\n");
+  CHECK(run(6) == missing + "; the run continues\nlog: " + (place / "log").string() +
+                      " was deleted; the run writes it again, with only the losses of earlier steps\n");
   CHECK(steps_of(place / "log") == std::vector<Index>{1, 2, 3, 4, 5, 6, 7, 8});
   std::filesystem::remove_all(place);
   CHECK(run(0) == "run: " + missing);
