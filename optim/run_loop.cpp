@@ -33,9 +33,10 @@ void check_files_of_run(const RunOptions& o) {
 
 void check_options(const RunOptions& o, Index batches) {
   require(o.steps >= 0, "run: steps is ", o.steps, "; it must be 0 or more");
-  require(o.seconds >= 0, "run: seconds is ", o.seconds, "; it must be 0 (any number) or more");
+  require(o.seconds >= 0, "run: seconds is ", o.seconds, "; it must be 0 (no limit) or more");
   require(o.accumulate >= 1, "run: accumulate is ", o.accumulate, "; it must be 1 or more");
-  require(o.shards >= 1 && o.shards <= kMostShards, "run: shards is ", o.shards, "; it must be in 1..", kMostShards);
+  require(o.shards >= 1 && o.shards <= kMostShards, "run: shards is ", o.shards, "; it must be from 1 to ",
+          kMostShards);
   require(o.grad_clip >= 0, "run: grad_clip is ", o.grad_clip, "; it must be 0 (no clipping) or more");
   require(o.eval_every >= 0 && o.eval_batches >= 0 && o.checkpoint_every >= 0, "run: eval_every is ", o.eval_every,
           ", eval_batches ", o.eval_batches, " and checkpoint_every ", o.checkpoint_every, "; they must be 0 or more");
@@ -44,19 +45,18 @@ void check_options(const RunOptions& o, Index batches) {
   require(o.patience >= 0, "run: patience is ", o.patience, "; it must be 0 (none) or more");
   if (o.ranks == nullptr || o.ranks->rank() == 0) check_files_of_run(o);
   require(o.average == nullptr || !o.average->swapped(),
-          "run: the model has the averages inside; swap back before the run");
+          "run: the averages are swapped into the model; swap back before the run");
   require(o.keep_every >= 0, "run: keep_every is ", o.keep_every, "; it must be 0 (checkpoint_every) or more");
   require(o.last_weights == nullptr || detail::keep_every(o) > 0, "run: last_weights is given, but keep_every and ",
-          "checkpoint_every are 0; one of them must say after how many steps weights are kept");
+          "checkpoint_every are 0; one of them must be the number of steps between kept weights");
   for (const auto& [name, text] : o.texts)
-    require((o.checkpoint.empty() && o.best.empty()) || !detail::is_text_of_run(name),
-            "run: one of the texts is named ", name,
-            ", as one that the run itself puts into the checkpoint; it must have another name");
+    require((o.checkpoint.empty() && o.best.empty()) || !detail::is_text_of_run(name), "run: a text is named ", name,
+            ", which the run itself stores in the checkpoint; use another name");
   if (o.best.empty() && o.patience == 0) return;
   require(batches > 0, "run: best or patience is given but there is nothing to evaluate on; give a validation set");
   require(o.eval_batches == 0 || o.eval_batches >= batches, "run: eval_batches is ", o.eval_batches, " of ", batches,
-          ", but best and patience compare all evaluations, and the last is of the whole set; ",
-          "evaluate on a smaller set");
+          ", but best and patience compare all evaluations, and the last one reads the whole set; ",
+          "give a smaller set or set eval_batches to 0");
 }
 
 // A run, from its options to its result.
@@ -261,7 +261,7 @@ void detail::check_trained(const std::vector<NamedParameter>& parameters, const 
     for (const Update& u : updates) {
       if (!u.optimizer.trains(*p.parameter)) continue;
       require(trainer == nullptr || trainer == &u.optimizer, "run: two optimizers train ", p.name,
-              "; take the parameters apart, by split_parameters() for one");
+              "; separate the parameters, for example with split_parameters()");
       trainer = &u.optimizer;
     }
     require(!p.parameter->requires_grad() || p.parameter->storage()->parameter->trainers > 0,
@@ -283,7 +283,7 @@ RunResult run(RunParts parts, const RunOptions& options) {
     options.ranks->failed(e.what(), dynamic_cast<const FileError*>(&e) != nullptr ? 2 : 1);
     throw;
   } catch (...) {
-    options.ranks->failed("run: something that is no Error was thrown, by a callback or by the data");
+    options.ranks->failed("run: a callback or the data threw something other than a std::exception");
     throw;
   }
 }

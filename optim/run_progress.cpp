@@ -45,8 +45,8 @@ void RunProgress::say_resumed(const std::string& saved_on, const std::vector<std
   progress_->message("resumed at step " + std::to_string(resumed_));
   for (const std::string& change : changes) progress_->message("changed: " + change);
   if (!saved_on.empty() && !kernels::same_bits(saved_on.c_str(), arch()))
-    progress_->message("the checkpoint was saved on " + saved_on + " and this run is on " + arch() +
-                       ": its bits differ from those of a run on one of them");
+    progress_->message("the checkpoint was saved on " + saved_on + " but this run uses " + arch() +
+                       "; its bits differ from those of a run with only one of them");
 }
 
 }  // namespace heed::detail

@@ -36,7 +36,7 @@ Json settings_of(const Checkpoint& c) {
 }
 
 std::string shown(const Json& value) {
-  if (value.is_number_integer() && value >= kUntilStopped) return "without end";
+  if (value.is_number_integer() && value >= kUntilStopped) return "unlimited";
   return printable(value.is_string() ? value.get<std::string>() : value.is_structured() ? "a list" : value.dump());
 }
 

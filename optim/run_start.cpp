@@ -13,7 +13,7 @@ bool is_file(const std::filesystem::path& path) {
   return std::filesystem::exists(path, ignored);
 }
 
-const char* const kAnother = "; RunOptions::init begins a new run from its weights";
+const char* const kAnother = "; RunOptions::init starts a new run from its weights";
 
 std::vector<NamedTensor> section_of(const Checkpoint& c, const std::string& section) {
   std::vector<NamedTensor> state;
@@ -30,13 +30,13 @@ bool RunCheckpoint::resumes() const {
   const RunOptions& o = run_.options;
   const std::string file = o.checkpoint.string();
   const bool exists = !o.checkpoint.empty() && is_file(o.checkpoint);
-  require(o.start != RunStart::resume || !o.checkpoint.empty(), "run: start is resume, but checkpoint names no file");
+  require(o.start != RunStart::resume || !o.checkpoint.empty(), "run: start is resume, but checkpoint is empty");
   require(o.start != RunStart::resume || exists || o.loaded != nullptr, "resume: there is no checkpoint ", file,
-          "; RunStart::resume_or_start begins a new run where there is none");
+          "; RunStart::resume_or_start starts a new run if there is none");
   const bool resumes = o.start == RunStart::resume || (o.start == RunStart::resume_or_start && (exists || o.loaded));
   if (resumes || o.start == RunStart::overwrite || !run_.ranks.is_first()) return resumes;
   require(!exists, "run: ", file, " exists already; RunStart::resume continues from it, RunStart::overwrite replaces ",
-          "it, and a new run may start from its weights by RunOptions::init");
+          "it, RunOptions::init starts a new run from its weights");
   const bool again = o.start == RunStart::resume_or_start && !o.best.empty() && is_of_same_run(o.best);
   require(again || o.best.empty() || !is_file(o.best), "run: ", o.best.string(),
           ", for the best checkpoint, exists already; RunStart::overwrite replaces it");
@@ -63,9 +63,9 @@ Checkpoint RunCheckpoint::loaded(const std::filesystem::path& path) const {
   const RunOptions& o = run_.options;
   if (o.loaded == nullptr) return load_checkpoint(path);
   const std::string file = path.string();
-  require(is_file(path), "resume: ", file, " was read, and is not there any more");
+  require(is_file(path), "resume: ", file, " was read, but no longer exists");
   require(hash_of_checkpoint(path) == o.loaded->hash, "resume: ", file,
-          " is not what was read of it any more: something else has written to it");
+          " has changed since it was read; no other program may write to it");
   return std::exchange(*o.loaded, {});
 }
 
@@ -77,14 +77,14 @@ std::vector<std::string> RunCheckpoint::check_optimizers(const Checkpoint& c) co
   for (std::size_t i = 0; i < run_.parts.updates.size(); ++i) {
     const std::string &saved = c.text(run_.named(kOptimizerName, i)), &name = run_.parts.updates[i].optimizer.name();
     require(saved == name, "resume: the ", run_.named("optimizer", i), " of ", file, " is ", printable(saved),
-            " and of this run ", name, "; they must be the same", kAnother);
+            " but this run's is ", name, "; they must be the same", kAnother);
     optimizers.push_back(run_.named("optimizer", i));
   }
   for (const auto& [text, name] : c.texts)
     require(!text.starts_with(std::string(kOptimizerName) + ".") ||
                 std::find(names.begin() + 1, names.end(), text.substr(text.find('.') + 1)) != names.end(),
             "resume: ", file, " has the optimizer ", printable(text.substr(text.find('.') + 1)),
-            ", which this run has not; they must have the same");
+            " but this run does not; both must have the same optimizers");
   return optimizers;
 }
 
@@ -95,8 +95,8 @@ void RunCheckpoint::check_averages(const Checkpoint& c) const {
   require(averaged == (o.average != nullptr), "resume: ", file, averaged ? " has an" : " has no",
           " average of the weights but this run has ", averaged ? "none" : "one", "; both must have one, or neither");
   const bool keeps = c.tensors.count("last_weights/count") == 1;
-  require(keeps == (o.last_weights != nullptr), "resume: ", file, keeps ? " has the" : " has no",
-          " last weights but this run keeps ", keeps ? "none" : "some", "; both must, or neither");
+  require(keeps == (o.last_weights != nullptr), "resume: ", file, keeps ? " has" : " has no",
+          " last weights but this run has ", keeps ? "none" : "some", "; both must have them, or neither");
 }
 
 // Loads weights and states. Everything else of the checkpoint is checked already.
@@ -117,9 +117,9 @@ void RunCheckpoint::resume_schedules(const Checkpoint& c) {
     if (!u.schedule.resume(section_of(c, run_.named("schedule", i)), step, last)) continue;
     const double next = u.schedule(step);
     std::string change =
-        (i == 0 ? "" : run_.names[i] + ": ") + "learning rate " + shortest(next) + " next, before: " + shortest(last);
+        (i == 0 ? "" : run_.names[i] + ": ") + "next learning rate " + shortest(next) + ", before: " + shortest(last);
     if (step < run_.options.steps && next == u.schedule(run_.options.steps) && u.schedule.name() != "constant")
-      change += "; its schedule has ended, and another lr would start it again";
+      change += "; its schedule has ended; another lr restarts it";
     changes_.push_back(change);
   }
 }
@@ -143,7 +143,7 @@ void RunCheckpoint::resume() {
   const RunOptions& o = run_.options;
   const Checkpoint c = loaded(o.checkpoint);
   const std::string file = o.checkpoint.string();
-  require(c.counter("seed") == o.seed, "resume: the seed of ", file, " is ", c.counter("seed"), " and of this run ",
+  require(c.counter("seed") == o.seed, "resume: the seed of ", file, " is ", c.counter("seed"), " but this run's is ",
           o.seed, "; they must be the same", kAnother);
   changes_ = changed_settings(o, c);
   const std::vector<std::string> optimizers = check_optimizers(c);
@@ -153,9 +153,9 @@ void RunCheckpoint::resume() {
   for (std::size_t i = 1; i < run_.names.size() && step > 0; ++i)
     require(history.other_losses.count(run_.names[i]) == (run_.parts.updates[i].loss ? 1 : 0), "resume: update ",
             run_.names[i], " of ", file, run_.parts.updates[i].loss ? " has no" : " has a",
-            " loss of its own but this run's is otherwise; they must be the same");
-  require(step <= o.steps, "resume: ", file, " is at step ", step, " and the run has ", o.steps,
-          " steps; it must have as many or more");
+            " loss of its own, unlike in this run; they must be the same");
+  require(step <= o.steps, "resume: ", file, " is at step ", step, " but the run has ", o.steps,
+          " steps; steps must be at least ", step);
   const bool other_validation = run_.data.resume(c, step, changes_);
   load(c);
   if (const auto set = c.texts.find(kInstructionSet); set != c.texts.end()) saved_on_ = printable(set->second);
@@ -167,7 +167,7 @@ void RunCheckpoint::resume() {
   double from[] = {run_.ranks.is_first() ? static_cast<double>(check_best()) : 0.0};
   run_.ranks.sum(from);  // only rank 0 reads the file
   if (static_cast<Index>(from[0]) != run_.best_from)
-    changes_.push_back("the best checkpoint is that of evaluations from here on, as " + o.best.string() +
+    changes_.push_back("the best checkpoint is chosen from later evaluations, because " + o.best.string() +
                        " does not exist");
   run_.best_from = static_cast<Index>(from[0]);
 }
@@ -192,12 +192,12 @@ Index RunCheckpoint::check_best() {
   const std::size_t common = std::min(there.size(), here.size());
   const bool same_run = std::equal(there.begin(), there.begin() + static_cast<std::ptrdiff_t>(common), here.begin());
   const std::string file = o.best.string(), of = " the best checkpoint of " + o.checkpoint.string();
-  require(same_run, "resume: ", file, " is not", of, " but of another run; give another file as best");
-  require(at > run_.done || at == step, "resume: ", file, " is of step ", at, " and not", of,
-          step > 0 ? ", whose best evaluation was after step " + std::to_string(step) : ", which has none to compare",
+  require(same_run, "resume: ", file, " is not", of, " but belongs to another run; give another file as best");
+  require(at > run_.done || at == step, "resume: ", file, " is at step ", at, " and is not", of,
+          step > 0 ? ", whose best evaluation was after step " + std::to_string(step) : ", which has no evaluation",
           "; give another file as best");
-  require(at <= run_.done || changes_.empty(), "resume: ", file, " is of step ", at, ", which ", o.checkpoint.string(),
-          " has not reached, and the run changes (", changes_.empty() ? "" : changes_[0],
+  require(at <= run_.done || changes_.empty(), "resume: ", file, " is at step ", at, ", which ", o.checkpoint.string(),
+          " has not reached, and the options have changed (", changes_.empty() ? "" : changes_[0],
           "); give another file as best, or the same options as before");
   return run_.best_from;
 }

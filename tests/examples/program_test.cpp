@@ -207,7 +207,7 @@ TEST_CASE("run: a run that is refused or fails before its first step keeps the o
     CHECK(contains(ran.output, sentence));
     CHECK(bytes_of(t.file("log")) == log);
   };
-  kept("--resume --steps 3", 1, "lm.h5 is at step 4 and the run has 3 steps; it must have as many or more");
+  kept("--resume --steps 3", 1, "lm.h5 is at step 4 but the run has 3 steps; steps must be at least 4");
   kept("--resume --seed 7", 2, "--seed is 7");
   kept("--steps 5 --checkpoint other.h5 --context 3000", 1, "needs at least 3001");
 }

@@ -178,7 +178,7 @@ TEST_CASE("train_lm: --resume goes on with more steps, other batches and rates, 
        {"changed: dropout 0.1, before: 0.0\n", "resumed at step 6\n", "changed: steps 9, before: 6\n",
         "changed: accumulate 2, before: 1\n", "changed: precision bfloat16, before: float32\n",
         "changed: eval_every 2, before: 250\n", "changed: batches of 2 rows, before: 4 rows\n",
-        "changed: learning rate 0.02 next, before: "})
+        "changed: next learning rate 0.02, before: "})
     CHECK(contains(ran.output, line));
   CHECK(test::json_lines(t.file("log")).size() == 9);
   ran = test::run("exec " + t.on_stories("--resume"));

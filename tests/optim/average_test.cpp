@@ -218,5 +218,5 @@ TEST_CASE("run: a checkpoint with an average needs a run with an average, and vi
                  "WeightAverage: the state has an unknown 'average.down.bias'"));
   const AveragedWeights inside(s.average);
   CHECK(s.refusal({.steps = 4, .average = &s.average}) ==
-        "run: the model has the averages inside; swap back before the run");
+        "run: the averages are swapped into the model; swap back before the run");
 }

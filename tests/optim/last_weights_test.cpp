@@ -189,17 +189,16 @@ TEST_CASE("run: the last weights are at equal distances, and a change that preve
   without.go({.steps = 2, .eval_every = 0, .checkpoint = folder.path / "without.h5"});
   const std::string with = (folder.path / "with.h5").string();
   CHECK(contains(without.refusal({.steps = 8, .checkpoint = with, .start = RunStart::resume_or_start}),
-                 "resume: " + with + " has the last weights but this run keeps none; both must, or neither"));
+                 "resume: " + with + " has last weights but this run has none; both must have them, or neither"));
   CHECK(contains(other.refusal({.steps = 8,
                                 .last_weights = &other.last,
                                 .keep_every = 3,
                                 .checkpoint = folder.path / "without.h5",
                                 .start = RunStart::resume_or_start}),
-                 "has no last weights but this run keeps some; both must, or neither"));
-  CHECK(
-      contains(other.refusal({.steps = 8, .last_weights = &other.last}),
-               "run: last_weights is given, but keep_every and checkpoint_every are 0; one of them must say after how "
-               "many steps weights are kept"));
+                 "has no last weights but this run has some; both must have them, or neither"));
+  CHECK(contains(other.refusal({.steps = 8, .last_weights = &other.last}),
+                 "run: last_weights is given, but keep_every and checkpoint_every are 0; one of them must be the "
+                 "number of steps between kept weights"));
   CHECK(contains(other.refusal({.steps = 8, .last_weights = &other.last, .keep_every = -1}),
                  "run: keep_every is -1; it must be 0 (checkpoint_every) or more"));
 }

@@ -126,10 +126,9 @@ TEST_CASE("run: texts that a checkpoint cannot store, or that would replace the 
     return [&, name, text] { TrainedRows({.steps = 2, .checkpoint = file, .texts = {{name, text}}, .log = log}); };
   };
   test::check_errors({
-      {"run: one of the texts is named optimizer_name, as one that the run itself puts into the checkpoint; it must "
-       "have another name",
+      {"run: a text is named optimizer_name, which the run itself stores in the checkpoint; use another name",
        with_text("optimizer_name")},
-      {"run: one of the texts is named instruction_set, as one", with_text("instruction_set")},
+      {"run: a text is named instruction_set, which", with_text("instruction_set")},
       {"run: step is the name of a counter and of a text; names must differ", with_text("step")},
       {"run: seed is the name of a counter and of a text; names must differ", with_text("seed")},
       {"run: model is the name of a text and of the section of the tensor model/layer.", with_text("model")},
@@ -163,11 +162,11 @@ TEST_CASE("run: options, checkpoints and logs that do not fit, and losses that a
   test::check_errors({
       {"MatmulPrecision: operands are float64; they must be float32 or bfloat16",
        trained({.steps = 1, .precision = DType::float64})},
-      {"resume: the seed of " + file.string() + " is 1 and of this run 2; they must be the same",
+      {"resume: the seed of " + file.string() + " is 1 but this run's is 2; they must be the same",
        trained({.steps = 4, .seed = 2, .checkpoint = file, .start = RunStart::resume_or_start})},
-      {"resume: " + file.string() + " is at step 3 and the run has 2 steps; it must have as many or more",
+      {"resume: " + file.string() + " is at step 3 but the run has 2 steps; steps must be at least 3",
        trained({.steps = 2, .checkpoint = file, .start = RunStart::resume_or_start})},
-      {"resume: the optimizer of " + file.string() + " is AdamW and of this run SGD; they must be the same",
+      {"resume: the optimizer of " + file.string() + " is AdamW but this run's is SGD; they must be the same",
        [&] {
          RowModel model;
          SGD optimizer(named_parameters(model), {.lr = 0.05});

@@ -147,7 +147,7 @@ TEST_CASE("run: invalid options and states are errors that name them") {
   const TemporaryFolder folder;
   PlaneRun s;
   CHECK(s.refusal({.steps = -1}) == "run: steps is -1; it must be 0 or more");
-  CHECK(s.refusal({.seconds = -1}) == "run: seconds is -1; it must be 0 (any number) or more");
+  CHECK(s.refusal({.seconds = -1}) == "run: seconds is -1; it must be 0 (no limit) or more");
   CHECK(s.refusal({.accumulate = 0}) == "run: accumulate is 0; it must be 1 or more");
   CHECK(s.refusal({.grad_clip = -1}) == "run: grad_clip is -1; it must be 0 (no clipping) or more");
   CHECK(s.refusal({.eval_every = -2}) ==
@@ -159,10 +159,10 @@ TEST_CASE("run: invalid options and states are errors that name them") {
   s.go(options);
   RunOptions other = options;
   other.seed = 2;
-  CHECK(contains(s.refusal(other), "is 1 and of this run 2; they must be the same"));
+  CHECK(contains(s.refusal(other), "is 1 but this run's is 2; they must be the same"));
   other = options;
   other.steps = 3;
-  CHECK(contains(s.refusal(other), "m.h5 is at step 6 and the run has 3 steps; it must have as many or more"));
+  CHECK(contains(s.refusal(other), "m.h5 is at step 6 but the run has 3 steps; steps must be at least 6"));
   Lion lion(named_parameters(s.model), {.lr = 1e-3});
   CHECK(contains(error_of([&] { run(s.model, lion, s.schedule, Plane{}, HeldOutPlane{}, options); }), "optimizer"));
 
@@ -254,8 +254,8 @@ TEST_CASE("run: invalid options for callbacks, best and patience are errors that
   for (const RunOptions& o :
        {RunOptions{.eval_batches = 2, .best = file}, RunOptions{.eval_batches = 2, .patience = 1}})
     CHECK(s.refusal(o) ==
-          "run: eval_batches is 2 of 3, but best and patience compare all evaluations, and the last is of the whole "
-          "set; evaluate on a smaller set");
+          "run: eval_batches is 2 of 3, but best and patience compare all evaluations, and the last one reads the "
+          "whole set; give a smaller set or set eval_batches to 0");
   CHECK(s.refusal({.steps = 1, .eval_batches = 3, .patience = 1}).empty());
   // Two runs cannot write one best checkpoint.
   RunOptions outer{.steps = 1, .best = file};

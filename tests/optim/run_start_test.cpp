@@ -33,14 +33,14 @@ TEST_CASE("run start: RunOptions::start decides whether an existing checkpoint i
   const std::string file = o.checkpoint.string();
   o.start = RunStart::resume;
   CHECK(PlaneRun().refusal(o) ==
-        "resume: there is no checkpoint " + file + "; RunStart::resume_or_start begins a new run where there is none");
+        "resume: there is no checkpoint " + file + "; RunStart::resume_or_start starts a new run if there is none");
   CHECK_FALSE(fs::exists(o.checkpoint));
   o.start = RunStart::start;
   PlaneRun().go(o);
   const std::string first = bytes_of(o.checkpoint);
   CHECK(PlaneRun().refusal(o) == "run: " + file +
                                      " exists already; RunStart::resume continues from it, RunStart::overwrite "
-                                     "replaces it, and a new run may start from its weights by RunOptions::init");
+                                     "replaces it, RunOptions::init starts a new run from its weights");
   CHECK((bytes_of(o.checkpoint) == first));
   CHECK_FALSE(fs::exists(file + ".lock"));
   for (const RunStart start : {RunStart::resume, RunStart::resume_or_start}) {
@@ -50,8 +50,7 @@ TEST_CASE("run start: RunOptions::start decides whether an existing checkpoint i
   o.start = RunStart::overwrite, o.steps = 1;
   CHECK(PlaneRun().go(o).resumed_from == 0);
   CHECK(load_checkpoint(o.checkpoint).counter("step") == 1);
-  CHECK(PlaneRun().refusal({.steps = 1, .start = RunStart::resume}) ==
-        "run: start is resume, but checkpoint names no file");
+  CHECK(PlaneRun().refusal({.steps = 1, .start = RunStart::resume}) == "run: start is resume, but checkpoint is empty");
   RunOptions best{.steps = 1, .checkpoint = folder.path / "n.h5", .best = o.checkpoint};
   CHECK(PlaneRun().refusal(best) ==
         "run: " + file + ", for the best checkpoint, exists already; RunStart::overwrite replaces it");
@@ -139,9 +138,8 @@ TEST_CASE("run start: the line of a changed rate names the old and the new one")
   };
   with(0.25, 4);
   CHECK(contains(with(0.25, 5),
-                 "changed: learning rate 0.0 next, before: 0.0625; its schedule has ended, and another lr would start "
-                 "it again\n"));
-  CHECK(contains(with(0.125, 9), "changed: learning rate 0.125 next, before: 0.0\n"));
+                 "changed: next learning rate 0.0, before: 0.0625; its schedule has ended; another lr restarts it\n"));
+  CHECK(contains(with(0.125, 9), "changed: next learning rate 0.125, before: 0.0\n"));
   CHECK_FALSE(contains(with(0.125, 9), "learning rate"));
 }
 
@@ -166,10 +164,10 @@ TEST_CASE("run start: the best checkpoint must belong to the run's history") {
   other.go({.steps = 2, .seed = 3, .checkpoint = folder.path / "other.h5"});
   folder.write("best.h5", bytes_of(folder.path / "other.h5"));
   CHECK(refusal() == "resume: " + best + " is not the best checkpoint of " + o.checkpoint.string() +
-                         " but of another run; give another file as best");
+                         " but belongs to another run; give another file as best");
   CHECK((bytes_of(o.best) == bytes_of(folder.path / "other.h5")));
   folder.write("best.h5", at_four);
-  CHECK(contains(refusal(), best + " is of step 4 and not the best checkpoint of"));
+  CHECK(contains(refusal(), best + " is at step 4 and is not the best checkpoint of"));
   CHECK(contains(refusal(), "whose best evaluation was after step 2; give another file as best"));
   folder.write("best.h5", "no checkpoint");
   CHECK(contains(refusal(), "best.h5"));
@@ -197,8 +195,9 @@ TEST_CASE("run start: a best checkpoint ahead of the last one is from a killed r
   CHECK(load_checkpoint(o.checkpoint).counter("step") == 3);
   RunOptions longer = o;
   longer.steps = 8;
-  CHECK(contains(test::error_of([&] { Told{losses}.go(longer, 3); }),
-                 "is of step 4, which " + o.checkpoint.string() + " has not reached, and the run changes (steps 8, "));
+  CHECK(contains(
+      test::error_of([&] { Told{losses}.go(longer, 3); }),
+      "is at step 4, which " + o.checkpoint.string() + " has not reached, and the options have changed (steps 8, "));
   CHECK(Told{losses}.go(o, 3).best_step == 4);
   // Killed before the first checkpoint: only the best exists.
   fs::remove(o.checkpoint);

@@ -265,6 +265,6 @@ TEST_CASE("shards: the same bits at any number of threads, and when killed and r
 }
 
 TEST_CASE("shards: their number is checked") {
-  CHECK(PlaneRun().refusal({.shards = 0}) == "run: shards is 0; it must be in 1..65536");
-  CHECK(PlaneRun().refusal({.shards = 65537}) == "run: shards is 65537; it must be in 1..65536");
+  CHECK(PlaneRun().refusal({.shards = 0}) == "run: shards is 0; it must be from 1 to 65536");
+  CHECK(PlaneRun().refusal({.shards = 65537}) == "run: shards is 65537; it must be from 1 to 65536");
 }

@@ -63,13 +63,13 @@ TEST_CASE("run: uses the loaded checkpoint to resume, unless the file has been d
   options.loaded = loaded();
   std::filesystem::remove(options.checkpoint);
   const Tensor before = gone.model.up.weight.clone();
-  CHECK(gone.refusal(options) == "resume: " + options.checkpoint.string() + " was read, and is not there any more");
+  CHECK(gone.refusal(options) == "resume: " + options.checkpoint.string() + " was read, but no longer exists");
   CHECK(same_bits(gone.model.up.weight, before));
   CHECK(!std::filesystem::exists(options.checkpoint));
 
   PlaneRun().go({.steps = 3, .checkpoint = options.checkpoint});
-  CHECK(other.refusal(options) == "resume: " + options.checkpoint.string() +
-                                      " is not what was read of it any more: something else has written to it");
+  CHECK(other.refusal(options) ==
+        "resume: " + options.checkpoint.string() + " has changed since it was read; no other program may write to it");
   CHECK(same_bits(other.model.up.weight, before));
 
   std::ofstream(options.checkpoint, std::ios::binary) << bytes;

@@ -28,8 +28,8 @@ TEST_CASE("run: a checkpoint of another instruction set is resumed, with a messa
   };
   const std::string resumed = "resumed at step 2\nchanged: steps 3, before: 2\n";
   const auto sentence = [](const std::string& there) {
-    return "the checkpoint was saved on " + there + " and this run is on " + arch() +
-           ": its bits differ from those of a run on one of them\n";
+    return "the checkpoint was saved on " + there + " but this run uses " + arch() +
+           "; its bits differ from those of a run with only one of them\n";
   };
   test::on_each_level([&] {
     PlaneRun().go(first);

@@ -25,5 +25,5 @@ TEST_CASE("run settings: a resumed run may change steps, batches, precision and 
   PlaneRun again;
   CHECK_FALSE(contains(progress_of(again, o), "changed"));
   o.seed = 2;
-  CHECK(contains(PlaneRun().refusal(o), "they must be the same; RunOptions::init begins a new run from its weights"));
+  CHECK(contains(PlaneRun().refusal(o), "they must be the same; RunOptions::init starts a new run from its weights"));
 }

@@ -328,15 +328,14 @@ TEST_CASE("run: updates and checkpoints that do not fit are errors that name the
       {"run: two updates are named 2; names must differ",
        with({both[0], {both[1].optimizer, both[1].schedule, {}, ""}, {both[1].optimizer, both[1].schedule, {}, "2"}},
             {.steps = 1})},
-      {"resume: " + name + " has the optimizer generator, which this run has not; they must have the same",
+      {"resume: " + name + " has the optimizer generator but this run does not; both must have the same optimizers",
        with(without, more)},
       {"optimizer_name.painter", with(renamed, more)},
-      {"resume: the optimizer of " + name + " is AdamW and of this run RMSprop; they must be the same",
+      {"resume: the optimizer of " + name + " is AdamW but this run's is RMSprop; they must be the same",
        with({both[1]}, more)},
-      {"resume: update generator of " + name +
-           " has a loss of its own but this run's is otherwise; they must be the same",
+      {"resume: update generator of " + name + " has a loss of its own, unlike in this run; they must be the same",
        with(sharing, more)},
-      {"run: one of the texts is named optimizer_name.generator, as one that the run itself puts into the checkpoint",
+      {"run: a text is named optimizer_name.generator, which the run itself stores in the checkpoint",
        with(both, texts)},
       {"split_parameters: part gen has no parameters; each part must have at least one",
        [&] { split_parameters(s.gan, {"gen"}); }},
@@ -345,7 +344,7 @@ TEST_CASE("run: updates and checkpoints that do not fit are errors that name the
   AdamW all(named_parameters(twice.model), {.lr = 0.01});
   CHECK(error_of([&] {
           run(twice.model, {{all, twice.cosine}, {twice.embedding, twice.constant}}, Bags{}, {}, {.steps = 1});
-        }) == "run: two optimizers train tokens.weight; take the parameters apart, by split_parameters() for one");
+        }) == "run: two optimizers train tokens.weight; separate the parameters, for example with split_parameters()");
   CHECK(all.step_count() == 0);
   // A gradient that is not finite names its parameter, and no parameter is updated.
   BagRun bags;
