@@ -125,12 +125,12 @@ class MpiRanks final : public Ranks {
   }
 
   ~MpiRanks() override {
-    if (std::uncaught_exceptions() > exceptions_) failed("it was ended by an exception", 1);
+    if (std::uncaught_exceptions() > exceptions_) failed("ended by an exception", 1);
     finish();
     stop_ = true;
     if (heart_.joinable()) heart_.join();
     if (finalizes_) {
-      const WaitLimit limit(timeout_, "left MPI, when all was done,", stderr_);
+      const WaitLimit limit(timeout_, "finalized MPI", stderr_);
       MPI_Finalize();
     }
     ::close(stderr_);
@@ -282,7 +282,7 @@ class MpiRanks final : public Ranks {
       last_looked = Clock::now();
       if (seconds_since(last_heard) > timeout_) {
         detail::PlainText what;
-        what << "rank " << before << " has been silent for " << timeout_ << " seconds; it was stopped or is cut off";
+        what << "rank " << before << " has been silent for " << timeout_ << " seconds; it is stopped or disconnected";
         failed(what.str(), 1);
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -298,14 +298,14 @@ class MpiRanks final : public Ranks {
 bool started_by_mpirun() { return size_by_environment() > 0; }
 
 std::unique_ptr<Ranks> join_mpi_ranks(const MpiOptions& options) {
-  require(std::isfinite(options.timeout) && options.timeout >= MpiOptions::kLeastTimeout, "mpi: the time-out is ",
-          options.timeout, " seconds; it must be a number, ", MpiOptions::kLeastTimeout, " or more");
+  require(std::isfinite(options.timeout) && options.timeout >= MpiOptions::kLeastTimeout, "mpi: timeout is ",
+          options.timeout, " seconds; it must be finite and at least ", MpiOptions::kLeastTimeout);
   if (!started_by_mpirun()) return nullptr;
   // Open MPI's put protocol over TCP reaches 60% of the link's bandwidth when both sides send at once (4.1.4), because
   // it does not read while it writes. Flags set by the user are kept.
   ::setenv("OMPI_MCA_btl_tcp_flags", "send", 0);
   constexpr double kToStart = 10;  // max seconds between the starts of the processes
-  const WaitLimit limit(options.timeout + kToStart, "come", STDERR_FILENO);
+  const WaitLimit limit(options.timeout + kToStart, "started", STDERR_FILENO);
   int initialized = 0, threads = 0;
   MPI_Initialized(&initialized);
   if (initialized)
@@ -313,10 +313,10 @@ std::unique_ptr<Ranks> join_mpi_ranks(const MpiOptions& options) {
   else
     MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &threads);
   const int size = size_of(MPI_COMM_WORLD), started = size_by_environment();
-  require(initialized || size == started, "mpi: mpirun started ", started, " processes and MPI sees ", size,
-          "; mpirun must be that of the MPI that heed was built with");
+  require(initialized || size == started, "mpi: mpirun started ", started, " processes, but MPI sees ", size,
+          "; use the mpirun of the MPI that heed was built with");
   require(threads == MPI_THREAD_MULTIPLE,
-          "mpi: MPI must take calls of several threads (MPI_THREAD_MULTIPLE), and does not");
+          "mpi: this MPI does not support calls from several threads; MPI_THREAD_MULTIPLE is required");
   return std::make_unique<MpiRanks>(!initialized, options);
 }
 

@@ -71,7 +71,7 @@ TEST_CASE("keep_running: starts again from the last checkpoint until the run is 
   const Ran ran = keep_running(t, "--slots 3 --most 4", kill, t.arguments(kGoesOn + flags));
   INFO(ran.output);
   CHECK(ran.exit_code == 0);
-  CHECK(test::count_of("it starts again from the last checkpoint", ran.output) == 2);
+  CHECK(test::count_of("starting again from the last checkpoint", ran.output) == 2);
   CHECK(test::count_of("resumed at step", ran.output) == 2);
   CHECK((bytes_of(t.file("lm.h5")) == bytes_of(undisturbed.file("lm.h5"))));
 }
@@ -82,7 +82,7 @@ TEST_CASE("keep_running: gives up where no start leaves a checkpoint, and where 
   const Ran failing = keep_running(t, "--slots 2 --tries 2", "", t.arguments(kGoesOn + flags + "--data none"));
   INFO(failing.output);
   CHECK(failing.exit_code == 1);
-  CHECK(contains(failing.output, "given up: 2 starts in a row left no new checkpoint"));
+  CHECK(contains(failing.output, "giving up: 2 starts in a row wrote no new checkpoint"));
   CHECK(test::run(kScript + " --slots 2 -- true").exit_code == 2);
   CHECK(test::run(kScript + " --slots 2x -- true").output ==
         "keep_running: --slots is '2x'; it must be a whole number\n");
@@ -102,11 +102,11 @@ TEST_CASE("keep_running: a rank that does not leave MPI after the run ends all r
     const std::string command = t.arguments(kGoesOn + "--steps 4 --shards 3 ");
     CHECK(seconds_of([&] { ran = keep_running(t, "--slots 3", stop, command); }) < 30);
     INFO(ran.output);
-    CHECK(test::count_of("it starts again from the last checkpoint", ran.output) == 1);
+    CHECK(test::count_of("starting again from the last checkpoint", ran.output) == 1);
     // Rank 0 reports if it waits, otherwise the first of the other ranks.
     CHECK(contains(ran.output, "rank 0 of 3 on ") == (stopped == 1));
     CHECK((stopped == 1 || contains(ran.output, "rank 1 of 3 on ") || contains(ran.output, "rank 2 of 3 on ")));
-    CHECK(contains(ran.output, ": not all ranks have left MPI, when all was done, within 3 seconds"));
+    CHECK(contains(ran.output, ": not all ranks have finalized MPI within 3 seconds"));
     // The next start has nothing left to do.
     CHECK(contains(ran.output, "resumed at step 4"));
     CHECK(ran.exit_code == 0);
@@ -148,7 +148,7 @@ TEST_CASE("keep_running: kills an mpirun that stays after its processes ended") 
   CHECK(ran.output ==
         "keep_running: 1 ranks on localhost:1\n"
         "keep_running: mpirun did not end after its ranks, and was killed\n"
-        "keep_running: it ended with code 137; it starts again from the last checkpoint\n"
+        "keep_running: mpirun exited with code 137; starting again from the last checkpoint\n"
         "keep_running: 1 ranks on localhost:1\n");
   const double seconds = folder.seconds_between("starts");
   CHECK(seconds >= 4.9);
@@ -168,7 +168,7 @@ TEST_CASE("keep_running: kills an mpirun that starts no rank, but not one that r
   CHECK(ran.output ==
         "keep_running: 1 ranks on localhost:1\n"
         "keep_running: mpirun started no rank within 2 seconds (--start), and was killed\n"
-        "keep_running: it ended with code 137; it starts again from the last checkpoint\n"
+        "keep_running: mpirun exited with code 137; starting again from the last checkpoint\n"
         "keep_running: 1 ranks on localhost:1\n"
         "--checkpoint lm.h5 --resume-or-start it runs\n");
   const double seconds = folder.seconds_between("starts");
@@ -204,7 +204,7 @@ TEST_CASE("keep_running: gives up if no machine answers") {
   folder.write("mpirun", "touch started\n");
   const Ran ran = folder.run(kScript + " --hosts a,b -- program --checkpoint lm.h5");
   CHECK(ran.exit_code == 1);
-  CHECK(ran.output == "keep_running: none of the machines answers: a,b\n");
+  CHECK(ran.output == "keep_running: no machine responds: a,b\n");
   CHECK_FALSE(std::filesystem::exists(folder.file("started")));
 }
 

@@ -235,7 +235,7 @@ TEST_CASE("mpirun train_lm: a stopped rank ends all ranks after a time-out") {
   // Longer than mpirun takes on a busy machine to end the other ranks, which would otherwise report a missing rank too.
   const std::string stop = "export HEED_RANK_TIMEOUT=5; " + signal_to(1, "STOP", "[ -e log ]");
   CHECK(seconds_of([&] { ran = run_ranks(t, 3, "--steps 100000 --shards 3 --log log ", stop); }) < 20);
-  check_ended(ran, ": rank 1 has been silent for 5 seconds; it was stopped or is cut off");
+  check_ended(ran, ": rank 1 has been silent for 5 seconds; it is stopped or disconnected");
 }
 
 TEST_CASE("mpirun train_lm: a rank that does not start ends all ranks after a time-out") {
@@ -244,7 +244,7 @@ TEST_CASE("mpirun train_lm: a rank that does not start ends all ranks after a ti
   const std::string stop = "export HEED_RANK_TIMEOUT=2; if [ $rank = 1 ]; then kill -STOP $$; fi; ";
   CHECK(seconds_of([&] { ran = run_ranks(t, 3, "--steps 4 --shards 3 ", stop); }) < 30);
   check_ended(ran, "rank 0 of 3 on ");
-  CHECK(contains(ran.output, ": not all ranks have come within 12 seconds"));
+  CHECK(contains(ran.output, ": not all ranks have started within 12 seconds"));
 }
 
 TEST_CASE("mpirun train_lm: the time in which a rank is stopped does not count as its waiting for others") {
@@ -300,7 +300,7 @@ TEST_CASE("mpirun train_lm: settings and files that are wrong on all ranks end w
 TEST_CASE("join_mpi_ranks: a time-out must be a number of seconds") {
   for (const double timeout : {0.0, -1.0, 1.9, double(INFINITY), double(NAN)}) {
     std::ostringstream sentence;
-    sentence << "mpi: the time-out is " << timeout << " seconds; it must be a number, 2 or more";
+    sentence << "mpi: timeout is " << timeout << " seconds; it must be finite and at least 2";
     CHECK_THROWS_WITH_AS(join_mpi_ranks({.timeout = timeout}), sentence.str().c_str(), Error);
   }
   CHECK(join_mpi_ranks({.timeout = 2}) == nullptr);  // mpirun has not started this process
@@ -311,7 +311,7 @@ TEST_CASE("mpirun train_lm: an mpirun of another MPI is an error") {
   const std::string other = is_open_mpi() ? "PMI_SIZE=3" : "OMPI_COMM_WORLD_SIZE=3";
   const Ran ran = test::run(test::without_leaks() + other + " " + t.arguments("--steps 1 --shards 3"));
   test::check_refused(ran, 1,
-                      "mpi: mpirun started 3 processes and MPI sees 1; mpirun must be that of the MPI that heed was "
+                      "mpi: mpirun started 3 processes, but MPI sees 1; use the mpirun of the MPI that heed was "
                       "built with");
 }
 
