@@ -89,7 +89,7 @@ Profile::State::Measured Profile::State::so_far() {
 }
 
 void Profile::State::step() {
-  require(derivatives_ == 0, "Profile: step() is called inside a backward pass; a step must be done");
+  require(derivatives_ == 0, "Profile: step() is called inside a backward pass; call it after the step");
   if (active_) {
     const double now = detail::seconds_now();
     const std::vector<Event> events = events_up_to(now);
@@ -107,7 +107,7 @@ void Profile::State::step() {
 }
 
 void Profile::State::start() {
-  require(derivatives_ == 0, "Profile: start() is called inside a backward pass; a step must be done");
+  require(derivatives_ == 0, "Profile: start() is called inside a backward pass; call it between steps");
   begin_step();
 }
 
@@ -280,12 +280,14 @@ Profile::Profile(ProfileOptions options)
 Profile::~Profile() = default;
 
 void Profile::step() {
-  require(scope_.is_of_this_thread(), "Profile: step() is called on another thread than the profile's");
+  require(scope_.is_of_this_thread(),
+          "Profile: step() is called on another thread; call it on the thread that created the profile");
   state_->step();
 }
 
 void Profile::start() {
-  require(scope_.is_of_this_thread(), "Profile: start() is called on another thread than the profile's");
+  require(scope_.is_of_this_thread(),
+          "Profile: start() is called on another thread; call it on the thread that created the profile");
   state_->start();
 }
 

@@ -221,7 +221,7 @@ void Profile::print(std::ostream& out, Index most_rows) const {
   }
   const Index steps = std::max<Index>(1, state_->measured);
   out << "profile of " << std::to_string(steps) << (steps == 1 ? " step" : " steps")
-      << formatted(": %.3f ms a step", 1e3 * step);
+      << formatted(": %.3f ms per step", 1e3 * step);
   if (work.flops > 0)
     out << formatted(", %.0f GFLOP/s, which is %.0f%% of the peak", work.flops / step / 1e9, 100 * work.share_of_peak);
   out << formatted("; copies reach %.0f GB/s; %d thread%s, %s\n", state_->machine.bandwidth() / 1e9, threads(),
@@ -243,8 +243,8 @@ void Profile::print(std::ostream& out, Index most_rows) const {
     if (!rows.empty()) out << title;
     for (const ProfileRow& r : rows) of_ops.part(r.name, call_count(r.forward.calls), r.seconds(), r.forward.bytes);
   };
-  list("\nspans, with all that is in them\n", spans);
-  list("\nbeside all this, what ranks send each other\n", beside);
+  list("\nspans, including everything inside them\n", spans);
+  list("\ntransfers between ranks, concurrent with all this\n", beside);
 }
 
 }  // namespace heed

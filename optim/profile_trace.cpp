@@ -33,7 +33,7 @@ class Trace {
         text_ += ",\n{\"name\": \"thread_name\", \"ph\": \"M\", \"pid\": 1, \"tid\": " +
                  std::to_string(lines.size() + 1) + ", \"args\": {\"name\": " + quoted(names_[e.name]) + "}}";
       }
-      write(names_[e.name], "beside", e.begin, e.end, R"("MB": )" + number(e.bytes / 1e6),
+      write(names_[e.name], "transfer", e.begin, e.end, R"("MB": )" + number(e.bytes / 1e6),
             static_cast<int>(line - lines.begin()) + 2);
     }
   }

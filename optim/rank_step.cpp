@@ -72,7 +72,7 @@ void RankStep::Values::wait() {
     added.clear();
   }
   storage->arrival = nullptr;
-  if (Profiler* profiler = mode().profiler) profiler->waited("awaited values", begin, seconds_now());
+  if (Profiler* profiler = mode().profiler) profiler->waited("waiting for values", begin, seconds_now());
 }
 
 void RankStep::wait() {

@@ -28,7 +28,7 @@ void check_profile(const Training& t, const Ran& ran, int steps) {
   REQUIRE(ran.exit_code == 0);
   const std::string what = std::to_string(steps) + (steps == 1 ? " step" : " steps");
   CHECK(test::count_of("profile of " + what + ": ", ran.output) == 1);
-  for (const char* part : {"ms a step, ", "% of the peak", "\nattention ", "\nlinear ", "\noptimizer ", "\nbatch ",
+  for (const char* part : {"ms per step, ", "% of the peak", "\nattention ", "\nlinear ", "\noptimizer ", "\nbatch ",
                            "attention.qkv", "\ntrace: trace.json\n"}) {
     INFO(part);
     CHECK(contains(ran.output, part));

@@ -276,7 +276,7 @@ TEST_CASE("profile: one at a time on a thread, and each thread has its own") {
       }
       layer(rng.normal({2, 4}));
     }).join();
-    CHECK(message == "Profile: step() is called on another thread than the profile's");
+    CHECK(message == "Profile: step() is called on another thread; call it on the thread that created the profile");
     t.step();
     CHECK(row(profile.key_averages(), "optimizer").forward.calls == 1);
     CHECK(row(profile.key_averages(), "feed_forward", "blocks.0.mlp").forward.calls == 1);

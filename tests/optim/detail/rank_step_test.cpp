@@ -148,7 +148,7 @@ TEST_CASE("rank step: a profile shows communication between ranks in addition to
     require(std::abs(whole - profile.seconds()) < 1e-3 * whole, "they are no part of a step");
     std::ostringstream table;
     profile.print(table);
-    require(contains(table.str(), "beside all this, what ranks send each other"), table.str());
+    require(contains(table.str(), "transfers between ranks, concurrent with all this"), table.str());
     if (ranks.rank() > 0) return;
     profile.export_chrome_trace(folder.path / "trace.json");
     std::ifstream in(folder.path / "trace.json");
