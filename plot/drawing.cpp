@@ -16,7 +16,7 @@ namespace {
 std::FILE* file_in_memory() {
   const int fd = ::memfd_create("plot", MFD_CLOEXEC);
   std::FILE* file = fd < 0 ? nullptr : ::fdopen(fd, "w+");
-  require(file != nullptr, "plot: no file in memory can be made: ", std::strerror(errno));
+  require(file != nullptr, "plot: cannot create a file in memory: ", std::strerror(errno));
   return file;
 }
 
@@ -39,7 +39,7 @@ std::string complaint(const std::string& said, int status) {
       last = line.substr(begin);
   if (const std::size_t colon = last.find(": "); last.find("line ") < colon && colon != std::string::npos)
     last.erase(0, colon + 2);
-  if (last.empty()) last = "it drew nothing and ended with status " + std::to_string(status);
+  if (last.empty()) last = "no output, exit status " + std::to_string(status);
   return last;
 }
 
@@ -64,7 +64,7 @@ void Drawing::close() {
   std::string bytes = content_of(picture.get());
   gp_.reset();
   require(status == 0 && !bytes.empty(), "plot: ", file_.string(),
-          " could not be drawn; gnuplot says: ", complaint(content_of(errors.get()), status));
+          " could not be drawn; gnuplot: ", complaint(content_of(errors.get()), status));
   const std::string image = "<image ", sharp = "<image style='image-rendering:pixelated' ";
   if (svg_)
     for (std::size_t i = bytes.find(image); i != std::string::npos; i = bytes.find(image, i + sharp.size()))

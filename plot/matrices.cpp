@@ -120,10 +120,10 @@ void plot_matrix(const std::filesystem::path& file, const std::string& title,
   const std::size_t rows = values.size(), columns = rows > 0 ? values.front().size() : 0;
   require(rows > 0 && columns > 0 && row_labels.size() == rows && column_labels.size() == columns,
           "plot_matrix: ", rows, " x ", columns, " values, ", row_labels.size(), " row and ", column_labels.size(),
-          " column labels; they must agree");
+          " column labels; there must be one label per row and column");
   for (const auto& row : values)
-    require(row.size() == columns, "plot_matrix: a row has ", row.size(), " values and the first ", columns,
-            "; they must have as many");
+    require(row.size() == columns, "plot_matrix: a row has ", row.size(), " values but the first has ", columns,
+            "; all rows must have the same number");
   const Numbers numbers(values);
   const MatrixPlaces places(title, numbers, row_labels, column_labels);
   Drawing drawing(file, static_cast<int>(std::ceil(places.width())), static_cast<int>(std::ceil(places.height())));
@@ -196,7 +196,7 @@ void plot_matrices(const std::filesystem::path& file, const MatrixLabels& labels
     }
   }
   require(agree, "plot_matrices: the panels differ in size, or from the ", rows, " row and ", columns,
-          " column labels; they must agree, and there must be one or more");
+          " column labels; there must be one or more panels, with one label per row and column");
   // All labels fit, unless the picture would be too large.
   const double most = 6000 / static_cast<double>(std::max(across, panels.size()));
   const double wanted = 14 * static_cast<double>(std::max(rows, columns));

@@ -41,7 +41,7 @@ std::string plot_command(Drawing& drawing, const std::vector<Series>& series) {
   for (std::size_t i = 0; i < series.size(); ++i)
     if (!series[i].points.empty())
       command += (command.empty() ? "plot " : ", ") + drawing.block(series[i].points) + style_of(series[i], i);
-  require(!command.empty(), "plot: there is no point to draw");
+  require(!command.empty(), "plot: there are no points to draw");
   return command + "\n";
 }
 
@@ -54,7 +54,7 @@ void check_plot(const std::filesystem::path& file) {
                     "'; it must end with .svg or .png");
   check_place("plot", file);
   require(std::system("command -v gnuplot > /dev/null 2>&1") == 0,
-          "plot: gnuplot is not installed; the pictures are drawn by it (Debian: gnuplot-nox)");
+          "plot: gnuplot is not installed; plots require it (Debian: gnuplot-nox)");
 }
 
 void plot(const std::filesystem::path& file, const PlotLabels& labels, const std::vector<Series>& series,
@@ -72,7 +72,7 @@ void plot(const std::filesystem::path& file, const PlotLabels& labels, const std
 
 void plot_losses(const std::filesystem::path& file, const RunResult& result, std::optional<double> floor) {
   Series training{"training", {}, Series::thin_line}, validation{"validation", {}, Series::line},
-      least{"floor: no model can be below", {}, Series::dashed};
+      least{"floor: minimum possible loss", {}, Series::dashed};
   for (std::size_t i = 0; i < result.history.losses.size(); ++i)
     training.points.emplace_back(static_cast<double>(i + 1), result.history.losses[i]);
   for (const auto& [step, loss] : result.history.validation_losses)
@@ -176,7 +176,7 @@ static std::pair<std::string, double> ticks_to(double most) {
 void plot_bars(const std::filesystem::path& file, const std::string& title, const std::vector<std::string>& names,
                const std::vector<Bars>& panels) {
   require(!names.empty() && !panels.empty(), "plot_bars: ", names.size(), " names and ", panels.size(),
-          " panels; there must be one or more of both");
+          " panels; there must be one or more of each");
   Drawing drawing(file, 180 + 300 * static_cast<int>(panels.size()), 120 + 26 * static_cast<int>(names.size()));
   Gnuplot& gp = *drawing;
   gp << "set multiplot layout 1," << panels.size() << " title " << quoted(title)
@@ -188,7 +188,7 @@ void plot_bars(const std::filesystem::path& file, const std::string& title, cons
   for (std::size_t p = 0; p < panels.size(); ++p) {
     const Bars& panel = panels[p];
     require(panel.values.size() == names.size(), "plot_bars: ", names.size(), " names but ", panel.values.size(),
-            " values of ", panel.label, "; there must be as many");
+            " values of ", panel.label, "; there must be one value per name");
     std::vector<std::tuple<double, double, double, double, double, double>> boxes;  // centre and corners of the box
     for (std::size_t i = 0; i < names.size(); ++i) {
       const auto row = static_cast<double>(i);

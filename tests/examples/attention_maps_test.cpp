@@ -163,7 +163,7 @@ TEST_CASE("pictures: frames and panels that do not fit are errors") {
   using namespace examples;
   const std::string svg = t.file("x.svg");
   test::check_errors({{"there is no frame", [&] { plot_frames(svg, {}, false); }},
-                      {"plot: there is no point to draw",
+                      {"plot: there are no points to draw",
                        [&] {
                          plot_frames(svg, {{{"a", "x", "y"}, {}}}, false);
                        }},

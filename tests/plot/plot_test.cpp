@@ -185,10 +185,12 @@ TEST_CASE("plot_matrix: the greatest number decides how numbers are written") {
 TEST_CASE("plot_matrix: sizes that do not agree are named") {
   const TemporaryFolder folder;
   const fs::path file = folder.path / "m.svg";
-  CHECK(test::error_of([&] { plot_matrix(file, "title", {{1, 2}, {3, 4}}, {"a"}, {"b", "c"}); }) ==
-        "plot_matrix: 2 x 2 values, 1 row and 2 column labels; they must agree");
-  CHECK(test::error_of([&] { plot_matrix(file, "title", {{1, 2}, {3}}, {"a", "b"}, {"c", "d"}); }) ==
-        "plot_matrix: a row has 1 values and the first 2; they must have as many");
+  CHECK(test::error_of([&] {
+          plot_matrix(file, "title", {{1, 2}, {3, 4}}, {"a"}, {"b", "c"});
+        }) == "plot_matrix: 2 x 2 values, 1 row and 2 column labels; there must be one label per row and column");
+  CHECK(test::error_of([&] {
+          plot_matrix(file, "title", {{1, 2}, {3}}, {"a", "b"}, {"c", "d"});
+        }) == "plot_matrix: a row has 1 values but the first has 2; all rows must have the same number");
 }
 
 TEST_CASE("plot_losses: the axis has the unit of the loss") {
