@@ -281,7 +281,7 @@ TEST_CASE("run: a refused run, and one that fails in its first step, keep an exi
   CHECK(test::contains(test::error_of([&] {
                          TrainedRows({.steps = 2, .checkpoint = file, .start = RunStart::resume_or_start, .log = log});
                        }),
-                       " is at step 3 and the run has 2 steps"));
+                       " is at step 3 but the run has 2 steps"));
   CHECK(bytes_of(log.string()) == lines);
 }
 
