@@ -55,13 +55,13 @@ std::string wrong_value(const CLI::App& app, int argc, char** argv) {
     if (option == nullptr) continue;
     if (option->get_items_expected_min() == 0) {
       if (equals != given.npos && value != "true" && value != "false")
-        return name + " takes no value, and '" + excerpt(value) + "' is given";
+        return name + " takes no value, but got '" + excerpt(value) + "'";
       continue;
     }
     if (equals == given.npos ? i + 1 == argc : value.empty())
       return name + " needs a value, " + option->get_type_name();
     if (equals == given.npos && flag(next) != nullptr)
-      return given + " needs " + option->get_type_name() + ", and " + next + " is a flag";
+      return given + " needs " + option->get_type_name() + ", but " + next + " is a flag";
   }
   return "";
 }
@@ -98,11 +98,11 @@ std::string decimal(const std::string& given) {
 
 // The part of --help about a file that is written, with the flags for which it is only read.
 std::string written_as(FileRole role, const std::vector<std::string>& input_with) {
-  const std::string read = input_with.empty() ? "" : "; only read with " + choice(input_with, ", ");
+  const std::string read = input_with.empty() ? "" : "; not written with " + choice(input_with, ", ");
   switch (role) {
-    case FileRole::output: return " (is replaced" + read + ")";
-    case FileRole::checkpoint: return " (is replaced; FILE.lock beside it" + read + ")";
-    case FileRole::log: return " (is written line by line" + read + ")";
+    case FileRole::output: return " (an existing file is replaced" + read + ")";
+    case FileRole::checkpoint: return " (FILE.lock is created next to it" + read + ")";
+    case FileRole::log: return " (written line by line" + read + ")";
     default: return "";
   }
 }
@@ -266,18 +266,18 @@ void CommandLine::add_switch(const std::string& name, bool& value, const std::st
 }
 
 void CommandLine::add_sampling(SamplingOptions& sampling) {
-  add("--temperature", sampling.temperature, "Temperature of the sample; 0: always the likeliest token [0.8]",
-      number(0));
-  add("--top-k", sampling.top_k, "Sample from the k likeliest; 0: from all [0]", whole(0));
-  add("--top-p", sampling.top_p, "Sample from the likeliest that reach this probability [1]", number(1e-6, 1));
+  add("--temperature", sampling.temperature, "Sampling temperature; 0: always the most likely token [0.8]", number(0));
+  add("--top-k", sampling.top_k, "Sample from the k most likely tokens; 0: from all [0]", whole(0));
+  add("--top-p", sampling.top_p, "Sample from the most likely tokens that together reach this probability [1]",
+      number(1e-6, 1));
 }
 
 void CommandLine::add_threads(int& threads) {
-  add("--threads", threads, "Threads; 0: all that the process may use [0]", whole(0, 1024));
+  add("--threads", threads, "Threads; 0: one per core that the process may use [0]", whole(0, 1024));
 }
 
 void CommandLine::add_find_nan(bool& find_nan) {
-  add_switch("--find-nan", find_nan, "Name the op that makes the first NaN; slow");
+  add_switch("--find-nan", find_nan, "Report the op that produces the first NaN; slow");
 }
 
 void CommandLine::add_seed(std::uint64_t& seed, const std::string& text) {
@@ -296,7 +296,7 @@ std::optional<int> CommandLine::parse(int argc, char** argv) {
   } catch (const CLI::ExcludesError& e) {
     std::string both = e.what();
     if (const std::size_t at = both.find(" excludes "); at != both.npos) both.replace(at, 10, " and ");
-    return refuse(both + " do not go together; give one of them");
+    return refuse(both + " cannot be combined; give one of them");
   } catch (const CLI::RequiresError& e) {
     std::string both = e.what();
     if (const std::size_t at = both.find(" requires "); at != both.npos) both.replace(at, 10, " needs ");

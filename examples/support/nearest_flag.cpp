@@ -51,8 +51,8 @@ std::vector<std::string> nearest_flags(const std::string& word, const std::vecto
 std::string unknown_flag(const std::string& word, const std::vector<std::string>& flags) {
   const std::vector<std::string> nearest = nearest_flags(word, flags);
   const std::string shown = excerpt(word);
-  std::string text = word.starts_with("-") ? "there is no flag " + shown
-                                           : "'" + shown + "' belongs to no flag; the names of flags begin with --";
+  std::string text =
+      word.starts_with("-") ? "there is no flag " + shown : "unexpected argument '" + shown + "'; flags begin with --";
   constexpr std::size_t kShown = 4;
   for (std::size_t i = 0; i < std::min(nearest.size(), kShown); ++i) {
     const bool last = i + 1 == nearest.size();

@@ -11,7 +11,7 @@ constexpr Index kWarmup = 5;  // steps during which memory pools and caches are 
 
 void add_profile_flags(CommandLine& line, ProfileFlags& flags) {
   line.add("--profile", flags.steps,
-           "Report at the end where the time of this many steps went, after the first " + std::to_string(kWarmup),
+           "Profile this many steps and print the report at the end; skips the first " + std::to_string(kWarmup),
            whole(1));
   line.add("--trace", flags.trace, "Trace of the steps of --profile, for chrome://tracing or Perfetto",
            file_name("FILE.json", FileRole::output), {.needs = "--profile"});

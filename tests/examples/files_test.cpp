@@ -75,14 +75,14 @@ std::vector<Flag> file_flags(const std::string& name) {
   std::vector<Flag> flags;
   for (const auto& [flag, listed] : all) {
     if (!contains(listed.shown, "FILE") && !contains(listed.shown, "PATH")) continue;
-    const Role role = contains(listed.text, "FILE.lock beside it")       ? Role::checkpoint
-                      : contains(listed.text, "is replaced")             ? Role::output
-                      : contains(listed.text, "is written line by line") ? Role::log
-                                                                         : Role::input;
+    const Role role = contains(listed.text, "FILE.lock is created")    ? Role::checkpoint
+                      : contains(listed.text, "file is replaced")      ? Role::output
+                      : contains(listed.text, "(written line by line") ? Role::log
+                                                                       : Role::input;
     std::string with, excludes = listed.excludes;
     for (const auto& [other, o] : all)
       if (other != flag && (o.required || other == listed.needs)) with += given(other, o.shown), excludes += o.excludes;
-    const std::size_t read = listed.text.find("only read with");
+    const std::size_t read = listed.text.find("not written with");
     flags.push_back(
         {flag, listed.shown, with, excludes, role, read == std::string::npos ? "" : listed.text.substr(read)});
   }

@@ -127,7 +127,7 @@ TEST_CASE("generate: wrong flags are one line that says what is right, and exit 
     CHECK(contains(ran.output, "(generate --help lists the flags)"));
   };
   refused("--token 3", "there is no flag --token; the nearest is --tokens");
-  refused("stray", "'stray' belongs to no flag; the names of flags begin with --");
+  refused("stray", "unexpected argument 'stray'; flags begin with --");
   refused("--tokens many", "--tokens: it is 'many'; it must be a whole number, 0 or more");
   refused("--temperature -1", "--temperature: it is '-1'; it must be a number, 0 or more");
   refused("--top-k 1.5", "--top-k: it is '1.5'; it must be a whole number, 0 or more");
@@ -136,7 +136,7 @@ TEST_CASE("generate: wrong flags are one line that says what is right, and exit 
   refused("--threads 1025", "--threads: it is '1025'; it must be a whole number, from 0 to 1024");
   refused("--seed -1", "--seed: it is '-1'; it must be a whole number, 0 or more");
   refused("--prompt", "--prompt");
-  refused("--prompt a b", "'b' belongs to no flag");
+  refused("--prompt a b", "unexpected argument 'b'");
   const Ran help = test::run(test::program("generate") + " --help");
   CHECK(help.exit_code == 0);
   for (const char* flag :

@@ -38,6 +38,6 @@ TEST_CASE("nearest flag: the message names at most four flags") {
         "there is no flag --t; the nearest are --top-k, --top-p, --tokens and --top-k-keys");
   CHECK(unknown_flag("--s", {"--s1", "--s2", "--s3", "--s4", "--s5"}) ==
         "there is no flag --s; the nearest are --s1, --s2, --s3, --s4 and 1 more");
-  CHECK(unknown_flag("a.txt", kFlagNames) == "'a.txt' belongs to no flag; the names of flags begin with --");
+  CHECK(unknown_flag("a.txt", kFlagNames) == "unexpected argument 'a.txt'; flags begin with --");
   CHECK(unknown_flag("--" + std::string(200, 'x'), kFlagNames) == "there is no flag --" + std::string(78, 'x') + "...");
 }

@@ -126,7 +126,7 @@ TEST_CASE("tokenize: wrong flags say what is right and exit 2") {
   refused("--data text.txt --out x.bin", "the name must end with .tokens");
   refused("--data text.txt --out x.tokens --tokenizer word", "it must be byte, char or a SentencePiece FILE.model");
   refused("--data text.txt --out x.tokens --train bpe --tokenizer byte",
-          "--tokenizer and --train do not go together; give one of them");
+          "--tokenizer and --train cannot be combined; give one of them");
   refused("--data text.txt --out x.tokens --train word", "--train: it is 'word'; it must be bpe or unigram");
   refused("--data text.txt --out x.tokens --vocabulary 9", "--train");
   refused("--data text.txt --out x.tokens --model x.model", "--train");

@@ -72,13 +72,13 @@ TEST_CASE("train_lm: wrong flags say what is right and exit 2") {
     test::check_refused(t.run(flags), 2, sentence);
   };
   refused("--presett nano", "there is no flag --presett; the nearest is --preset");
-  refused("stray", "'stray' belongs to no flag; the names of flags begin with --");
+  refused("stray", "unexpected argument 'stray'; flags begin with --");
   refused("--preset huge", "--preset: it is 'huge'; it must be nano, baby or gpt2");
   refused("--steps many", "--steps: it is 'many'; it must be a whole number, 0 or more");
   refused("--steps 1.5", "a whole number, 0 or more");
   refused("--steps", "--steps needs a value, N");
   refused("--sample=", "--sample needs a value, N");
-  refused("--find-nan=maybe", "--find-nan takes no value, and 'maybe' is given");
+  refused("--find-nan=maybe", "--find-nan takes no value, but got 'maybe'");
   refused("--trace x.json", "--trace needs --profile");
   refused("--batch 0", "a whole number, 1 or more");
   refused("--threads 2000", "a whole number, from 0 to 1024");
