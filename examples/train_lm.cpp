@@ -46,7 +46,7 @@ void say_what_begins(const LmSettings& s, const LmData& data, Index parameters, 
                data.description.c_str(), static_cast<long long>(s.layers), static_cast<long long>(s.heads),
                static_cast<long long>(s.width), static_cast<long long>(s.context),
                static_cast<double>(parameters) / 1e6, in_all.c_str(), mebibytes, arch(), threads(),
-               static_cast<unsigned long long>(s.seed), goes_on ? "going on" : "starting afresh");
+               static_cast<unsigned long long>(s.seed), goes_on ? "resuming" : "new training");
 }
 
 void say_what_came_out(const RunResult& result, const LmData& data) {

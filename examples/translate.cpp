@@ -196,7 +196,7 @@ int train_model(M& model, Translator& t, const Settings& s, const RunFlags& f, c
                static_cast<long long>(training.source_vocabulary()),
                static_cast<long long>(training.target_vocabulary()), static_cast<long long>(epoch), arch(), threads(),
                static_cast<unsigned long long>(s.seed),
-               options.init.empty() && options.loaded ? "going on" : "starting afresh");
+               options.init.empty() && options.loaded ? "resuming" : "new training");
   options.steps = last_step(s, batches, options.init.empty() ? options.loaded.get() : nullptr),
   options.seconds = 60 * s.minutes;
   Adam adam(named_parameters(model), {.lr = s.lr, .betas = {0.9, s.beta2}, .eps = 1e-9});

@@ -37,8 +37,8 @@ class StoryBatches {
       const std::uint64_t stories_a_row = static_cast<std::uint64_t>(length) / 32 + 2;
       const std::uint64_t first = order_.number(step, r) * stories_a_row;
       const Tokens ids = tokenizer_.encode(window(seed, first));
-      require(static_cast<Index>(ids.size()) == length + 1, "stories: the tokenizer makes ", ids.size(), " tokens of ",
-              length + 1, " characters; it must be char or byte");
+      require(static_cast<Index>(ids.size()) == length + 1, "stories: the tokenizer makes ", ids.size(),
+              " tokens from ", length + 1, " characters; it must be char or byte");
       std::copy(ids.begin(), ids.end() - 1, x.ptr<std::int32_t>() + r * length);
       std::copy(ids.begin() + 1, ids.end(), y.ptr<std::int32_t>() + r * length);
     }
@@ -66,9 +66,10 @@ class StoryBatches {
 
 LmData story_data(const LmSettings& s, const std::string* stored_tokenizer) {
   if (s.tokenizer != "char" && s.tokenizer != "byte")
-    throw UsageError(stored_tokenizer ? "the tokenizer of the checkpoint is neither char nor byte, which the built-in "
-                                        "stories need; give --data"
-                                      : "--tokenizer is " + s.tokenizer + "; the built-in stories need char or byte");
+    throw UsageError(stored_tokenizer
+                         ? "the tokenizer of the checkpoint is neither char nor byte, but the built-in "
+                           "stories require one of these; give --data"
+                         : "--tokenizer is " + s.tokenizer + "; the built-in stories require char or byte");
   const Stories stories;
   Tokenizer tokenizer = stored_tokenizer ? Tokenizer::from_json(*stored_tokenizer)
                                          : make_tokenizer(s.tokenizer, "\n" + stories.text(0, 1000000));
@@ -83,7 +84,7 @@ LmData story_data(const LmSettings& s, const std::string* stored_tokenizer) {
     eval_floor = story_floor(stories, held_out, tokenizer, std::min(s.eval_batches, held_out.size()));
   }
   return {tokenizer,  StoryBatches(tokenizer, window), held_out, held_out, {.separator = line_feed}, floor,
-          eval_floor, "built-in stories, without end"};
+          eval_floor, "built-in stories, unlimited"};
 }
 
 struct Corpus {
@@ -99,13 +100,13 @@ Corpus read_corpus(const LmSettings& s, const std::string* stored_tokenizer) {
   for (const std::filesystem::path& path : paths) {
     if (!is_token_file(path)) continue;
     if (paths.size() > 1)
-      throw UsageError("--data names " + std::to_string(paths.size()) + " files, and " + path.string() +
-                       " is a token file; a token file must be the only one");
+      throw UsageError("--data has " + std::to_string(paths.size()) + " files, but " + path.string() +
+                       " is a token file; a token file must be the only file");
     const TokenSource tokens = TokenSource::open(path);
     const Tokenizer tokenizer = tokens.tokenizer();
     tokens.hash();  // reads the whole file, so damage is found before training
     require(!stored || stored->hash() == tokenizer.hash(), "resume: ", path.string(),
-            " was made by another tokenizer than that of the checkpoint; it must be the same");
+            " was made with another tokenizer than the checkpoint; the tokenizers must be the same");
     return {tokenizer, tokens};
   }
   TextReport report;
@@ -114,7 +115,7 @@ Corpus read_corpus(const LmSettings& s, const std::string* stored_tokenizer) {
   try {
     return {tokenizer, TokenSource(encode_text(tokenizer, text), tokenizer.vocabulary_size()), report.text()};
   } catch (const EncodeError& e) {
-    if (stored) fail("resume: the data are not those of the checkpoint; they must be the same: ", e.what());
+    if (stored) fail("resume: the data differ from those of the checkpoint; they must be the same: ", e.what());
     throw;
   }
 }
@@ -140,8 +141,8 @@ LmData corpus_data(const LmSettings& s, const std::string* stored_tokenizer) {
     held_out = WholeSplit(validation, {.batch = std::max<Index>(s.batch, 16),
                                        .context = s.context,
                                        .name = "the validation part of the text (--val-fraction)"});
-  std::string description = std::to_string(training.size()) + " tokens to train on, " +
-                            std::to_string(validation.size()) + " to validate with, vocabulary " +
+  std::string description = std::to_string(training.size()) + " tokens for training, " +
+                            std::to_string(validation.size()) + " for validation, vocabulary " +
                             std::to_string(tokenizer.vocabulary_size());
   if (const std::string unknown = unknown_tokens(tokenizer, validation); !unknown.empty())
     description += "\nvalidation: " + unknown;

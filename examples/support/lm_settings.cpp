@@ -159,7 +159,7 @@ std::string model_error(const std::string& model, const std::string& attention) 
   try {
     mechanism_by_name(attention, {.causal = model == "lm", .heads = 1, .head_size = 1, .context = 1});
   } catch (const Error& e) {
-    return std::string(e.what()) + (model == "lm" ? "; --model mlm is one" : "");
+    return std::string(e.what()) + (model == "lm" ? "; use --model mlm" : "");
   }
   return {};
 }
@@ -171,13 +171,13 @@ void check_together(const LmSettings& s, const SettingOrigins& origins) {
     for (const char* flag : {"--tokenizer", "--unicode", "--line-ends", "--invalid-utf8"})
       if (line.given(flag) && is_token_file(path))
         throw UsageError(flag + (" is " + line.word(flag)) + " but " + path +
-                         " is a token file, which holds its tokenizer and no text; leave " + flag + " out");
+                         " is a token file, which contains a tokenizer and no text; leave " + flag + " out");
   for (const char* flag : {"--unicode", "--line-ends", "--invalid-utf8"})
-    if (s.data.empty() && line.given(flag)) throw UsageError(flag + std::string(" needs text files; give --data"));
+    if (s.data.empty() && line.given(flag)) throw UsageError(flag + std::string(" requires text files; give --data"));
   if (s.data.empty() && line.given("--val-fraction"))
     throw UsageError("--val-fraction is " + Json(s.val_fraction).dump() +
-                     " but --data is not given; the built-in stories have no last part, and others of them validate: "
-                     "leave --val-fraction out");
+                     " but --data is not given; the built-in stories are validated on other stories; leave "
+                     "--val-fraction out");
   if (s.warmup > s.steps)
     throw UsageError(origins.says("--warmup", std::to_string(s.warmup)) + " and " +
                      origins.says("--steps", std::to_string(s.steps)) +
@@ -193,7 +193,7 @@ void check_together(const LmSettings& s, const SettingOrigins& origins) {
   check_mechanism(origins, "--attention", s.attention, mechanism);
   if (s.min_lr > s.lr)
     throw UsageError(origins.says("--min-lr", Json(s.min_lr).dump()) + " and " +
-                     origins.says("--lr", Json(s.lr).dump()) + "; the rate at the end must not be above the highest");
+                     origins.says("--lr", Json(s.lr).dump()) + "; min-lr must be at most lr");
 }
 
 }  // namespace
@@ -201,7 +201,7 @@ void check_together(const LmSettings& s, const SettingOrigins& origins) {
 // Parses the settings in a checkpoint. Throws Error if one has a wrong type, or a value that its flag would refuse.
 static Json stored_settings(const std::string& text, const CommandLine& line) {
   const Json stored = Json::parse(text, nullptr, false);
-  require(stored.is_object(), "resume: the settings in the checkpoint are damaged: they must be JSON by flags");
+  require(stored.is_object(), "resume: the settings in the checkpoint are damaged; they must be a JSON object");
   LmSettings types;
   for_each_setting(types, [&](const std::string& name, auto& value) {
     if (!stored.contains(name)) return;
@@ -219,7 +219,7 @@ static Json stored_settings(const std::string& text, const CommandLine& line) {
       from_setting(given, word);
     else if (word.empty())
       word = given.dump();
-    const std::string error = same ? line.error("--" + name, word) : "it is " + word + ", of another type";
+    const std::string error = same ? line.error("--" + name, word) : "it is " + word + ", which has the wrong type";
     require(error.empty(), "resume: the setting ", name, " in the checkpoint is wrong: ", printable(error));
   });
   return stored;
@@ -248,7 +248,7 @@ LmSettings LmFlags::resolve(const std::string* stored_text, std::vector<ChangedS
       const bool data = run_.start.other_data && (name == "data" || name == "val-fraction");
       if (was != now && !may_change(name) && !files && !data)
         throw UsageError(refusal_of(change, is_of_model(name)) +
-                         (name == "data" || name == "val-fraction" ? ", or accept other data by --other-data" : ""));
+                         (name == "data" || name == "val-fraction" ? ", or allow other data with --other-data" : ""));
       if (was != now && !files && changed != nullptr) changed->push_back(change);
       from_setting(now, value);
     });
@@ -275,7 +275,8 @@ LmSettings LmFlags::resolved(const GPTConfig* init, const std::string& file) con
       if (name != other) return;
       const Json was = to_setting(value);
       if (init != nullptr && name == "zero-init-residual")
-        throw UsageError("--zero-init-residual is for weights that are drawn, and --init takes those of " + file);
+        throw UsageError("--zero-init-residual sets initial weights, but --init takes the weights of " + file +
+                         "; leave one out");
       if (init != nullptr && name != "tokenizer" && is_of_model(name) && was != now)
         throw UsageError("--" + name + " is " + now.dump() + " but the model of " + file + " has " + was.dump() +
                          "; leave it out");

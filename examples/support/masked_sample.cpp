@@ -47,7 +47,7 @@ std::string with_places(const Tokenizer& tokenizer, const Tokens& tokens, const 
 
 Tokens masked_tokens(const Tokenizer& tokenizer, const std::string& text, std::int32_t mask, Index context) {
   require(text.find(kMask) != std::string::npos, "--prompt: there is no [MASK] in '", text,
-          "'; a masked model fills such places in, one token each");
+          "'; a masked model replaces each [MASK] with one token");
   Tokens ids;
   for (std::size_t begin = 0;;) {
     const std::size_t end = std::min(text.find(kMask, begin), text.size());
@@ -58,8 +58,8 @@ Tokens masked_tokens(const Tokenizer& tokenizer, const std::string& text, std::i
     ids.push_back(mask);
     begin = end + kMask.size();
   }
-  require(static_cast<Index>(ids.size()) <= context, "--prompt: it makes ", ids.size(), " tokens but the context is ",
-          context, "; it must not be longer");
+  require(static_cast<Index>(ids.size()) <= context, "--prompt: it has ", ids.size(), " tokens, but the context is ",
+          context);
   return ids;
 }
 

@@ -11,7 +11,7 @@ void add_mechanism_flags(CommandLine& line, MechanismOptions& options, const std
   for_each_option(options, [&](const MechanismOption& o, auto& value) {
     const auto has = [&](const std::string& mechanism) { return o.of(mechanism); };
     if (std::none_of(mechanisms.begin(), mechanisms.end(), has)) return;
-    std::string text = "Of " + choice(o.mechanisms, " and ") + ": " + o.text;
+    std::string text = choice(o.mechanisms, ", ") + ": " + o.text;
     line.add("--" + o.name, value, text, o.words.empty() ? whole(1) : one_of(o.words));
   });
 }

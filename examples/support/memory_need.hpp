@@ -31,7 +31,7 @@ inline double least_training_bytes(const TrainingSizes& s) {
 inline void check_training_memory(const TrainingSizes& s) {
   check_memory("training: " + std::to_string(s.layers) + " layers of width " + std::to_string(s.width) +
                    " on batches of " + std::to_string(s.batch) + " x " + std::to_string(s.context) + " tokens, " +
-                   std::to_string(s.batches) + " a step,",
+                   std::to_string(s.batches) + " per step,",
                least_training_bytes(s));
 }
 

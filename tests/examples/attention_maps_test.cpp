@@ -113,7 +113,7 @@ TEST_CASE("attention_maps: a masked model looks at both sides, and so does its p
 
   REQUIRE(maps(t, "T[MASK]e [MASK]uick", "--plot " + svg).exit_code == 0);
   CHECK(test::count_of(">[MASK]<", bytes_of(svg)) == 2 * 2 + 2);  // rows have it once, columns in both heads
-  CHECK(contains(maps(t, "The quick brown [MASK]ox").output, "tokens but the context is 16"));
+  CHECK(contains(maps(t, "The quick brown [MASK]ox").output, "tokens, but the context is 16"));
 }
 
 TEST_CASE("attention_maps: errors are one sentence") {

@@ -260,8 +260,7 @@ TEST_CASE("train_lm: messages about settings in a checkpoint name only flags tha
   CHECK(refusal({{"heads", 5}}, resume) ==
         "width is 128 (stored in a.h5) and heads is 5 (stored in a.h5); heads must divide the width");
   CHECK(refusal({{"lr", 1e-3}, {"min-lr", 1.0}}, resume) ==
-        "min-lr is 1.0 (stored in a.h5) and lr is 0.001 (stored in a.h5); the rate at the end must not be above the "
-        "highest");
+        "min-lr is 1.0 (stored in a.h5) and lr is 0.001 (stored in a.h5); min-lr must be at most lr");
   CHECK(refusal({{"attention", "linformer"}}, resume)
             .starts_with("attention is linformer (stored in a.h5) and model is lm (stored in a.h5): "));
   CHECK(refusal(json::object(), and_flags({"--window", "3"}))
@@ -449,22 +448,22 @@ TEST_CASE("train_lm: settings in a checkpoint that flags would refuse are errors
   };
   CHECK(resumed(good.dump()) == "");
   for (const char* text : {"", "{", "[1]", "3"})
-    CHECK(resumed(text) == "resume: the settings in the checkpoint are damaged: they must be JSON by flags");
+    CHECK(resumed(text) == "resume: the settings in the checkpoint are damaged; they must be a JSON object");
   const std::string whole = "'; it must be a whole number, 1 or more";
   const std::vector<std::tuple<std::string, json, std::string>> cases = {
       {"heads", 0, "it is '0" + whole},
       {"layers", -3, "it is '-3" + whole},
-      {"width", 1e300, "it is 1e+300, of another type"},
-      {"steps", "many", "it is many, of another type"},
-      {"batch", nullptr, "it is null, of another type"},
+      {"width", 1e300, "it is 1e+300, which has the wrong type"},
+      {"steps", "many", "it is many, which has the wrong type"},
+      {"batch", nullptr, "it is null, which has the wrong type"},
       {"dtype", "f33", "it is 'f33'; it must be f32 or bf16"},
       {"model", "lmm", "it is 'lmm'; it must be lm or mlm"},
       {"optimizer", "\x1b[2J",
        "it is '\\x1B[2J'; it must be sgd, adam, adamw, rmsprop, adagrad, lion, adafactor or muon"},
       {"dropout", 2, "it is '2'; it must be a number, from 0 to 0.99"},
-      {"bias", 1, "it is 1, of another type"},
+      {"bias", 1, "it is 1, which has the wrong type"},
       {"tokenizer", "words", "\"words\" is no tokenizer; it must be byte, char or a SentencePiece FILE.model"},
-      {"data", {1, 2}, "it is a list, of another type"}};
+      {"data", {1, 2}, "it is a list, which has the wrong type"}};
   for (const auto& [name, value, told] : cases) {
     json changed = good;
     changed[name] = value;
@@ -478,7 +477,7 @@ TEST_CASE("train_lm: deeply nested settings and configurations are refused witho
   LmFlags flags;
   parse_flags(flags, {"--resume"});
   CHECK(test::error_of([&] { flags.resolve(&stored); }) ==
-        "resume: the setting heads in the checkpoint is wrong: it is a list, of another type");
+        "resume: the setting heads in the checkpoint is wrong: it is a list, which has the wrong type");
   CHECK(test::error_of([&] { from_json<GPTConfig>(configuration, "x.h5"); }) ==
         "x.h5: the configuration has a list for model; it must be a word");
   CHECK(test::contains(test::error_of([&] { Tokenizer::from_json(R"({"kind": )" + deep + "}"); }), "is damaged"));

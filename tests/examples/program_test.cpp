@@ -246,7 +246,7 @@ TEST_CASE("train_lm: SIGHUP and a closed pipe of stderr save as Ctrl-C does, an 
   Ran ran = in_folder(t, test::in_background(endless) + wait + "kill -HUP $pid; wait $pid");
   INFO(ran.output);
   CHECK(ran.exit_code == 130);
-  CHECK(contains(ran.output, "to go on: "));
+  CHECK(contains(ran.output, "to continue: "));
   CHECK(fs::exists(t.file("lm.h5")));
   fs::remove(t.file("lm.h5"));
   ran = in_folder(t, "{ " + endless + " 2>&1; echo $? > code; } | head -n 5 > /dev/null");
@@ -290,7 +290,7 @@ TEST_CASE("programs: sizes beyond the memory are refused with both sizes, and en
   for (const std::string& flags : sizes)
     refused(t, in_folder(t, kLittleMemory + t.command(flags)), 1, "B of memory, and this process can have ");
   refused(t, in_folder(t, kLittleMemory + t.command("--model mlm --batch " + two)), 1,
-          "tokens, 1 a step, takes at least ");
+          "tokens, 1 per step, takes at least ");
   refused(t, in_folder(t, kLittleMemory + program("classify") + " --width " + two), 1, "takes at least ");
   refused(t, in_folder(t, kLittleMemory + program("classify") + " --length " + two), 1, "takes at least ");
   refused(t, in_folder(t, kLittleMemory + program("attention_cost") + " --heads 16777216 --measure layer"), 1,

@@ -120,7 +120,7 @@ TEST_CASE("text flags: a model trained on NFC translates NFD, and scores compare
   }
   const TextFolder f;
   check_refused(f.run("translate", "--unicode nfc"), 2, "--unicode is for text files, and --source is not given");
-  check_refused(f.run("train_lm", "--unicode nfc"), 2, "--unicode needs text files; give --data");
+  check_refused(f.run("train_lm", "--unicode nfc"), 2, "--unicode requires text files; give --data");
 }
 
 TEST_CASE("text flags: train_lm and tokenize bring text into a Unicode form, and report unknown tokens") {

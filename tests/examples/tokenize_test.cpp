@@ -187,8 +187,8 @@ TEST_CASE("train_lm: token files that are damaged, truncated, foreign or not alo
   refused("--data damaged.tokens", 1, "damaged.tokens is damaged");
   refused("--data other_name.bin", 1, "other_name.bin is damaged");
   refused("--data none.tokens", 1, "none.tokens does not hold the tokenizer that made it");
-  refused("--data text.txt good.tokens", 2, "a token file must be the only one");
-  refused("--data good.tokens --tokenizer char", 2, "good.tokens is a token file, which holds its tokenizer");
+  refused("--data text.txt good.tokens", 2, "a token file must be the only file");
+  refused("--data good.tokens --tokenizer char", 2, "good.tokens is a token file, which contains a tokenizer");
 }
 
 TEST_CASE("tokenize: a disk that fails at any call leaves the old file and no other") {

@@ -70,7 +70,7 @@ TEST_CASE("train_lm --model mlm: every mechanism of encoders trains, is saved, a
     const Ran again = t.run(flags + " --resume --sample 16");
     INFO(again.output);
     CHECK(again.exit_code == 0);
-    CHECK(contains(again.output, "going on"));
+    CHECK(contains(again.output, "resuming"));
     CHECK((bytes_of(t.file("lm.h5")) == saved));
     std::filesystem::remove(t.file("lm.h5"));
   }
@@ -109,11 +109,11 @@ TEST_CASE("train_lm --model: combinations that are not possible are refused with
   refused("--steps 2 --attention linformer",
           "--attention is linformer and model is lm (the default): attention: linformer has no causal form: its rows "
           "of keys mix all "
-          "positions; it is for encoders; --model mlm is one");
+          "positions; it is for encoders; use --model mlm");
   refused("--steps 2 --model bert", "--model: it is 'bert'; it must be lm or mlm");
   refused("--steps 2 --model mlm --attention nothing", "--attention: it is 'nothing'; it must be softmax");
   refused("--steps 2 --model mlm --prompt 'The quick'", "there is no [MASK] in 'The quick'", 1);
-  refused("--steps 2 --model mlm --prompt 'The quick brown fox [MASK]'", "it makes 21 tokens but the context is 16", 1);
+  refused("--steps 2 --model mlm --prompt 'The quick brown fox [MASK]'", "it has 21 tokens, but the context is 16", 1);
   refused("--steps 2 --model mlm --prompt '\u00e9[MASK]'", "\u00e9", 1);
   REQUIRE(t.run("--steps 2 --model mlm").exit_code == 0);
   refused("--steps 2 --model lm --resume", "--model is \"lm\" but the checkpoint was made with \"mlm\"");

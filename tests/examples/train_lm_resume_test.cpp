@@ -74,7 +74,7 @@ TEST_CASE("train_lm: a run continues with moved data to the bits of an undisturb
                             quoted(parts.file("lm.h5")) + " --data " + quoted(parts.file("moved/other.txt")));
   INFO(far.output);
   CHECK(far.exit_code == 0);
-  CHECK(contains(far.output, "going on"));
+  CHECK(contains(far.output, "resuming"));
 }
 
 TEST_CASE("train_lm: --resume refuses data with another content, whatever they are called") {
@@ -102,18 +102,19 @@ TEST_CASE("train_lm: --resume refuses data with another content, whatever they a
   CHECK(accepted.exit_code == 0);
   CHECK(contains(accepted.output, "changed: training data: 973 tokens with the hash "));
   REQUIRE(t.run("--steps 2").exit_code == 0);
-  check_refused(resume("--data shifted.txt"), 1,
-             "resume: the data are not those of the checkpoint; they must be the same: char tokenizer: the character "
-             "'{' (U+007B) at byte offset");
+  check_refused(
+      resume("--data shifted.txt"), 1,
+      "resume: the data differ from those of the checkpoint; they must be the same: char tokenizer: the character "
+      "'{' (U+007B) at byte offset");
   check_refused(resume("--data shifted.tokens"), 1,
-             "shifted.tokens was made by another tokenizer than that of the checkpoint; it must be the same");
+                "shifted.tokens was made with another tokenizer than the checkpoint; the tokenizers must be the same");
   CHECK(resume("--data same.tokens").exit_code == 0);
 
   REQUIRE(test::run("exec " + stories.on_stories(kTinyModel + "--steps 0")).exit_code == 0);
   check_refused(
       test::run("exec " + stories.on_stories("--resume --data text.txt")), 2,
       "--data is [\"text.txt\"] but the checkpoint was made with []; leave it out, or start a new training from its "
-      "weights with --init, or accept other data by --other-data");
+      "weights with --init, or allow other data with --other-data");
 }
 
 TEST_CASE("train_lm: a SentencePiece model may be moved, but not be another one") {
@@ -196,7 +197,7 @@ TEST_CASE("train_lm: --init starts from the weights, options and tokenizer of a 
   check_refused(test::run("exec " + t.on_stories(init + "--window 6")), 2,
                 "--window is 6 but the model of lm.h5 has 5");
   check_refused(test::run("exec " + t.on_stories(init + "--zero-init-residual true")), 2,
-                "--zero-init-residual is for weights that are drawn, and --init takes those of lm.h5");
+                "--zero-init-residual sets initial weights, but --init takes the weights of lm.h5");
   const Ran tuned = test::run("exec " + t.on_stories(init + "--steps 0 --overwrite"));
   INFO(tuned.output);
   REQUIRE(tuned.exit_code == 0);

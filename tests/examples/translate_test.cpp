@@ -145,7 +145,7 @@ TEST_CASE("translate: dates are built in, and a run that was resumed ends with t
   ran = t.run("--steps 6 --beam 1 --checkpoint cut.h5 --resume");
   INFO(ran.output);
   REQUIRE(ran.exit_code == 0);
-  CHECK(contains(ran.output, "going on"));
+  CHECK(contains(ran.output, "resuming"));
   const Checkpoint whole = load_checkpoint(t.file("whole.h5")), cut = load_checkpoint(t.file("cut.h5"));
   for (const auto& [name, x] : whole.tensors) CHECK(test::same_bits(x, cut.tensor(name)));
   CHECK(contains(whole.text("settings"), "\"width\":32,"));  // the default for dates
@@ -262,7 +262,7 @@ TEST_CASE("translate: Ctrl-C saves, and tells how to go on") {
                 "while [ $(wc -l < log) -lt 20 ]; do sleep 0.02; done; kill -INT $pid; wait $pid");
   INFO(ran.output);
   CHECK(ran.exit_code == 130);
-  const std::string hint = ran.output.substr(ran.output.find("to go on: ") + 10);
+  const std::string hint = ran.output.substr(ran.output.find("to continue: ") + 13);
   CHECK(contains(hint, "/translate --checkpoint translate.h5 --resume --log log --beam 2"));
   CHECK(load_checkpoint(t.file("translate.h5")).counter("step") == json_lines(t.file("log")).size());
 }

@@ -138,7 +138,7 @@ TEST_CASE("mpirun train_lm: rank 0 alone logs, shows and writes") {
   INFO(ran.output);
   REQUIRE(ran.exit_code == 0);
   CHECK(count_of("checkpoint: lm.h5", ran.output) == 1);
-  CHECK(count_of("starting afresh", ran.output) == 1);
+  CHECK(count_of("new training", ran.output) == 1);
   CHECK(test::same_losses(t.file("log"), one.file("log")));
   CHECK(bytes_of(t.file("loss.svg")) == bytes_of(one.file("loss.svg")));
 }
