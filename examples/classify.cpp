@@ -101,7 +101,7 @@ MechanismFactory mechanism_of(const SettingOrigins& origins, const Settings& s) 
   Rng rng;
   const AttentionCapabilities has = make(0, rng).capabilities();
   if (!has.key_mask)
-    throw UsageError(origins.says("--attention", s.attention) + ", which takes no padding: " + has.why +
+    throw UsageError(origins.says("--attention", s.attention) + ", which does not support padding: " + has.why +
                      "; the lists differ in length");
   return make;
 }
@@ -143,7 +143,7 @@ Settings settings_of(const Checkpoint& old, bool resumes, const CommandLine& lin
     try {
       json.at(name).get_to(stored);
     } catch (const nlohmann::json::exception&) {
-      fail(old.source, ": the settings have a wrong value for ", name);
+      fail(old.source, ": the setting ", name, " has the wrong type");
     }
     const bool differs = line.given("--" + name) && stored != value;
     if (!differs) return value = stored, void();
@@ -223,7 +223,7 @@ int train(Flags flags, const CommandLine& line) {
   start.apply(flags.start, options);
   const double majority = held_out.majority();
   std::fprintf(stderr,
-               "lists of %lld to %lld tokens, at most %lld deep; %lld held out, %.1f%% of which have the commonest "
+               "lists of %lld to %lld tokens, at most %lld deep; %lld held out, %.1f%% of which have the most common "
                "value\n%s attention, %lld layers, %lld heads, width %lld: %.2fM parameters; %s, %d threads\n",
                static_cast<long long>(lists.options().least), static_cast<long long>(s.length),
                static_cast<long long>(s.depth), static_cast<long long>(s.held_out), 100 * majority, s.attention.c_str(),
@@ -244,7 +244,7 @@ int train(Flags flags, const CommandLine& line) {
     return 130;
   }
   if (result.validation_metrics.count("accuracy") == 1)
-    std::printf("held-out accuracy %.1f%%; always the commonest value: %.1f%%\n",
+    std::printf("held-out accuracy %.1f%%; always the most common value: %.1f%%\n",
                 100 * result.validation_metrics.at("accuracy"), 100 * majority);
   print_examples(model, held_out, 5);
   std::fprintf(stderr, "checkpoint: %s\n", printable(flags.checkpoint).c_str());
@@ -264,15 +264,15 @@ void add_flags(CommandLine& line, Flags& flags) {
   counted("--layers", s.layers, "Blocks", 0);
   counted("--heads", s.heads, "Attention heads; must divide the width", 1);
   counted("--width", s.width, "Size of a token's vector", 1);
-  counted("--length", s.length, "Most tokens of an expression; the fewest are a quarter of them", 4);
-  counted("--depth", s.depth, "Lists in lists, at most", 1);
+  counted("--length", s.length, "Max tokens per expression; the minimum is a quarter of it", 4);
+  counted("--depth", s.depth, "Max depth of nested lists", 1);
   counted("--steps", s.steps, "Optimizer steps", 0);
   counted("--batch", s.batch, "Expressions per batch", 1);
   line.add("--held-out", s.held_out, "Expressions to evaluate on [1000]", whole(1, 10000000));
-  line.add("--lr", s.lr, "Highest learning rate [2e-3]", number(0));
+  line.add("--lr", s.lr, "Peak learning rate [2e-3]", number(0));
   line.add_seed(s.seed, "Seed of weights and expressions [1]");
   line.add_threads(flags.threads);
-  line.add("--checkpoint", flags.checkpoint, "File, written at the end in any case [classify.h5]",
+  line.add("--checkpoint", flags.checkpoint, "Checkpoint file, always written at the end [classify.h5]",
            file_name("FILE", FileRole::checkpoint));
   counted("--checkpoint-every", flags.checkpoint_every, "Steps between checkpoints; 0: only at the end", 0);
   add_start_flags(line, flags.start);
@@ -285,7 +285,7 @@ void add_flags(CommandLine& line, Flags& flags) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CommandLine line("Trains an encoder to tell the value of nested lists (ListOps)", "classify");
+  CommandLine line("Trains an encoder to compute the value of nested lists (ListOps)", "classify");
   Flags flags;
   add_flags(line, flags);
   return run_program(line, argc, argv, [&] { return train(flags, line); });

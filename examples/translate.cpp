@@ -53,9 +53,9 @@ bool translates(const CommandLine& line) {
   for (const std::string& flag : line.given()) {
     const bool another = flag == "--text" || flag == "--alignments";  // these two may be combined
     if (first == "--translate" && another)
-      throw UsageError("--translate and " + flag + " are two things to do; give one of them");
+      throw UsageError("--translate and " + flag + " cannot be combined; give one of them");
     if (flag != first && !another && std::ranges::find(used, flag) == used.end())
-      throw UsageError(flag + " is for training, and " + first + " needs a model that was trained; leave one out");
+      throw UsageError(flag + " is for training, but " + first + " uses a trained model; leave one of them out");
   }
   return true;
 }
@@ -88,16 +88,16 @@ Data load_data(const Settings& s, const Checkpoint* old) {
   if (s.built_in()) {
     d.training = DateSentences().pairs(s.seed, kDates);
     d.validation = held_out_dates().pairs(s.seed, kHeldOutDates);
-    d.description = "dates in sentences: " + std::to_string(kDates) + " to learn from, " +
-                    std::to_string(kHeldOutDates) + " of other days to test with";
+    d.description = "dates in sentences: " + std::to_string(kDates) + " for training, " +
+                    std::to_string(kHeldOutDates) + " of other days for validation";
   } else {
     TextReport report;
     const ReadTextOptions reading = reading_options(s.text, &report);
     d.training = read_text_pairs(s.source, s.target, reading);
     d.validation = read_text_pairs(s.val_source, s.val_target, reading);
     if (!report.text().empty()) std::fprintf(stderr, "%s\n", printable(report.text()).c_str());
-    d.description = s.source + " and " + s.target + ": " + std::to_string(d.training.size()) + " pairs; " +
-                    std::to_string(d.validation.size()) + " to validate with";
+    d.description = s.source + " and " + s.target + ": " + std::to_string(d.training.size()) + " pairs for training, " +
+                    std::to_string(d.validation.size()) + " for validation";
   }
   if (old != nullptr) {
     d.source = Tokenizer::from_json(old->text("source_tokenizer"));
@@ -124,9 +124,7 @@ void say_where_it_looked(const Translator& t, std::uint64_t seed) {
     };
     shares[0] += share(date.year, 0, 4), shares[1] += share(date.month, 5, 7), shares[2] += share(date.day, 8, 10);
   }
-  std::fprintf(stderr,
-               "of its attention, years are on the year by %.1f%%, months on the month by %.1f%%, days on the day "
-               "by %.1f%%\n",
+  std::fprintf(stderr, "share of attention on the matching field: year %.1f%%, month %.1f%%, day %.1f%%\n",
                100 * shares[0], 100 * shares[1], 100 * shares[2]);
 }
 
@@ -189,7 +187,7 @@ int train_model(M& model, Translator& t, const Settings& s, const RunFlags& f, c
   const SampleEvaluation validation(held_out, {.tokens = s.batch_tokens, .padding = TextPairs::padding()});
   const Index epoch = (batches.size() + s.shards - 1) / s.shards;  // in steps
   std::fprintf(stderr,
-               "%s (%lld left out)\n%s: %.2fM parameters, vocabularies of %lld and %lld, %lld steps an epoch; %s, %d "
+               "%s (%lld left out)\n%s: %.2fM parameters, vocabularies of %lld and %lld, %lld steps per epoch; %s, %d "
                "threads, seed %llu; %s\n",
                printable(d.description).c_str(), static_cast<long long>(training.skipped() + held_out.skipped()),
                s.model.c_str(), static_cast<double>(parameter_count(model)) / 1e6,
@@ -220,11 +218,11 @@ int train_model(M& model, Translator& t, const Settings& s, const RunFlags& f, c
   if (!is_first(options.ranks)) return 0;
   if (last.kept() > 0) {
     last.load_mean();
-    std::fprintf(stderr, "the mean of %lld weights from here on\n", static_cast<long long>(last.kept()));
+    std::fprintf(stderr, "using the mean of %lld weights\n", static_cast<long long>(last.kept()));
   } else if (!f.best.empty() && result.best_step > 0) {
     load_model(load_checkpoint(f.best), model);
-    std::fprintf(stderr, "the weights of step %lld from here on, the best: %s\n",
-                 static_cast<long long>(result.best_step), printable(f.best).c_str());
+    std::fprintf(stderr, "using the best weights, of step %lld: %s\n", static_cast<long long>(result.best_step),
+                 printable(f.best).c_str());
   }
   const Metrics metrics = [&] {
     const MatmulPrecision precision(options.precision);
@@ -353,27 +351,27 @@ int use(const Settings& s, const RunFlags& f, const CommandLine& line) {
 
 void add_run_flags(CommandLine& line, RunFlags& f) {
   line.group("Run");
-  line.add("--checkpoint", f.checkpoint, "File of the translator [translate.h5]",
+  line.add("--checkpoint", f.checkpoint, "Checkpoint file of the translator [translate.h5]",
            file_name("FILE", FileRole::checkpoint), {.input_with = {"--translate", "--text", "--alignments"}});
   line.add("--checkpoint-every", f.checkpoint_every, "Steps between checkpoints; 0: only at the end [0]", whole(0));
-  line.add("--best", f.best, "File of the weights of the best evaluation, which are scored at the end",
+  line.add("--best", f.best, "File for the weights of the best evaluation, which are scored at the end",
            file_name("FILE", FileRole::checkpoint));
-  line.add("--patience", f.patience, "End after this many evaluations without a better one; 0: never [0]", whole(0));
+  line.add("--patience", f.patience, "Stop after this many evaluations without improvement; 0: never [0]", whole(0));
   add_start_flags(line, f.start);
   line.add("--log", f.log, "One JSON object per step", file_name("FILE.jsonl", FileRole::log));
   line.add("--plot", f.plot, "Picture of the losses, .svg or .png", file_name("FILE.svg|png", FileRole::output));
   line.add_threads(f.threads);
   line.add_find_nan(f.find_nan);
   add_profile_flags(line, f.profile);
-  line.group("Translating, in place of training");
-  line.add("--translate", f.translate, "Translate the lines of a file; -: of standard input", text_name("FILE"));
+  line.group("Translating, instead of training");
+  line.add("--translate", f.translate, "Translate the lines of a file; - for standard input", text_name("FILE"));
   line.add("--text", f.text, "Translate this text", anything("TEXT"));
-  line.add("--alignments", f.alignments, "Draw what its translation attended to [that of a date]",
+  line.add("--alignments", f.alignments, "Plot the attention weights of the translation of --text [of a date]",
            file_name("FILE.svg|png", FileRole::output));
-  line.add("--beam", f.beam, "Beam size of the search, after training too; 1: greedy [5]", whole(1, 1000));
+  line.add("--beam", f.beam, "Beam size, also after training; 1: greedy [5]", whole(1, 1000));
   line.add("--length-penalty", f.length_penalty,
-           "Higher prefers longer texts: the best has the highest log probability / tokens^X [1]", number(0, 10));
-  line.add_switch("--unknown", f.unknown, "Let translations contain <unk>");
+           "Higher values prefer longer texts: the score is log probability / tokens^X [1]", number(0, 10));
+  line.add_switch("--unknown", f.unknown, "Allow <unk> in translations");
 }
 
 }  // namespace

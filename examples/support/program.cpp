@@ -22,13 +22,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kNoMemory = "the system has no more memory";
+constexpr const char* kNoMemory = "the system is out of memory";
 // No reason is known: an exception with a reason needs memory too.
-constexpr const char* kNoReason = "it was ended without a reason, as where the system has no memory to give one";
+constexpr const char* kNoReason =
+    "the program ended without an error message, possibly because the system is out of memory";
 
 // The text for an error of the system. EAGAIN is returned if a thread cannot be started.
 constexpr const char* kNoThread =
-    "no thread could be started: the system has no more memory, or a limit is reached (ulimit -u, ulimit -v)";
+    "a thread cannot be started: the system is out of memory, or a limit is reached (ulimit -u, ulimit -v)";
 const char* words_of(const std::system_error& e) {
   if (e.code() == std::errc::resource_unavailable_try_again) return kNoThread;
   return e.code() == std::errc::not_enough_memory ? kNoMemory : e.what();

@@ -37,7 +37,8 @@ std::unique_ptr<Ranks> join_ranks() {
 void be_silent() {
   const int nowhere = ::open("/dev/null", O_WRONLY);
   for (const int stream : {STDOUT_FILENO, STDERR_FILENO})
-    require(nowhere >= 0 && ::dup2(nowhere, stream) >= 0, "standard output and error cannot be led to /dev/null");
+    require(nowhere >= 0 && ::dup2(nowhere, stream) >= 0,
+            "standard output and error cannot be redirected to /dev/null");
   ::close(nowhere);
 }
 

@@ -24,12 +24,12 @@ RunStart StartFlags::start() const {
 
 void add_start_flags(CommandLine& line, StartFlags& flags) {
   line.add_switch("--resume", flags.resume,
-                  "Continue the training of the checkpoint, with its settings; other --steps, --lr, batches and "
-                  "evaluations may be given");
+                  "Continue the training of the checkpoint with its settings; --steps, --lr, batches and "
+                  "evaluations may change");
   line.add_switch("--resume-or-start", flags.resume_or_start,
-                  "The same, or a new training where there is no checkpoint: for launchers");
+                  "As --resume, but start a new training if there is no checkpoint; for launchers");
   line.add_switch("--overwrite", flags.overwrite, "Start a new training and replace the checkpoint");
-  line.add("--init", flags.init, "Start a new training from the model and the tokenizer of a checkpoint: fine-tuning",
+  line.add("--init", flags.init, "Fine-tune: start a new training from the model and the tokenizer of a checkpoint",
            file_name("FILE", FileRole::input));
   line.add_switch("--other-data", flags.other_data, "Resume on other data than the checkpoint was trained on");
 }
@@ -44,14 +44,14 @@ static void check_together(const StartFlags& f) {
     throw UsageError("--resume takes the weights of the checkpoint, and --init those of " + f.init +
                      "; give one of them");
   if (f.other_data && !f.resume && !f.resume_or_start)
-    throw UsageError("--other-data is for a training that is resumed; give --resume, or leave it out");
+    throw UsageError("--other-data requires --resume; give --resume, or leave --other-data out");
 }
 
 Start open_start(const StartFlags& f, const std::string& checkpoint, const std::string& best, bool first_rank) {
   check_together(f);
   const bool is_there = exists(checkpoint);
   if (f.resume && !is_there)
-    fail("there is no checkpoint ", checkpoint, " to resume; --resume-or-start begins a new training where there is ",
+    fail("there is no checkpoint ", checkpoint, " to resume; --resume-or-start starts a new training if there is ",
          "none");
   Start start;
   if (is_there && (f.resume || f.resume_or_start)) {

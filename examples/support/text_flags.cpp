@@ -15,7 +15,7 @@ void add_reading_flags(CommandLine& line, TextSettings& s) {
 
 void add_unicode_flag(CommandLine& line, TextSettings& s) {
   line.add("--unicode", s.unicode,
-           "Unicode form that the tokenizer brings text into; auto: nfc for words and pieces that are learned, that of "
+           "Unicode form to which the tokenizer converts text; auto: nfc for learned words and pieces, that of "
            "FILE.model, none for characters and bytes [auto]",
            one_of({"auto", "none", "nfc", "nfkc"}));
 }

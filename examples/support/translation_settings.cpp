@@ -54,9 +54,9 @@ bool names_a_file(const std::string& name) { return name.ends_with("source") || 
 
 nlohmann::json stored_settings(const Checkpoint& c) {
   const auto text = c.texts.find("settings");
-  require(text != c.texts.end(), c.source, " has no settings: it is no checkpoint of translate");
+  require(text != c.texts.end(), c.source, " is not a checkpoint of translate: it has no settings");
   auto json = nlohmann::json::parse(text->second, nullptr, false);
-  require(json.is_object(), c.source, ": the settings are no JSON");
+  require(json.is_object(), c.source, ": the settings are damaged; they must be a JSON object");
   return json;
 }
 
@@ -65,8 +65,8 @@ void take_stored(const nlohmann::json& json, const char* name, T& value, const C
   try {
     json.at(name).get_to(value);
   } catch (const nlohmann::json::exception&) {
-    fail(c.source, ": the settings have ", json.at(name).is_structured() ? "a list" : json.at(name).dump(), " for ",
-         name);
+    fail(c.source, ": the setting ", name, " is ", json.at(name).is_structured() ? "a list" : json.at(name).dump(),
+         ", which has the wrong type");
   }
 }
 
@@ -143,67 +143,69 @@ Index TranslationSettings::last_step(Index batches) const {
 void add_flags(CommandLine& line, TranslationSettings& s) {
   const Takes text = file_name("FILE", FileRole::input);
   line.group("Data");
-  line.add("--source", s.source, "Sentences to translate from, a line each, words with spaces between [built-in dates]",
-           text);
-  line.add("--target", s.target, "Their translations, line by line", text);
-  line.add("--val-source", s.val_source, "Sentences to validate with", text);
-  line.add("--val-target", s.val_target, "Their translations, line by line", text);
-  line.add("--min-freq", s.min_freq, "Tokens are words; one that occurs less often than this is unknown [2]", whole(1));
-  line.add("--vocabulary", s.vocabulary,
-           "Tokens are pieces of words in place of words: this many, shared by both languages", whole(1),
-           {.excludes = "--min-freq"});
+  line.add("--source", s.source, "Source sentences, one per line, words separated by spaces [built-in dates]", text);
+  line.add("--target", s.target, "Their translations, one per line", text);
+  line.add("--val-source", s.val_source, "Source sentences for validation", text);
+  line.add("--val-target", s.val_target, "Their translations, one per line", text);
+  line.add("--min-freq", s.min_freq, "Tokens are words; words that occur less often than this are unknown [2]",
+           whole(1));
+  line.add("--vocabulary", s.vocabulary, "Tokens are pieces of words: this number of pieces, shared by both languages",
+           whole(1), {.excludes = "--min-freq"});
   add_reading_flags(line, s.text);
   add_unicode_flag(line, s.text);
   line.add(
       "--longest", s.longest,
-      "Most tokens of a sentence: longer pairs are left out of training [100], a longer text to translate is an error "
+      "Max tokens per sentence: longer pairs are left out of training [100]; a longer text to translate is an error "
       "[1000]",
       whole(1));
   line.group("Model");
-  line.add(
-      "--model", s.model,
-      "gru- or lstm- with -none, -bahdanau, -luong-dot, -luong-general, -luong-concat, -luong-location, -local-m or "
-      "-local-p; or transformer [gru-bahdanau]",
-      one_of(model_names(), "NAME"));
-  line.add("--encoder-attention", s.encoder_attention, "Attention of a transformer's encoder [softmax]",
+  line.add("--model", s.model,
+           "gru or lstm followed by -none, -bahdanau, -luong-dot, -luong-general, -luong-concat, -luong-location, "
+           "-local-m or -local-p; or transformer [gru-bahdanau]",
+           one_of(model_names(), "NAME"));
+  line.add("--encoder-attention", s.encoder_attention, "Self-attention of a transformer's encoder [softmax]",
            one_of(mechanism_names(false), "NAME"));
-  line.add("--decoder-attention", s.decoder_attention, "Attention of its decoder to the positions before [softmax]",
+  line.add("--decoder-attention", s.decoder_attention, "Self-attention of a transformer's decoder [softmax]",
            one_of(mechanism_names(true), "NAME"));
-  line.add("--cross-attention", s.cross_attention, "Attention of its decoder to its encoder [softmax]",
+  line.add("--cross-attention", s.cross_attention, "Attention of a transformer's decoder to its encoder [softmax]",
            one_of(memory_mechanism_names(), "NAME"));
   add_mechanism_flags(line, s.mechanism, all_mechanism_names());
-  line.add("--layers", s.layers, "Layers of encoder and of decoder [1]", whole(1));
+  line.add("--layers", s.layers, "Layers of the encoder and of the decoder, each [1]", whole(1));
   line.add("--heads", s.heads, "Heads of a transformer's attention [4]", whole(1));
-  line.add("--width", s.width, "Width of embeddings, and of a transformer [128; Bahdanau's, of dates: 32]", whole(1));
+  line.add("--width", s.width, "Width of embeddings, and of a transformer [128; 32 for dates with -bahdanau]",
+           whole(1));
   line.add("--hidden", s.hidden, "Size of a recurrent model's states, or of a transformer's feed-forward part [256]",
            whole(2));
-  line.add("--directions", s.directions, "Directions in which a recurrent encoder reads [2]", whole(1, 2));
-  line.add_switch("--input-feeding", s.input_feeding, "A recurrent decoder reads its last attention, as Luong's");
-  line.add_switch("--norm-first", s.norm_first, "A transformer's norms come before each part");
+  line.add("--directions", s.directions, "Reading directions of a recurrent encoder [2]", whole(1, 2));
+  line.add_switch("--input-feeding", s.input_feeding,
+                  "A recurrent decoder also reads its last attention output, as in Luong");
+  line.add_switch("--norm-first", s.norm_first, "Norms before each part of a transformer, not after it");
   line.add("--dropout", s.dropout, "Share of activations dropped in training [0.1]", number(0, 0.99));
   line.add("--attention-dropout", s.attention_dropout,
            "Share of a transformer's attention weights dropped in training [as --dropout]", number(0, 0.99));
   line.group("Training");
   line.add("--steps", s.steps,
-           "Optimizer steps [" + std::to_string(TranslationSettings::kDefaultSteps) + " unless the next two are given]",
+           "Optimizer steps [" + std::to_string(TranslationSettings::kDefaultSteps) +
+               " unless --epochs or --minutes is given]",
            whole(0));
   line.add("--epochs", s.epochs, "Passes over all pairs", whole(1));
-  line.add("--minutes", s.minutes, "Minutes of training; a resumed run has as many again", number(0));
-  line.add("--batch-tokens", s.batch_tokens, "Tokens of the longer side of a batch, padding included [4096]", whole(1));
-  line.add("--shards", s.shards, "Batches of a step, whose gradients are summed in a tree [1]", whole(1, kMostShards));
+  line.add("--minutes", s.minutes, "Minutes of training; a resumed run starts counting again", number(0));
+  line.add("--batch-tokens", s.batch_tokens, "Tokens per batch on its longer side, with padding [4096]", whole(1));
+  line.add("--shards", s.shards, "Batches per step; their gradients are summed in a tree [1]", whole(1, kMostShards));
   line.add("--communication-dtype", s.communication_dtype,
-           "Type of what ranks send each other; bf16: half the bytes [f32]", dtype_name());
-  line.add("--label-smoothing", s.label_smoothing, "Share of a target spread over all words [0]", number(0, 0.99));
-  line.add("--lr", s.lr, "Highest learning rate [2e-3]", number(0));
-  line.add("--warmup", s.warmup, "Steps in which the learning rate rises from 0 [200]", whole(0));
+           "Type of numbers sent between ranks; bf16: half the bytes [f32]", dtype_name());
+  line.add("--label-smoothing", s.label_smoothing, "Share of each target's probability spread over all words [0]",
+           number(0, 0.99));
+  line.add("--lr", s.lr, "Peak learning rate [2e-3]", number(0));
+  line.add("--warmup", s.warmup, "Warm-up steps, in which the learning rate rises from 0 [200]", whole(0));
   line.add("--schedule", s.schedule,
-           "Schedule of the learning rate after the warm-up [linear, to 0; with --minutes alone inverse-sqrt]",
+           "Schedule of the learning rate after the warm-up [linear, to 0; inverse-sqrt if only --minutes is given]",
            one_of(Schedule::names(), "NAME"));
   line.add("--beta2", s.beta2, "Adam beta2 [0.98]", number(0, 0.99999));
-  line.add("--grad-clip", s.grad_clip, "Largest norm of the gradient; 0: any [1]", number(0));
-  line.add("--average-last", s.average_last,
-           "Translate with the mean of the last weights that were kept, this many [1: none]", whole(1));
-  line.add("--average-every", s.average_every, "Steps between weights that are kept for --average-last [--eval-every]",
+  line.add("--grad-clip", s.grad_clip, "Max norm of the gradient; 0: no clipping [1]", number(0));
+  line.add("--average-last", s.average_last, "Translate with the mean of the last N kept weights [1: no mean]",
+           whole(1));
+  line.add("--average-every", s.average_every, "Steps between kept weights, for --average-last [--eval-every]",
            whole(1));
   line.add("--eval-every", s.eval_every, "Steps between evaluations [500]", whole(0));
   line.add("--dtype", s.dtype, "Type of the operands of matrix products [f32]", dtype_name());
@@ -229,11 +231,11 @@ static void check_mechanism_options(const SettingOrigins& origins, const Transla
     const auto has = [&](const std::string& mechanism) { return o.of(mechanism); };
     const std::string flag = "--" + o.name;
     if (!line.given(flag) || std::ranges::any_of(used, has)) continue;
-    const std::string now = is_transformer(s) ? origins.says("--encoder-attention", s.encoder_attention) + ", " +
-                                                    origins.says("--decoder-attention", s.decoder_attention) + " and " +
-                                                    origins.says("--cross-attention", s.cross_attention) +
-                                                    "; choose it for one of them"
-                                              : origins.says("--model", s.model) + "; choose another model by --model";
+    const std::string now =
+        is_transformer(s) ? origins.says("--encoder-attention", s.encoder_attention) + ", " +
+                                origins.says("--decoder-attention", s.decoder_attention) + " and " +
+                                origins.says("--cross-attention", s.cross_attention) + "; choose it for one of them"
+                          : origins.says("--model", s.model) + "; choose another model with --model";
     throw UsageError(flag + " is an option of the attention mechanism " + choice(o.mechanisms, " or ") + ", and " +
                      now + ", or leave " + flag + " out");
   }
@@ -250,7 +252,8 @@ void check_settings(const SettingOrigins& origins, const TranslationSettings& s)
   const CommandLine& line = origins.line();
   const bool one_file = !s.source.empty() || !s.target.empty() || !s.val_source.empty() || !s.val_target.empty();
   if (one_file && (s.source.empty() || s.target.empty() || s.val_source.empty() || s.val_target.empty()))
-    throw UsageError("--source, --target, --val-source and --val-target go together; give all of them, or none");
+    throw UsageError(
+        "--source, --target, --val-source and --val-target must be given together; give all of them, or none");
   for (const char* flag : {"--vocabulary", "--min-freq", "--unicode", "--line-ends", "--invalid-utf8"})
     if (s.built_in() && line.given(flag))
       throw UsageError(std::string(flag) + " is for text files, and --source is not given; leave " + flag + " out");
@@ -258,7 +261,7 @@ void check_settings(const SettingOrigins& origins, const TranslationSettings& s)
     for (const char* flag : flags)
       if (!of && line.given(flag))
         throw UsageError(std::string(flag) + " is for " + flags_of + ", and " + origins.says("--model", s.model) +
-                         "; leave " + flag + " out, or choose another model by --model");
+                         "; leave " + flag + " out, or choose another model with --model");
   };
   only_of(is_transformer(s), "a transformer",
           {"--encoder-attention", "--decoder-attention", "--cross-attention", "--heads", "--norm-first",
@@ -270,7 +273,7 @@ void check_settings(const SettingOrigins& origins, const TranslationSettings& s)
                      origins.says("--eval-every", "0") + "; give --average-every");
   if (s.only_time_ends() && s.needs_last_step())
     throw UsageError(origins.says("--schedule", s.schedule) +
-                     ", which needs to know the last step; give --steps or --epochs");
+                     ", which depends on the last step; give --steps or --epochs");
 }
 
 std::string to_json(const TranslationSettings& s) {

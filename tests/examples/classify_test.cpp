@@ -33,7 +33,7 @@ TEST_CASE(
   INFO(ran.output);
   REQUIRE(ran.exit_code == 0);
   CHECK(contains(ran.output, "held-out accuracy "));
-  CHECK(contains(ran.output, "always the commonest value: "));
+  CHECK(contains(ran.output, "always the most common value: "));
   CHECK(contains(ran.output, "checkpoint: classify.h5\ndrawn: accuracy.svg\n"));
   CHECK(contains(ran.output, ": ["));
   CHECK(contains(ran.output, "] = "));
@@ -79,7 +79,7 @@ TEST_CASE("classify: every mechanism of encoders trains, or says why not") {
     const Ran ran = c.run("--steps 2 --attention " + name);
     INFO(name << ": " << ran.output);
     if (ran.exit_code == 2)
-      CHECK(contains(ran.output, "--attention is " + name + ", which takes no padding: "));
+      CHECK(contains(ran.output, "--attention is " + name + ", which does not support padding: "));
     else
       CHECK(ran.exit_code == 0);
     trained += ran.exit_code == 0 ? 1 : 0;

@@ -153,7 +153,7 @@ TEST_CASE("train_lm: an existing checkpoint is replaced only with --overwrite, a
   const std::string plain = "exec env -C " + quoted(t.folder()) + " " + test::program("train_lm") +
                             " --data text.txt --layers 1 --heads 2 --width 16 --context 16 --batch 4 --sample 0 ";
   check_refused(test::run(plain + "--steps 2 --resume"), 1,
-                "there is no checkpoint lm.h5 to resume; --resume-or-start begins a new training where there is none");
+                "there is no checkpoint lm.h5 to resume; --resume-or-start starts a new training if there is none");
   CHECK_FALSE(fs::exists(t.file("lm.h5")));
   REQUIRE(test::run(plain + "--steps 2 --resume-or-start").exit_code == 0);
   const std::string first = bytes_of(t.file("lm.h5"));
@@ -162,7 +162,7 @@ TEST_CASE("train_lm: an existing checkpoint is replaced only with --overwrite, a
                 "another --checkpoint starts a new training from its weights");
   check_refused(test::run(plain + "--resume --overwrite"), 2, "--resume and --overwrite contradict each other");
   check_refused(test::run(plain + "--resume --init a.h5"), 2, "--init those of a.h5; give one of them");
-  check_refused(test::run(plain + "--other-data --overwrite"), 2, "--other-data is for a training that is resumed");
+  check_refused(test::run(plain + "--other-data --overwrite"), 2, "--other-data requires --resume");
   CHECK((bytes_of(t.file("lm.h5")) == first));
   REQUIRE(test::run(plain + "--steps 3 --overwrite").exit_code == 0);
   CHECK(load_checkpoint(t.file("lm.h5")).counter("step") == 3);

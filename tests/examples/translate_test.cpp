@@ -123,11 +123,11 @@ TEST_CASE("translate: a line, a file, a folder or standard input is translated, 
   says("--translate in --longest 1", 1, "in, text 1 has 2 tokens, and longest is 1");
   says("--translate train.words --longest 1", 1, "train.words, line 1 has 2 tokens, and longest is 1");
   says("--text 'one two' --longest 1", 1, "--text, line 1 has 2 tokens, and longest is 1");
-  says("--text two --steps 5", 2, "--steps is for training, and --text needs a model that was trained");
-  says("--translate in --resume", 2, "--resume is for training, and --translate needs");
-  says("--alignments a.svg --text two --seed 1", 2, "--seed is for training, and --text needs");
-  says("--translate in --text two", 2, "--translate and --text are two things to do");
-  says("--translate in --alignments a.svg", 2, "--translate and --alignments are two things to do");
+  says("--text two --steps 5", 2, "--steps is for training, but --text uses a trained model");
+  says("--translate in --resume", 2, "--resume is for training, but --translate uses");
+  says("--alignments a.svg --text two --seed 1", 2, "--seed is for training, but --text uses");
+  says("--translate in --text two", 2, "--translate and --text cannot be combined");
+  says("--translate in --alignments a.svg", 2, "--translate and --alignments cannot be combined");
   says("--alignments a.svg", 2, "--alignments needs a sentence; give --text");
   CHECK(bytes_of(t.file("translate.h5")) == checkpoint);
 }
@@ -139,7 +139,7 @@ TEST_CASE("translate: dates are built in, and a run that was resumed ends with t
   Ran ran = t.run(flags + "--steps 6 --checkpoint whole.h5");
   INFO(ran.output);
   REQUIRE(ran.exit_code == 0);
-  CHECK(contains(ran.output, "60000 to learn from"));
+  CHECK(contains(ran.output, "60000 for training"));
   CHECK(contains(ran.output, "exact: "));
   REQUIRE(t.run(flags + "--steps 3 --checkpoint cut.h5").exit_code == 0);
   ran = t.run("--steps 6 --beam 1 --checkpoint cut.h5 --resume");
@@ -169,7 +169,7 @@ TEST_CASE("translate: pieces of both languages, a mean of kept weights, a best c
   INFO(ran.output);
   REQUIRE(ran.exit_code == 0);
   CHECK(contains(ran.output, "vocabularies of 285 and 285"));
-  CHECK(contains(ran.output, "the mean of 3 weights from here on"));
+  CHECK(contains(ran.output, "using the mean of 3 weights"));
   CHECK(contains(ran.output, "one two\n  1 2\n"));
   t.folder.write("in.txt", "four one\n");
   ran = t.run("--translate - --beam 1 < " + test::quoted(t.file("in.txt")));
@@ -277,7 +277,7 @@ TEST_CASE("translate: errors are one sentence") {
     CHECK(ran.exit_code == exit_code);
     CHECK(contains(ran.output, text));
   };
-  says("--source train.words", 2, "--source, --target, --val-source and --val-target go together");
+  says("--source train.words", 2, "--source, --target, --val-source and --val-target must be given together");
   says("--model gru-tree", 2, "--model");
   says(std::string(kPairs) + "--steps 0 --source nothing.txt", 1, "nothing.txt");
   says("--translate in.txt", 1, "translate.h5");
@@ -289,7 +289,7 @@ TEST_CASE("translate: errors are one sentence") {
   says("--model transformer --directions 1", 2, "--directions is for recurrent models, and --model is transformer");
   says(std::string(kPairs) + "--vocabulary 300", 2, "--min-freq");
   says("--minutes 1 --schedule cosine", 2,
-       "--schedule is cosine, which needs to know the last step; give --steps or --epochs");
+       "--schedule is cosine, which depends on the last step; give --steps or --epochs");
 }
 
 TEST_CASE("translate: texts may be moved but not changed, and a new training may start from the model") {
