@@ -22,7 +22,7 @@ void make_and_print() {
   std::cout << Tensor::arange(4) << "\n" << Tensor::full({2, 2}, 0.5, DType::float64) << "\n";
   // Random numbers depend on the seed and on how many were drawn before, not on the number of threads.
   std::cout << "random: " << Rng(/*seed=*/1).normal({3}) << "\n";
-  std::cout << "one element: " << x.at({1, 2}) << "; of all " << x.numel() << " the sum is " << sum(x).item() << "\n\n";
+  std::cout << "one element: " << x.at({1, 2}) << "; sum of all " << x.numel() << ": " << sum(x).item() << "\n\n";
 }
 
 void look_through_views() {
@@ -83,8 +83,7 @@ void keep_in_a_temporary_file() {
 
 int main(int argc, char** argv) {
   return examples::run_tutorial("Tutorial 1: tensors, views, broadcasting, xtensor arrays, .npy files", argc, argv,
-                                {"--npy", "Where to keep the .npy file [it is removed at the end]"},
-                                [](const std::string& npy) {
+                                {"--npy", "Path of the .npy file [a temporary file]"}, [](const std::string& npy) {
                                   make_and_print();
                                   look_through_views();
                                   broadcast_shapes();

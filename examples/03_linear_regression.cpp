@@ -57,7 +57,7 @@ int lesson() {
   }
 
   std::printf("truth              %7.4f  %7.4f   %7.4f\n", kTruth[0], kTruth[1], kTruth[2]);
-  std::printf("the noise's variance, below which no plane gets on new points: %.6f\n", kNoise * kNoise);
+  std::printf("variance of the noise, the lowest expected loss on new points: %.6f\n", kNoise * kNoise);
   return 0;
 }
 

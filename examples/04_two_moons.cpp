@@ -91,6 +91,6 @@ int lesson(const std::string& plot) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return examples::run_tutorial("Tutorial 4: a network that tells two moons apart", argc, argv,
-                                {"--plot", "Draws the boundary into this .svg or .png"}, lesson);
+  return examples::run_tutorial("Tutorial 4: a network that separates two moons", argc, argv,
+                                {"--plot", "Plot the boundary to this .svg or .png"}, lesson);
 }

@@ -55,14 +55,14 @@ int lesson(const std::string& plot) {
   const Tensor scores = matmul(q, k.t()) / std::sqrt(static_cast<double>(D));  // [T, T]: how well word j fits word i
   const Tensor weights = softmax(scores, -1);                                  // each row sums to 1
   const Tensor y = matmul(weights, v);                                         // [T, D]: one mean per word
-  print("weights: a row is the word that looks, a column the word looked at", weights);
+  print("weights: a row per word that attends, a column per word that it attends to", weights);
 
   // A language model must not see later words, because it predicts them. Where j > i, the score is set to minus
   // infinity, so the weight is 0.
   const Tensor row = Tensor::arange(T).unsqueeze(1), column = Tensor::arange(T).unsqueeze(0);  // [T, 1], [1, T]
   const Tensor causal_weights = softmax(masked_fill(scores, column > row, -INFINITY), -1);
   const Tensor causal_y = matmul(causal_weights, v);
-  print("causal weights: no word sees the ones after it", causal_weights);
+  print("causal weights: no word attends to later words", causal_weights);
 
   // attention() computes the same in blocks, without storing the [T, T] matrix. It takes [batch, heads, T, D].
   const auto heads = [](const Tensor& m) { return m.view({1, 1, T, D}); };
@@ -72,16 +72,16 @@ int lesson(const std::string& plot) {
   const Tensor shown = AttentionMechanism(SoftmaxAttention{}).weights(heads(q), heads(k), {.causal = true});
   std::printf("attention() differs from the lines above by at most 1e-6: %s\n",
               largest_difference(fused, y) <= 1e-6 ? "yes" : "no");
-  std::printf("and causally: %s; the weights of SoftmaxAttention: %s\n",
+  std::printf("the same with a causal mask: %s; the weights of SoftmaxAttention: %s\n",
               largest_difference(fused_causal, causal_y) <= 1e-6 ? "yes" : "no",
               largest_difference(shown, causal_weights) <= 1e-6 ? "yes" : "no");
-  std::printf("«it» was {thing 0, refers 1}; what it heard is {thing %.3f, refers %.3f}\n", causal_y.at({4, 0}),
-              causal_y.at({4, 2}));
+  std::printf("«it» is {thing 0, refers 1} before attention and {thing %.3f, refers %.3f} after it\n",
+              causal_y.at({4, 0}), causal_y.at({4, 2}));
 
   if (!plot.empty()) {
     std::vector<std::vector<double>> cells;
     for (Index i = 0; i < T; ++i) cells.push_back(causal_weights[i].to_vector<double>());
-    plot_matrix(plot, "Which word looks at which", cells, kWords, kWords);
+    plot_matrix(plot, "Which word attends to which", cells, kWords, kWords);
   }
   return 0;
 }
@@ -89,6 +89,6 @@ int lesson(const std::string& plot) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return examples::run_tutorial("Tutorial 5: softmax attention from matmul and softmax, and by attention()", argc, argv,
-                                {"--plot", "Draws the causal weights into this .svg or .png"}, lesson);
+  return examples::run_tutorial("Tutorial 5: softmax attention from matmul and softmax, and with attention()", argc,
+                                argv, {"--plot", "Plot the causal weights to this .svg or .png"}, lesson);
 }

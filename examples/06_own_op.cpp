@@ -76,7 +76,7 @@ int lesson() {
   // it.
   try {
     gradcheck([](const std::vector<Tensor>& in) { return wrong_snake(in[0]); }, {x});
-    std::printf("gradcheck overlooked the wrong derivative\n");
+    std::printf("gradcheck missed the wrong derivative\n");
     return 1;
   } catch (const Error& e) {
     std::printf("wrong_snake: %s\n", e.what());
@@ -94,5 +94,6 @@ int lesson() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return examples::run_tutorial("Tutorial 6: an op of your own, with its derivative, checked", argc, argv, lesson);
+  return examples::run_tutorial("Tutorial 6: your own op with its derivative, checked by gradcheck", argc, argv,
+                                lesson);
 }

@@ -128,8 +128,8 @@ int lesson(const std::string& plot) {
       for (std::size_t layer = 0; layer <= kLayers; ++layer)
         lines.back().points.emplace_back(static_cast<double>(layer), std::max(stack.residuals[layer], 1e-17));
     }
-    heed::plot(plot, {"How far the tokens are from being all alike", "layer", "distance from rank 1"}, lines,
-                         {.log_y = true, .names_outside = true});
+    heed::plot(plot, {"Distance of the tokens from being equal", "layer", "distance from rank 1"}, lines,
+               {.log_y = true, .names_outside = true});
   }
   return 0;
 }
@@ -138,5 +138,5 @@ int lesson(const std::string& plot) {
 
 int main(int argc, char** argv) {
   return examples::run_tutorial("Tutorial 7: pure attention loses rank with depth; residual sums keep it", argc, argv,
-                                {"--plot", "Draws the distance from rank 1 by layer into this .svg or .png"}, lesson);
+                                {"--plot", "Plot the distance from rank 1 by layer to this .svg or .png"}, lesson);
 }

@@ -119,7 +119,7 @@ void print_words(const char* title, const Tokens& words) {
 int lesson() {
   const Tensor pe = waves(100);
   const auto product = [&](Index p, Index q) { return sum(pe[p] * pe[q]).item(); };
-  std::printf("positions 5 and 8 have the product %.4f, 85 and 88 %.4f: it depends on the distance alone\n\n",
+  std::printf("positions 5 and 8 have the dot product %.4f, 85 and 88 %.4f: it depends on the distance only\n\n",
               product(5, 8), product(85, 88));
 
   manual_seed(1);
@@ -130,14 +130,14 @@ int lesson() {
   TransformerSeq2Seq model(options, rng);
   const Batch held_out = WordsInReverse().batch(2, 0);
   const Tensor by_hand = logits(held_out, model), by_library = model(held_out);
-  std::printf("by hand and TransformerSeq2Seq agree to 1e-4: %s\n",
+  std::printf("logits by hand and of TransformerSeq2Seq agree to 1e-4: %s\n",
               max(abs(by_hand - by_library)).item() < 1e-4 ? "yes" : "no");
 
   // The rate rises during warm-up, then falls as 1 / sqrt(step): section 5.3. Labels are smoothed: section 5.4.
   Adam adam(named_parameters(model), {.betas = {0.9, 0.98}, .eps = 1e-9});
   Schedule schedule("inverse-sqrt", {.lr = 5e-3, .warmup = 60});
   run(model, adam, schedule, WordsInReverse(), {}, {.steps = 200});
-  std::printf("and when it has learned, too: %s\n\n",
+  std::printf("after training, they agree to 1e-3: %s\n\n",
               max(abs(logits(held_out, model) - model(held_out))).item() < 1e-3 ? "yes" : "no");
 
   // Greedy decoding: the source is encoded once. Then each step reads the newest word only and adds one word.

@@ -47,8 +47,8 @@ int lesson(Ranks* ranks) {
 
   // All processes now have the same weights and the same history. The first one prints.
   if (!examples::is_first(ranks)) return 0;
-  std::printf("loss %.4f at first, %.4f in the end\n", result.history.losses.front(), result.history.losses.back());
-  std::printf("the weights' bits: %016llx\n", static_cast<unsigned long long>(fingerprint(named_parameters(model))));
+  std::printf("loss %.4f at the start, %.4f at the end\n", result.history.losses.front(), result.history.losses.back());
+  std::printf("hash of the weights: %016llx\n", static_cast<unsigned long long>(fingerprint(named_parameters(model))));
   return 0;
 }
 
