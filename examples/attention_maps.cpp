@@ -23,7 +23,7 @@ struct Flags {
 // The layers or heads to draw: all, or the one that a flag names. Throws UsageError if the model does not have it.
 std::vector<Index> chosen(const char* flag, Index given, Index count) {
   if (given >= count)
-    throw UsageError("--" + std::string(flag) + " is " + std::to_string(given) + "; the model's are 0 to " +
+    throw UsageError("--" + std::string(flag) + " is " + std::to_string(given) + "; it must be from 0 to " +
                      std::to_string(count - 1));
   std::vector<Index> all;
   for (Index i = given < 0 ? 0 : given; i < (given < 0 ? count : given + 1); ++i) all.push_back(i);
@@ -67,18 +67,17 @@ int draw(const Flags& flags) {
   const LanguageModel lm = load_language_model(flags.checkpoint);
   const GPTOptions& o = lm.model.options();
   const std::vector<Index> layers = chosen("layer", flags.layer, o.layers), heads = chosen("head", flags.head, o.heads);
-  require(o.layers > 0, "the model has no layer; it must have one or more");
-  require(!flags.prompt.empty(), "the prompt is empty; it must have one token or more");
+  require(o.layers > 0, "the model has 0 layers; it must have at least one");
+  require(!flags.prompt.empty(), "the prompt is empty; it must have at least one token");
   const Tokens ids = tokens_of(lm, flags.prompt);
   const auto length = static_cast<Index>(ids.size());
-  require(length <= o.context, "the prompt has ", length, " tokens; the model's context is ", o.context,
-          ", and it must not be longer");
+  require(length <= o.context, "the prompt has ", length, " tokens, but the context is ", o.context);
   const std::vector<Tensor> weights = lm.model.attention_weights(Tensor::from_values(ids.data(), length, {1, length}));
 
   const std::vector<std::string> labels = token_labels(lm.tokenizer, ids);
-  std::printf("%lld tokens; where the last, '%s', looks back:\n%5s %5s  %s %10s %10s %10s\n",
-              static_cast<long long>(length), labels.back().c_str(), "layer", "head", padded("most at", 20).c_str(),
-              "position", "weight", "at itself");
+  std::printf("%lld tokens; attention of the last, '%s', to earlier tokens:\n%5s %5s  %s %10s %10s %10s\n",
+              static_cast<long long>(length), labels.back().c_str(), "layer", "head", padded("most to", 20).c_str(),
+              "position", "weight", "to itself");
   std::vector<std::vector<MatrixPanel>> panels;
   for (Index layer : layers) {
     std::vector<MatrixPanel>& line = panels.emplace_back();
@@ -91,7 +90,7 @@ int draw(const Flags& flags) {
   if (flags.plot.empty()) return 0;
   plot_matrices(
       flags.plot,
-      {lm.model.blocks.front().attention.mechanism.name() + " attention", "the token", "looks at", labels, labels},
+      {lm.model.blocks.front().attention.mechanism.name() + " attention", "token", "attends to", labels, labels},
       panels);
   std::printf("drawn: %s\n", printable(flags.plot).c_str());
   return 0;
@@ -101,15 +100,15 @@ int draw(const Flags& flags) {
 
 int main(int argc, char** argv) {
   Flags flags;
-  CommandLine line("Draws the attention of a model that train_lm trained, over a prompt", "attention_maps");
+  CommandLine line("Plots the attention weights of a model that train_lm trained, over a prompt", "attention_maps");
   line.add("--checkpoint", flags.checkpoint, "File that train_lm wrote [lm.h5]", file_name("FILE", FileRole::input));
   line.add("--prompt", flags.prompt,
-           "What the model reads; no longer than its context. A masked model reads [MASK] as a hidden token",
+           "Text that the model reads, at most its context. A masked model reads [MASK] as a hidden token",
            anything("TEXT"), {.required = true});
   line.add("--plot", flags.plot, "Picture, .svg or .png; without it, only the table is printed",
            file_name("FILE.svg|png", FileRole::output));
-  line.add("--layer", flags.layer, "Only this one, from 0 on [all]", whole(0));
-  line.add("--head", flags.head, "Only this one, from 0 on [all]", whole(0));
+  line.add("--layer", flags.layer, "Layer to show, from 0 [all]", whole(0));
+  line.add("--head", flags.head, "Head to show, from 0 [all]", whole(0));
   line.add_threads(flags.threads);
   return run_program(line, argc, argv, [&] { return draw(flags); });
 }

@@ -7,7 +7,7 @@
 int main(int argc, char** argv) {
   using namespace heed;
   using namespace heed::examples;
-  CommandLine line("Goes on from a prompt with a model that train_lm trained", "generate");
+  CommandLine line("Continues a prompt with a model that train_lm trained", "generate");
   std::string checkpoint = "lm.h5";
   std::vector<std::string> prompts;
   TextOptions options{.count = 300, .sampling = {.temperature = 0.8}};
@@ -15,11 +15,11 @@ int main(int argc, char** argv) {
   std::string dtype = "f32";
   line.add("--checkpoint", checkpoint, "File that train_lm wrote [lm.h5]", file_name("FILE", FileRole::input));
   line.add("--prompt", prompts,
-           "What to go on from; may be given several times: the texts are then shown when all are whole "
-           "[a line feed; a space or the first token where the tokenizer has none]",
+           "Text to continue; may be given several times: the texts are then printed when all are complete "
+           "[a line feed; if the tokenizer has none, a space or the first token]",
            {.shown = "TEXT", .one_each = true});
-  line.add("--tokens", options.count, "How many to write, at most [300]", whole(0));
-  line.add("--stop", options.stop, "End a text with this; may be given several times",
+  line.add("--tokens", options.count, "Max tokens to generate [300]", whole(0));
+  line.add("--stop", options.stop, "End a text after this string; may be given several times",
            {.shown = "TEXT", .one_each = true});
   line.add_sampling(options.sampling);
   line.add("--dtype", dtype, "Type of the weights; bf16 takes half the memory and about half the time [f32]",

@@ -33,11 +33,11 @@ struct Flags {
 class KeptInput {
  public:
   fs::path keep() {
-    require(file_ != nullptr, "standard input cannot be kept: the folder for temporary files cannot be written");
+    require(file_ != nullptr, "standard input cannot be stored: the folder for temporary files cannot be written");
     std::string buffer(std::size_t{1} << 20, '\0');
     while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), stdin))
-      require(std::fwrite(buffer.data(), 1, n, file_.get()) == n, "standard input cannot be kept: the disk is full");
-    require(std::fflush(file_.get()) == 0, "standard input cannot be kept: the disk is full");
+      require(std::fwrite(buffer.data(), 1, n, file_.get()) == n, "standard input cannot be stored: the disk is full");
+    require(std::fflush(file_.get()) == 0, "standard input cannot be stored: the disk is full");
     return "/proc/self/fd/" + std::to_string(::fileno(file_.get()));
   }
 
@@ -53,10 +53,10 @@ std::vector<fs::path> input_files(const Flags& f, KeptInput& input) {
   std::vector<fs::path> files = text_files({f.data.begin(), f.data.end()});
   for (fs::path& file : files) {
     if (file == "-" && f.learns()) file = input.keep();
-    if (is_token_file(file)) fail("text: ", file.native(), " is a token file; --data must be texts");
+    if (is_token_file(file)) fail("text: ", file.native(), " is a token file; --data must be text files");
     // A pipe can be read only once. To learn from it, the text would have to be stored.
     require(!f.learns() || fs::is_regular_file(file), "text: ", file.native(),
-            " is not a regular file, and to learn from the text it must be read twice; give a file, - for standard "
+            " is not a regular file, but learning from a text requires reading it twice; give a file, - for standard "
             "input, or --tokenizer byte");
   }
   return files;
@@ -123,12 +123,13 @@ int tokenize(const Flags& f) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CommandLine line("Writes texts as a token file, which train_lm --data reads from the disk as it trains", "tokenize");
+  CommandLine line("Writes texts to a token file, which train_lm --data reads from the disk during training",
+                   "tokenize");
   Flags f;
   line.add("--data", f.data, "Text files and folders (UTF-8); - for standard input", text_name("PATH..."),
            {.required = true});
   add_reading_flags(line, f.text);
-  line.add("--out", f.out, "Token file to write; it holds its tokenizer", file_name("FILE.tokens", FileRole::output),
+  line.add("--out", f.out, "Token file to write; it contains the tokenizer", file_name("FILE.tokens", FileRole::output),
            {.required = true});
   line.add("--tokenizer", f.tokenizer, "byte, char (characters of the text), or a SentencePiece FILE.model [char]",
            tokenizer_name());
@@ -136,7 +137,7 @@ int main(int argc, char** argv) {
   line.add("--train", f.train, "Learn a SentencePiece model from the text: bpe or unigram", one_of({"bpe", "unigram"}),
            {.excludes = "--tokenizer"});
   line.add("--vocabulary", f.vocabulary, "Pieces to learn [4096]", whole(1, Index{1} << 24), {.needs = "--train"});
-  line.add("--model", f.model, "Where to write the learned model too, for --tokenizer",
+  line.add("--model", f.model, "Also write the learned model to this file, for --tokenizer",
            file_name("FILE.model", FileRole::output), {.needs = "--train"});
   return run_program(line, argc, argv, [&] {
     if (!f.out.ends_with(".tokens")) throw UsageError("--out is " + f.out + "; the name must end with .tokens");

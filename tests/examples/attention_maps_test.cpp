@@ -39,7 +39,7 @@ TEST_CASE("attention_maps: prints the largest weight of each head on an earlier 
     const Ran ran = maps(t, prompt, "--plot " + svg);
     INFO(ran.output);
     REQUIRE(ran.exit_code == 0);
-    CHECK(contains(ran.output, "13 tokens; where the last, 'x', looks back"));
+    CHECK(contains(ran.output, "13 tokens; attention of the last, 'x', to earlier tokens:"));
     const LanguageModel lm = load_language_model(t.file("lm.h5"));
     std::istringstream lines(ran.output);
     std::string line;
@@ -93,7 +93,7 @@ TEST_CASE("attention_maps: a masked model looks at both sides, and so does its p
   const Ran ran = maps(t, prompt, "--head 1 --plot " + svg);
   INFO(ran.output);
   REQUIRE(ran.exit_code == 0);
-  CHECK(contains(ran.output, "9 tokens; where the last, 'k', looks back"));
+  CHECK(contains(ran.output, "9 tokens; attention of the last, 'k', to earlier tokens:"));
   const LanguageModel lm = load_language_model(t.file("lm.h5"));
   const std::vector<std::int32_t> ids = lm.tokenizer.encode(prompt);
   const std::vector<std::string> labels = examples::token_labels(lm.tokenizer, ids);
@@ -119,11 +119,11 @@ TEST_CASE("attention_maps: a masked model looks at both sides, and so does its p
 TEST_CASE("attention_maps: errors are one sentence") {
   const Training t;
   REQUIRE(t.run("--steps 2").exit_code == 0);
-  test::check_refused(maps(t, "The quick brown fox jumps"), 1, "the prompt has 25 tokens; the model's context is 16");
+  test::check_refused(maps(t, "The quick brown fox jumps"), 1, "the prompt has 25 tokens, but the context is 16");
   test::check_refused(maps(t, "é"), 1, "é");
   test::check_refused(maps(t, ""), 1, "the prompt is empty");
-  test::check_refused(maps(t, "T", "--layer 1"), 2, "--layer is 1; the model's are 0 to 0");
-  test::check_refused(maps(t, "T", "--head 2"), 2, "--head is 2; the model's are 0 to 1");
+  test::check_refused(maps(t, "T", "--layer 1"), 2, "--layer is 1; it must be from 0 to 0");
+  test::check_refused(maps(t, "T", "--head 2"), 2, "--head is 2; it must be from 0 to 1");
   test::check_refused(maps(t, "T", "--head -1"), 2, "a whole number, 0 or more");
   test::check_refused(maps(t, "T", "--plot maps.gif"), 2, "it must end with .svg or .png");
   test::check_refused(test::run("exec " + program("attention_maps")), 2, "--prompt is required");

@@ -161,7 +161,7 @@ TEST_CASE(
   refused("--data empty.txt --out x.tokens", "there is no text in empty.txt", 3);
   refused("--data empty.txt --out x.tokens --tokenizer byte", "there is no text in empty.txt", 3);
   REQUIRE(f.run("--data text.txt --out x.tokens").exit_code == 0);
-  refused("--data x.tokens --out y.tokens", "x.tokens is a token file; --data must be texts", 4);
+  refused("--data x.tokens --out y.tokens", "x.tokens is a token file; --data must be text files", 4);
   refused("--data text.txt /dev/null --out y.tokens", "/dev/null is not a regular file", 4);
 }
 
