@@ -80,7 +80,7 @@ void print_length(Index n, const Flags& flags, double peak, Layer& layer, Log& l
 }
 
 void print_crossovers(const Flags& flags, const Values& times, Log& log) {
-  std::printf("\nFrom which n on\n%-52s %12s %18s\n", "", "by count", "by time");
+  std::printf("\nCrossovers: the first costs more from this n on\n%-52s %12s %18s\n", "", "by count", "by time");
   for (const Comparison& c : comparisons(flags.layer)) {
     const auto counted = [&](const std::vector<Part>& parts) {
       return [&](Index n) { return total(parts, [&](Part p) { return multiplications(p, n, flags.layer); }); };
@@ -98,7 +98,7 @@ void print_crossovers(const Flags& flags, const Values& times, Log& log) {
     std::printf("%-52s %12s %18s\n", c.name.c_str(), count_text.c_str(), time_text.c_str());
     log.add({{"section", "crossover"}, {"name", c.name}, {"counted", count_text}, {"measured", time_text}});
   }
-  std::printf("By time: between the medians above, on straight lines in log n and log ms.\n");
+  std::printf("By time: interpolated between the medians above, linearly in log n and log ms.\n");
 }
 
 // The frames of a layer: counts, times and memory.
@@ -130,9 +130,9 @@ std::vector<Frame> measure_layer(const Flags& flags, Log& log) {
   const double peak = peak_flops();
   std::printf(
       "A layer of %lld heads of %lld, width %lld, FFN %lld; one sequence%s, float32, %s\n"
-      "%s, %d threads: at best %.0f GFLOP/s\n"
-      "counted: multiplications of products, forward; MiB: the most in tensors beyond input and weights\n"
-      "strided: l = sqrt(n); lsh: %lld rounds of the %s %lld keys in %lld buckets, counted at most%s\n",
+      "%s, %d threads: peak %.0f GFLOP/s\n"
+      "counted: multiplications of products, forward; MiB: peak of tensors, without input and weights\n"
+      "strided: l = sqrt(n); lsh: %lld rounds of the %s %lld keys in %lld buckets, the count is an upper bound%s\n",
       static_cast<long long>(s.heads), static_cast<long long>(s.head_size), static_cast<long long>(s.width()),
       static_cast<long long>(s.hidden), s.causal ? ", causal" : "", flags.forward ? "forward" : "forward and backward",
       arch(), threads(), peak / 1e9, static_cast<long long>(s.lsh_rounds), s.causal ? "last" : "nearest",
@@ -152,7 +152,7 @@ void measure_sequences(const Flags& flags, Log& log) {
       "%-18s %12s %14s %10s %18s\n",
       static_cast<long long>(s.positions), static_cast<long long>(s.layers), static_cast<long long>(s.heads),
       static_cast<long long>(s.width), static_cast<long long>(s.batch), "", "seconds", "sequences/s", "ratio",
-      "the paper's, GPU");
+      "in the paper, GPU");
   double first = 0;
   for (Generating way : {Generating::softmax_anew, Generating::softmax_cached, Generating::linear}) {
     const double seconds = generate_seconds(way, s), rate = static_cast<double>(s.batch) / seconds;
@@ -172,10 +172,10 @@ void measure_sequences(const Flags& flags, Log& log) {
 
 // Measures one more token by position. Returns the frames for time and memory.
 std::vector<Frame> measure_tokens(const Flags& flags, Log& log) {
-  Frame time{{"One token more", "position", "ms"}, {{"softmax, cache", {}}, {"linear, sums", {}}}};
-  Frame memory{{"What the state takes", "position", "MiB"}, time.series};
-  std::printf("\nOne token more, batch 1: median ms, and MiB that the state takes\n%10s %18s %10s %18s %10s\n",
-              "position", "softmax, cache", "MiB", "linear, sums", "MiB");
+  Frame time{{"One more token", "position", "ms"}, {{"softmax, cache", {}}, {"linear, sums", {}}}};
+  Frame memory{{"Memory of the state", "position", "MiB"}, time.series};
+  std::printf("\nOne more token, batch 1: median ms, and MiB of the state\n%10s %18s %10s %18s %10s\n", "position",
+              "softmax, cache", "MiB", "linear, sums", "MiB");
   const Generating ways[] = {Generating::softmax_cached, Generating::linear};
   for (Index position : flags.at) {
     std::printf("%10lld", static_cast<long long>(position));
@@ -207,7 +207,7 @@ int run(Flags& flags, const SettingOrigins& origins) {
   for (std::size_t i = 1; i < flags.lengths.size(); ++i)
     if (flags.lengths[i] <= flags.lengths[i - 1])
       throw UsageError("--lengths has " + std::to_string(flags.lengths[i]) + " after " +
-                       std::to_string(flags.lengths[i - 1]) + "; they must grow");
+                       std::to_string(flags.lengths[i - 1]) + "; lengths must increase");
   if (flags.generation.width % flags.generation.heads != 0)
     throw UsageError(origins.says("--generation-width", std::to_string(flags.generation.width)) + " and " +
                      origins.says("--generation-heads", std::to_string(flags.generation.heads)) +
@@ -223,7 +223,7 @@ int run(Flags& flags, const SettingOrigins& origins) {
   const Index kept = std::max(g.batch * g.positions, *std::max_element(flags.at.begin(), flags.at.end()));
   if (flags.measure != "layer")
     check_memory("generating with " + std::to_string(g.layers) + " layers of width " + std::to_string(g.width) +
-                     ", to " + std::to_string(kept) + " positions of all sequences,",
+                     ", up to " + std::to_string(kept) + " positions in total,",
                  4.0 * static_cast<double>(g.layers) * static_cast<double>(g.width) *
                      (12.0 * static_cast<double>(g.width) + 2.0 * static_cast<double>(kept)));
   check_plot(flags.plot);
@@ -253,36 +253,37 @@ void add_flags(CommandLine& line, Flags& f) {
   const auto list = [&](const char* name, std::vector<Index>& values, const char* text) {
     line.add(name, values, text, list_of(whole(1, kMost), "N,N..."));
   };
-  line.group("The layer, BERT-base's unless told");
-  list("--lengths", f.lengths, "Numbers of positions, growing [64,128,256,512,1024,2048,4096,8192]");
+  line.group("Layer, by default that of BERT-base");
+  list("--lengths", f.lengths, "Lengths of the sequence, increasing [64,128,256,512,1024,2048,4096,8192]");
   counted("--heads", f.layer.heads, "Attention heads [12]");
   counted("--head-size", f.layer.head_size, "Size of a head [64]");
   counted("--ffn", f.layer.hidden, "Size of the feed-forward part; 0: four times the width [3072]", 0);
-  line.add_switch("--causal", f.layer.causal, "Each position sees those before it; without linformer, which cannot");
-  line.add_switch("--forward", f.forward, "Without the derivative [forward and backward]");
+  line.add_switch("--causal", f.layer.causal, "Causal attention; leaves out linformer, which has no causal form");
+  line.add_switch("--forward", f.forward, "Measure the forward pass only [forward and backward]");
   line.add("--repeats", f.options.repeats, "Timed runs of each part [5]", whole(1, 1000));
   line.group("Generation");
-  counted("--positions", f.generation.positions, "Generated one by one [784, the pixels of an image of MNIST]");
-  counted("--batch", f.generation.batch, "Sequences at once [1]");
-  counted("--generation-layers", f.generation.layers, "Of the model [8]");
-  counted("--generation-heads", f.generation.heads, "Of the model [8]");
-  counted("--generation-width", f.generation.width, "Of the model [256]");
-  list("--at", f.at, "Positions at which one token more is timed [100,1000,10000,100000]");
-  line.add("--token-repeats", f.token_repeats, "Timed tokens each [20]", whole(1, 100000));
-  line.group("Both");
+  counted("--positions", f.generation.positions,
+          "Positions to generate one by one [784, the pixels of an MNIST image]");
+  counted("--batch", f.generation.batch, "Sequences per batch [1]");
+  counted("--generation-layers", f.generation.layers, "Layers of the model [8]");
+  counted("--generation-heads", f.generation.heads, "Heads of the model [8]");
+  counted("--generation-width", f.generation.width, "Width of the model [256]");
+  list("--at", f.at, "Positions at which one more token is timed [100,1000,10000,100000]");
+  line.add("--token-repeats", f.token_repeats, "Timed tokens per position [20]", whole(1, 100000));
+  line.group("Layer and generation");
   line.add("--measure", f.measure, "What to run [all]", one_of({"layer", "generation", "all"}));
   line.add("--plot", f.plot, "Picture of counts, times and memory, .svg or .png",
            file_name("FILE.svg|png", FileRole::output));
   line.add_threads(f.threads);
-  line.add_seed(f.options.seed, "Of inputs, weights and samples [1]");
-  line.add("--log", f.log, "One JSON object for each time that was taken", file_name("FILE.jsonl", FileRole::log));
+  line.add_seed(f.options.seed, "Seed of inputs, weights and samples [1]");
+  line.add("--log", f.log, "One JSON object per measurement", file_name("FILE.jsonl", FileRole::log));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   Flags flags;
-  CommandLine line("Measures what attention costs in a Transformer layer, and in generation", "attention_cost");
+  CommandLine line("Measures the cost of attention in a Transformer layer and in generation", "attention_cost");
   add_flags(line, flags);
   return run_program(line, argc, argv, [&] { return run(flags, line); });
 }

@@ -112,7 +112,7 @@ int measure(const Flags& f) {
                                    {"attention, one direction", DecoderAttention::bahdanau, false},
                                    {"attention, both directions", DecoderAttention::bahdanau, true}};
   for (Variant& v : variants) train_and_measure(v, f);
-  std::printf("numbers that are right, in percent; lists of up to %lld were learned from\n%8s",
+  std::printf("correct numbers in percent; the models were trained on lists of at most %lld\n%8s",
               static_cast<long long>(f.longest), "numbers");
   for (const Variant& v : variants) std::printf("%30s", v.name);
   for (std::size_t n = 0; n < variants[0].right.size(); ++n) {
@@ -127,7 +127,7 @@ int measure(const Flags& f) {
     for (std::size_t n = 0; n < v.right.size(); ++n)
       lines.back().points.emplace_back(static_cast<double>(n + 1), 100 * v.right[n]);
   }
-  plot(f.plot, {"What a vector of fixed length loses", "numbers in a list", "numbers that are right, %"}, lines,
+  plot(f.plot, {"Accuracy with and without attention", "numbers in a list", "correct numbers, %"}, lines,
        {.percent = true, .names_outside = true});
   return 0;
 }
@@ -135,15 +135,15 @@ int measure(const Flags& f) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CommandLine line("Translates lists of numbers with and without attention, and tells what is right by their length",
+  CommandLine line("Translates lists of numbers with and without attention, and prints the accuracy per list length",
                    "attention_lengths");
   Flags f;
-  line.add("--steps", f.steps, "Of training, each of four models [1500]", whole(1));
-  line.add("--longest", f.longest, "Numbers of the longest list to learn from [10]", whole(2, 100));
-  line.add("--hidden", f.hidden, "Numbers of a state [128]", whole(2));
-  line.add("--lists", f.lists, "Of each length, to measure with [200]", whole(1));
-  line.add("--plot", f.plot, "Draw it", file_name("FILE.svg|png", FileRole::output));
-  line.add_seed(f.seed, "Of weights and lists [1]");
+  line.add("--steps", f.steps, "Training steps of each of the four models [1500]", whole(1));
+  line.add("--longest", f.longest, "Max numbers per list in training [10]", whole(2, 100));
+  line.add("--hidden", f.hidden, "Size of the hidden state [128]", whole(2));
+  line.add("--lists", f.lists, "Test lists per length [200]", whole(1));
+  line.add("--plot", f.plot, "Picture of the table, .svg or .png", file_name("FILE.svg|png", FileRole::output));
+  line.add_seed(f.seed, "Seed of weights and lists [1]");
   line.add_threads(f.threads);
   return run_program(line, argc, argv, [&] { return measure(f); });
 }

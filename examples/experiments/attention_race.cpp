@@ -22,8 +22,8 @@ std::vector<RaceEntry> checked_entries(const CommandLine& line, const RaceSettin
   if (std::none_of(s.tasks.begin(), s.tasks.end(), reads))
     for (const MechanismOption& o : mechanism_options())
       if (line.given("--" + o.name))
-        throw UsageError("--" + o.name + " is " + line.word("--" + o.name) + " and --tasks " + choice(s.tasks, ",") +
-                         "; --tasks must have copy or stories, or leave --" + o.name + " out");
+        throw UsageError("--" + o.name + " is " + line.word("--" + o.name) + " and --tasks is " + choice(s.tasks, ",") +
+                         "; --tasks must include copy or stories, or leave --" + o.name + " out");
   check_mechanism_flags(line, "--mechanisms", s.mechanisms);
   std::vector<RaceEntry> entries;
   for (const std::string& task : s.tasks)
@@ -38,25 +38,25 @@ int main(int argc, char** argv) {
   RaceSettings s;
   s.mechanisms = mechanism_names();
   s.tasks = race_task_names();
-  CommandLine line("Races attention mechanisms: the same small model, seed and data with each", "attention_race");
+  CommandLine line("Compares attention mechanisms with the same small model, seed and data", "attention_race");
   line.add(
       "--mechanisms", s.mechanisms,
-      "Mechanisms of the tasks copy and stories, with commas between: " + choice(mechanism_names(), ", ") + " [all]",
+      "Mechanisms for the tasks copy and stories, separated by commas: " + choice(mechanism_names(), ", ") + " [all]",
       list_of(one_of(mechanism_names()), "LIST"));
   add_mechanism_flags(line, s.options, mechanism_names());
   line.add(
       "--tasks", s.tasks,
-      "copy: a sequence and the same again. stories: a language model, and its answers to the stories' questions "
+      "copy: a sequence and its copy. stories: a language model, and its answers to the stories' questions "
       "by distance. rank: linear attention with small heads and 4 times larger ones. linformer: encoders that fill in "
       "masked answers, Linformer with 4 to 32 rows [all]",
       list_of(one_of(race_task_names()), "LIST"));
-  line.add("--steps", s.steps, "Training steps of each run [as the task has it]", whole(1));
-  line.add_seed(s.seed, "Of data and weights [1]");
+  line.add("--steps", s.steps, "Training steps of each run [by task]", whole(1));
+  line.add_seed(s.seed, "Seed of data and weights [1]");
   line.add_threads(s.threads);
   line.add("--plot", s.plot,
-           "Draws pictures; of race.svg (or .png) the names are race-copy-loss.svg, race-copy-cost.svg, "
+           "Pictures; for race.svg (or .png) their names are race-copy-loss.svg, race-copy-cost.svg, "
            "race-stories-distance.svg and so on",
            file_name("FILE.svg|png", FileRole::output));
-  line.add("--log", s.log, "JSON lines: an object for each evaluation and each run", file_name("FILE", FileRole::log));
+  line.add("--log", s.log, "One JSON object per evaluation and per run", file_name("FILE", FileRole::log));
   return run_program(line, argc, argv, [&] { return race(s, checked_entries(line, s)); });
 }

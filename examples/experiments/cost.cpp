@@ -91,7 +91,7 @@ MeasuredCrossover measured_crossover(const std::vector<Index>& lengths, const st
                                      const std::vector<double>& b) {
   require(!lengths.empty() && a.size() == lengths.size() && b.size() == lengths.size(),
           "measured_crossover: ", lengths.size(), " lengths, ", a.size(), " and ", b.size(),
-          " times; they must agree, and be one or more");
+          " times; the numbers must be equal, and at least 1");
   const auto ratio = [&](std::size_t i) { return std::log(a[i] / b[i]); };
   std::size_t i = lengths.size();
   while (i > 0 && ratio(i - 1) >= 0) --i;

@@ -77,7 +77,7 @@ void print_plan(const Plan& plan, const std::vector<RaceEntry>& entries) {
     i = end;
   }
   std::fprintf(stderr, "%d threads", threads());
-  if (all > 0) std::fprintf(stderr, "; in all about %s", minutes(all).c_str());
+  if (all > 0) std::fprintf(stderr, "; about %s in total", minutes(all).c_str());
   std::fprintf(stderr, "\n");
 }
 

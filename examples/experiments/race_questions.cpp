@@ -78,7 +78,8 @@ std::string distance_name(std::size_t bin) {
 
 void AnswerCount::add(const StoryRows& rows, const Tensor& predicted) {
   require(predicted.shape() == rows.tokens.shape() && predicted.dtype() == DType::int32,
-          "answers: the predictions are ", predicted, " and the tokens ", rows.tokens, "; they must be alike");
+          "answers: the predictions are ", predicted, " and the tokens ", rows.tokens,
+          "; both must be int32 of the same shape");
   const Tensor dense = predicted.contiguous();
   const Index T = rows.tokens.dim(1);
   const std::int32_t *said = dense.ptr<std::int32_t>(), *right = rows.tokens.ptr<std::int32_t>();

@@ -107,7 +107,7 @@ void plot_losses(const std::filesystem::path& file, const RaceTask& task, const 
 
 void plot_costs(const std::filesystem::path& file, const RaceTask& task, const std::vector<const RaceResult*>& order) {
   std::vector<std::string> names;
-  Bars speed{"thousand tokens a second", {}}, memory{"peak memory of a step, MiB", {}}, right{"right, %", {}, 100};
+  Bars speed{"thousand tokens per second", {}}, memory{"peak memory of a step, MiB", {}}, right{"right, %", {}, 100};
   for (const RaceResult* r : order) {
     names.push_back(r->label);
     speed.values.push_back(r->tokens_per_second / 1000);
@@ -161,10 +161,10 @@ std::string race_table(const RaceTask& task, const std::vector<RaceResult>& resu
   for (const RaceResult* r : ranked(results)) table += row(task, *r, distances);
   for (const RaceResult& r : results)
     if (r.stopped)
-      table += text("%s: stopped after %zu of %lld steps, where the training loss was %.4f\n", r.label.c_str(),
+      table += text("%s: stopped after %zu of %lld steps; the training loss was %.4f\n", r.label.c_str(),
                     r.losses.size(), static_cast<long long>(r.asked_steps), r.losses.empty() ? NAN : r.losses.back());
   if (task.floor)
-    table += text("no model's loss is below the floor of %.4f; \"above\" tells by how much it is\n", *task.floor);
+    table += text("above: the loss relative to the floor of %.4f, which is the lowest possible loss\n", *task.floor);
   return table;
 }
 
@@ -217,13 +217,13 @@ std::vector<std::filesystem::path> race_pictures(const std::filesystem::path& fi
   plot_costs(drawn[1], task, order);
   if (const std::vector<Series> lines = distance_lines(order); !lines.empty()) {
     drawn.push_back(all.at(2));
-    plot(drawn.back(), {task.name + ": answers that are right", "words from the fact to the answer", "right, %"},
-               lines, {.percent = true, .names_outside = true});
+    plot(drawn.back(), {task.name + ": right answers", "words from the fact to the answer", "right, %"}, lines,
+         {.percent = true, .names_outside = true});
   }
   if (const std::vector<Series> lines = row_lines(order); !lines.empty()) {
     drawn.push_back(all.at(3));
-    plot(drawn.back(), {"Linformer: answers that are right", "rows of projected keys, m", "right, %"}, lines,
-               {.log_x = true, .percent = true, .names_outside = true});
+    plot(drawn.back(), {"Linformer: right answers", "rows of projected keys, m", "right, %"}, lines,
+         {.log_x = true, .percent = true, .names_outside = true});
   }
   return drawn;
 }

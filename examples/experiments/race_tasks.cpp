@@ -63,7 +63,7 @@ std::shared_ptr<RaceTask> copy_task(std::uint64_t seed) {
   shape.layers = 1, shape.hidden = 64;  // one layer, so that each key must be found in one step
   return std::make_shared<RaceTask>(
       RaceTask{.name = "copy",
-               .about = "63 of 10 symbols, and the same again; loss and accuracy of the second half",
+               .about = "63 symbols of 10 kinds, and their copy; loss and accuracy of the copy",
                .steps = kCopySteps,
                .model = shape,
                .tokens = o.batch * o.length,
@@ -150,7 +150,7 @@ std::shared_ptr<RaceTask> story_task(const std::string& name, const std::string&
 // A story has up to 38 tokens. Features of size 8 are too few to distinguish all.
 std::shared_ptr<RaceTask> rank_task(std::uint64_t seed) {
   const auto task =
-      story_task("rank", "stories again, with small heads; linear attention's also 4 times as large", seed, false);
+      story_task("rank", "stories with small heads; linear attention also with heads 4 times as large", seed, false);
   task->model.key_size = 8;
   return task;
 }

@@ -15,7 +15,7 @@ TEST_CASE("attention_lengths: prints the share of right numbers of four models b
                 " --longest 2 --hidden 32 --lists 20 --plot " + test::quoted(plot));
   INFO(ran.output);
   REQUIRE(ran.exit_code == 0);
-  CHECK(contains(ran.output, "lists of up to 2 were learned from"));
+  CHECK(contains(ran.output, "trained on lists of at most 2"));
   const std::vector<std::string> lines = test::lines_of(ran.output);
   REQUIRE(lines.size() >= 3);
   for (std::size_t n = 1; n <= 3; ++n) {

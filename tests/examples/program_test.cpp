@@ -298,7 +298,7 @@ TEST_CASE("programs: sizes beyond the memory are refused with both sizes, and en
   refused(t, in_folder(t, kLittleMemory + program("attention_cost") + " --batch 16777216 --positions 16777216"), 1,
           "takes at least ");
   refused(t, in_folder(t, kLittleMemory + program("attention_cost") + " --at 16777216 --measure generation"), 1,
-          "to 16777216 positions of all sequences, takes at least ");
+          "up to 16777216 positions in total, takes at least ");
   refused(t, in_folder(t, kLittleMemory + t.on_stories("--data /dev/zero")), 1,
           "text: /dev/zero is a device, not a regular file; it must be a file or a pipe");
   refused(t,

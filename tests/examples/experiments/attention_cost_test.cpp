@@ -199,7 +199,7 @@ TEST_CASE("attention_cost: tables, log and picture of a tiny run") {
     CHECK(contains(ran.output, text));
   const std::string picture = bytes_of(t.plot);
   for (const char* text : {"<svg", "Measured, forward and backward", "Counted, forward", "linformer",
-                           "Memory of tensors, forward and backward", "One token more", "What the state takes"})
+                           "Memory of tensors, forward and backward", "One more token", "Memory of the state"})
     CHECK(contains(picture, text));
 }
 
@@ -250,7 +250,7 @@ TEST_CASE("attention_cost: wrong flags say what is right and exit 2, bad files e
     return test::run("exec " + program("attention_cost") + " " + flags);
   };
   CHECK(program_alone("--lengths 64,32").exit_code == 2);
-  CHECK(contains(program_alone("--lengths 64,32").output, "--lengths has 32 after 64; they must grow"));
+  CHECK(contains(program_alone("--lengths 64,32").output, "--lengths has 32 after 64; lengths must increase"));
   CHECK(contains(program_alone("--lengths 64,0").output, "it is '0'; it must be a whole number, from 1"));
   CHECK(program_alone("--lengths 64,few").exit_code == 2);
   const Ran heads = program_alone("--generation-width 18 --generation-heads 4");

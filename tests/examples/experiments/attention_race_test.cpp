@@ -119,8 +119,9 @@ TEST_CASE("attention_race: wrong flags say what is right and exit 2") {
   refused("--mechanisms softmax,linear --window 8",
           "--window is 8 and --mechanisms is softmax,linear; --mechanisms must be window or lsh, or leave --window "
           "out");
-  refused("--tasks rank --feature-map relu",
-          "--feature-map is relu and --tasks rank; --tasks must have copy or stories, or leave --feature-map out");
+  refused(
+      "--tasks rank --feature-map relu",
+      "--feature-map is relu and --tasks is rank; --tasks must include copy or stories, or leave --feature-map out");
   refused("--mechanisms lsh --lsh-buckets 3", "--mechanisms is lsh: lsh attention: buckets is 3; it must be even");
   refused("--steps 0", "a whole number, 1 or more");
   refused("--stepps 1", "the nearest is --steps");
@@ -142,9 +143,9 @@ TEST_CASE("attention_race: Ctrl-C ends with the table so far and 130") {
       " && break; sleep 0.1; done; kill -INT $pid; wait $pid; " + "code=$?; cat " + out + "; exit $code");
   INFO(ran.output);
   CHECK(ran.exit_code == 130);
-  CHECK(contains(ran.output, "copy: 63 of 10 symbols"));
+  CHECK(contains(ran.output, "copy: 63 symbols of 10 kinds"));
   CHECK(contains(ran.output, "softmax: stopped after "));
-  CHECK(contains(ran.output, "; in all about "));  // the planned time
+  CHECK(contains(ran.output, " in total\n"));  // the planned time
   CHECK(!contains(ran.output, "2/2 copy"));
 }
 
