@@ -73,6 +73,6 @@ int lesson() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return examples::run_tutorial("Tutorial 2: record a function on a tape, look at the tape, take its derivative", argc,
+  return examples::run_tutorial("Tutorial 2: record a function on a tape, print the tape, compute the derivative", argc,
                                 argv, lesson);
 }

@@ -55,7 +55,7 @@ int lesson(const std::string& plot) {
   const Tensor scores = matmul(q, k.t()) / std::sqrt(static_cast<double>(D));  // [T, T]: how well word j fits word i
   const Tensor weights = softmax(scores, -1);                                  // each row sums to 1
   const Tensor y = matmul(weights, v);                                         // [T, D]: one mean per word
-  print("weights: a row per word that attends, a column per word that it attends to", weights);
+  print("weights: one row per query word, one column per key word", weights);
 
   // A language model must not see later words, because it predicts them. Where j > i, the score is set to minus
   // infinity, so the weight is 0.

@@ -103,8 +103,8 @@ int main(int argc, char** argv) {
   CommandLine line("Plots the attention weights of a model that train_lm trained, over a prompt", "attention_maps");
   line.add("--checkpoint", flags.checkpoint, "File that train_lm wrote [lm.h5]", file_name("FILE", FileRole::input));
   line.add("--prompt", flags.prompt,
-           "Text that the model reads, at most its context. A masked model reads [MASK] as a hidden token",
-           anything("TEXT"), {.required = true});
+           "Prompt, at most as long as the context. A masked model reads [MASK] as a hidden token", anything("TEXT"),
+           {.required = true});
   line.add("--plot", flags.plot, "Picture, .svg or .png; without it, only the table is printed",
            file_name("FILE.svg|png", FileRole::output));
   line.add("--layer", flags.layer, "Layer to show, from 0 [all]", whole(0));

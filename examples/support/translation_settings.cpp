@@ -236,7 +236,7 @@ static void check_mechanism_options(const SettingOrigins& origins, const Transla
                                 origins.says("--decoder-attention", s.decoder_attention) + " and " +
                                 origins.says("--cross-attention", s.cross_attention) + "; choose it for one of them"
                           : origins.says("--model", s.model) + "; choose another model with --model";
-    throw UsageError(flag + " is an option of the attention mechanism " + choice(o.mechanisms, " or ") + ", and " +
+    throw UsageError(flag + " is an option of the attention mechanism " + choice(o.mechanisms, " or ") + ", but " +
                      now + ", or leave " + flag + " out");
   }
 }
@@ -256,11 +256,11 @@ void check_settings(const SettingOrigins& origins, const TranslationSettings& s)
         "--source, --target, --val-source and --val-target must be given together; give all of them, or none");
   for (const char* flag : {"--vocabulary", "--min-freq", "--unicode", "--line-ends", "--invalid-utf8"})
     if (s.built_in() && line.given(flag))
-      throw UsageError(std::string(flag) + " is for text files, and --source is not given; leave " + flag + " out");
+      throw UsageError(std::string(flag) + " is for text files, but --source is not given; leave " + flag + " out");
   const auto only_of = [&](bool of, const char* flags_of, std::initializer_list<const char*> flags) {
     for (const char* flag : flags)
       if (!of && line.given(flag))
-        throw UsageError(std::string(flag) + " is for " + flags_of + ", and " + origins.says("--model", s.model) +
+        throw UsageError(std::string(flag) + " is for " + flags_of + ", but " + origins.says("--model", s.model) +
                          "; leave " + flag + " out, or choose another model with --model");
   };
   only_of(is_transformer(s), "a transformer",

@@ -119,7 +119,7 @@ TEST_CASE("text flags: a model trained on NFC translates NFD, and scores compare
                    words ? "120 of 180 tokens were unknown to the model" : "tokens were byte pieces"));
   }
   const TextFolder f;
-  check_refused(f.run("translate", "--unicode nfc"), 2, "--unicode is for text files, and --source is not given");
+  check_refused(f.run("translate", "--unicode nfc"), 2, "--unicode is for text files, but --source is not given");
   check_refused(f.run("train_lm", "--unicode nfc"), 2, "--unicode requires text files; give --data");
 }
 

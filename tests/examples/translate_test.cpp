@@ -284,9 +284,9 @@ TEST_CASE("translate: errors are one sentence") {
   t.folder.write("bad.h5", "no checkpoint");
   says("--checkpoint bad.h5 --translate train.words", 1, "bad.h5");
   says("--alignments a.gif", 2, "a.gif");
-  says("--min-freq 2", 2, "--min-freq is for text files, and --source is not given");
-  says("--heads 2", 2, "--heads is for a transformer, and model is gru-bahdanau (the default)");
-  says("--model transformer --directions 1", 2, "--directions is for recurrent models, and --model is transformer");
+  says("--min-freq 2", 2, "--min-freq is for text files, but --source is not given");
+  says("--heads 2", 2, "--heads is for a transformer, but model is gru-bahdanau (the default)");
+  says("--model transformer --directions 1", 2, "--directions is for recurrent models, but --model is transformer");
   says(std::string(kPairs) + "--vocabulary 300", 2, "--min-freq");
   says("--minutes 1 --schedule cosine", 2,
        "--schedule is cosine, which depends on the last step; give --steps or --epochs");
