@@ -40,7 +40,7 @@ Tensor project_keys(const char* name, In k, In W) {
 Tensor repeat_heads(In x, Index heads) {
   if (x.dim(1) == heads) return x;
   check(x.dim(1) > 0 && heads % x.dim(1) == 0, x.where(), "attention: there are ", heads, " heads and x is ",
-        x.tensor(), "; its heads must divide them");
+        x.tensor(), "; the heads of x must divide ", heads);
   const Index batch = x.dim(0), groups = x.dim(1), rows = x.dim(2), size = x.dim(3);
   return x->unsqueeze(2).expand({batch, groups, heads / groups, rows, size}).reshape({batch, heads, rows, size});
 }

@@ -38,7 +38,7 @@ inline AttentionCapabilities linear_capabilities(bool logarithms = false) {
           .cross = true,
           .grouped = true,
           .shared_maximum = logarithms,
-          .why = "the weights of single pairs are never there"};
+          .why = "weights of single pairs are never computed"};
 }
 }  // namespace detail
 
@@ -73,7 +73,7 @@ struct EfficientAttention {
             .weights = true,
             .cross = true,
             .grouped = true,
-            .why = "the softmax of the keys goes over all positions"};
+            .why = "the softmax of the keys is over all positions"};
   }
   double keys_per_query(Index, Index size) const { return static_cast<double>(size); }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const { return efficient_attention(q, k, v, call); }

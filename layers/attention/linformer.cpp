@@ -39,7 +39,7 @@ Tensor LinformerAttention::apply(In q, In k, In v, const AttentionCall& call) co
   check(e.rank() == 2 && e.shape() == f.shape(), q.where(), "linformer attention: e is ", e, " and f is ",
         f, "; both must be [rows, positions]");
   check(k.dim(2) <= e.dim(1), q.where(), "linformer attention: k is ", k.tensor(), " and e is ", e,
-        "; there are at most ", e.dim(1), " positions");
+        "; there may be at most ", e.dim(1), " positions");
   const Tensor y = attention(q, project(k, e, call), project(v, f, call));
   if (!call.key_lengths.defined() && !call.key_mask.defined()) return y;
   return where(with_keys(k, call), y, 0.0);  // a sequence without any key gets zeros

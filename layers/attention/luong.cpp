@@ -26,9 +26,9 @@ Tensor position_keys(In q, In k, In v, In W) {
   detail::check_heads(name, q, k, v);
   check(W.rank() == 3 && W.dim(0) == q.dim(1) && W.dim(2) == q.dim(3) && W.dtype() == q.dtype(), q.where(), name,
         ": q is ", q.tensor(), " and W is ", W.tensor(),
-        "; they must be [batch, heads, positions, size] and [heads, most keys, size] of one dtype");
-  check(k.dim(2) <= W.dim(1), q.where(), name, ": k is ", k.tensor(), " but W is ", W.tensor(), "; it has rows for ",
-        W.dim(1), " keys at most");
+        "; they must be [batch, heads, positions, size] and [heads, max keys, size] of one dtype");
+  check(k.dim(2) <= W.dim(1), q.where(), name, ": k is ", k.tensor(), " but W is ", W.tensor(),
+        "; it has rows for at most ", W.dim(1), " keys");
   return W->slice(1, 0, k.dim(2)).unsqueeze(0).expand({q.dim(0), q.dim(1), k.dim(2), q.dim(3)});
 }
 

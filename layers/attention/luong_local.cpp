@@ -30,15 +30,14 @@ void check_local(In q, In k, In v, const LuongLocalAttention& m, const Attention
   detail::check_heads(kLuongLocal, q, k, v);
   detail::check_pairs(kLuongLocal, q, k, call);
   check(!call.causal, q.where(), kLuongLocal,
-        ": causal masking was asked for; the keys are those of another sentence, whose "
-        "order is not that of the queries");
+        " does not support causal masking: the keys are from another sentence, in another order than the queries");
   check(o.radius >= 1, q.where(), kLuongLocal, ": radius is ", o.radius, "; it must be 1 or more");
   const Tensor& first = call.first_query;
   check(!first.defined() ||
             (first.dtype() == DType::int32 && (first.shape() == Shape{} || first.shape() == Shape{q.dim(0)})),
         q.where(), kLuongLocal, ": first_query is ", first, "; it must be int32 [] or [", q.dim(0), "]");
   check(!first.defined() || detail::shortest_of(first) >= 0, q.where(), kLuongLocal, ": first_query holds ",
-        first.defined() ? detail::shortest_of(first) : 0, "; its numbers must be 0 or more");
+        first.defined() ? detail::shortest_of(first) : 0, "; its values must be 0 or more");
   if (o.score == LuongScore::general)
     check(m.W.defined() && m.W.rank() == 3 && m.W.dim(1) == m.W.dim(2), q.where(), kLuongLocal, ": W is ", m.W,
           "; it must be [heads, size, size]");
@@ -99,7 +98,7 @@ Tensor rows_at(const Tensor& x, const Tensor& keys) {
   Tensor rows = keys.clone();
   std::int32_t* row = rows.ptr<std::int32_t>();
   require(x.dim(0) * groups * S < Index{1} << 31, kLuongLocal, ": there are ", x.dim(0) * groups * S,
-          " keys of all heads; there must be fewer than 2^31");
+          " keys in all heads; there must be fewer than 2^31");
   for (Index n = 0; n < rows.numel(); ++n) {
     const Index head = n / of_head, b = head / heads, g = head % heads / (heads / groups);
     row[n] += static_cast<std::int32_t>((b * groups + g) * S);
@@ -261,7 +260,7 @@ AttentionCapabilities LuongLocalAttention::capabilities() const {
           .cross = true,
           .grouped = true,
           .discrete = true,
-          .why = "the window of keys is of another sentence, and not in the order of the queries"};
+          .why = "the keys are from another sentence, in another order than the queries"};
 }
 
 Tensor LuongLocalAttention::apply(In q, In k, In v, const AttentionCall& call) const {

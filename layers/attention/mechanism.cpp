@@ -7,22 +7,21 @@ namespace heed {
 
 void detail::check_inputs(const std::string& who, const char* what, const std::vector<MechanismInput>& declared, In q,
                           In k, std::span<const Tensor> given) {
-  check(given.size() == declared.size(), q.where(), who, what, ": ", given.size(),
-        given.size() == 1 ? " input was" : " inputs were",
-        " given beside q, k and v; there must be as many as it declares, ", declared.size(),
-        " (a mechanism by inputs(), a state by AttentionState(state, inputs()))");
+  check(given.size() == declared.size(), q.where(), who, what, ": got ", given.size(),
+        given.size() == 1 ? " input" : " inputs", " in addition to q, k and v; expected ", declared.size(),
+        ", as declared (a mechanism by inputs(), a state by AttentionState(state, inputs()))");
   for (std::size_t i = 0; i < given.size(); ++i) {
     const Shape shape = (declared[i].of_queries() ? q : k).shape().with(-1, declared[i].size);
     check(given[i].defined() && given[i].shape() == shape && given[i].dtype() == q.dtype(), q.where(), who, what,
-          ": its input ", declared[i].name, " is ", given[i], "; it must be ", shape, " ", name_of(q.dtype()));
+          ": input ", declared[i].name, " is ", given[i], "; it must be ", shape, " ", name_of(q.dtype()));
   }
 }
 
 std::vector<MechanismInput> AttentionMechanism::checked(const std::string& name, std::vector<MechanismInput> inputs) {
-  require(inputs.size() <= kMostMechanismInputs, name, " attention: it declares ", inputs.size(),
-          " inputs; there may be ", kMostMechanismInputs, ", each of any size");
+  require(inputs.size() <= kMostMechanismInputs, name, " attention: inputs() declares ", inputs.size(),
+          " inputs; it may declare at most ", kMostMechanismInputs, ", each of any size");
   for (const MechanismInput& input : inputs)
-    require(input.size > 0, name, " attention: the size of its input ", input.name, " is ", input.size,
+    require(input.size > 0, name, " attention: the size of input ", input.name, " is ", input.size,
             "; it must be 1 or more");
   return inputs;
 }
@@ -38,7 +37,7 @@ void AttentionMechanism::check_call(In q, In k, In v, const AttentionCall& call,
         "; batch, key positions and the size of q and k must agree");
   check(groups == heads || (can.grouped && groups > 0 && heads % groups == 0), where, name_, " attention: q has ",
         heads, " heads and k has ", groups,
-        can.grouped ? "; they must be equal, or those of q a multiple" : "; they must be equal");
+        can.grouped ? "; the heads of q must be a multiple of the heads of k" : "; they must be equal");
   check_asked(q, k.dim(2), call);
   detail::check_inputs(name_, " attention", inputs_, q, k, given);
 }
@@ -46,8 +45,7 @@ void AttentionMechanism::check_call(In q, In k, In v, const AttentionCall& call,
 void AttentionMechanism::check_asked(In q, Index keys, const AttentionCall& call) const {
   const AttentionCapabilities& can = capabilities_;
   const auto ask = [&](bool asked, bool has, const char* what) {
-    check(!asked || has, q.where(), name_, " attention: ", what, " was asked for, which it does not have",
-          can.why.empty() ? "" : ": ", can.why);
+    check(!asked || has, q.where(), name_, " attention does not support ", what, can.why.empty() ? "" : ": ", can.why);
   };
   ask(call.causal, can.causal, "causal masking");
   ask(!call.causal, !can.causal_only, "attention to later positions (it is causal only)");
@@ -71,8 +69,8 @@ Tensor AttentionMechanism::apply(In q, In k, In v, const AttentionCall& call, st
   Tensor y = self_->apply(q, k, v, call, given);
   // Mixed-up axes would otherwise be detected far from here.
   check(y.defined() && y.shape() == Shape{q.dim(0), q.dim(1), q.dim(2), v.dim(3)} && y.dtype() == q.dtype(), q.where(),
-        name_, " attention: it gave ", y, " for q ", q.tensor(), " and v ", v.tensor(),
-        "; it must give [batch, heads, queries, size of v], in the dtype of q");
+        name_, " attention: apply() returned ", y, " for q ", q.tensor(), " and v ", v.tensor(),
+        "; it must return [batch, heads, queries, size of v] in the dtype of q");
   return y;
 }
 
@@ -85,15 +83,15 @@ Tensor AttentionMechanism::apply_mapped(In q, In keys, In v, const AttentionCall
         "; each must be [batch, heads, positions, size]");
   check_asked(q, v.dim(2), call);
   check(inputs_.empty(), q.where(), name_,
-        " attention: it takes inputs beside q, k and v, of which there are none here");
+        " attention: the mechanism declares inputs, which apply_mapped() cannot pass; use apply()");
   if (must_widen(q))
     return self_->apply_mapped(detail::widened(q), detail::widened(keys), detail::widened(v), call).to(DType::bfloat16);
   return self_->apply_mapped(q, keys, v, call);
 }
 
 Tensor AttentionMechanism::weights(In q, In k, const AttentionCall& asked, std::span<const Tensor> given) const {
-  require(capabilities_.weights, name_, " attention: its weights were asked for, which it does not have",
-          capabilities_.why.empty() ? "" : ": ", capabilities_.why);
+  require(capabilities_.weights, name_, " attention does not support weights", capabilities_.why.empty() ? "" : ": ",
+          capabilities_.why);
   AttentionCall call = asked;
   call.dropout = 0;
   check_call(q, k, k, call, given);
@@ -109,8 +107,7 @@ Tensor AttentionMechanism::weights(In q, In k, const AttentionCall& asked, std::
 
 AttentionState AttentionMechanism::make_state() const {
   const AttentionCapabilities& can = capabilities_;
-  require(can.state, name_, " attention: a decode state was asked for, which it does not have",
-          can.why.empty() ? "" : ": ", can.why);
+  require(can.state, name_, " attention does not support a decode state", can.why.empty() ? "" : ": ", can.why);
   AttentionState state = self_->make_state();
   if (!can.bfloat16) state.take_float32();
   return state;

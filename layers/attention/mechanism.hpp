@@ -89,7 +89,7 @@ struct AttentionCapabilities {
   static AttentionCapabilities of_places() {  // the same, for mechanisms that depend on positions
     AttentionCapabilities can = of_pairs();
     can.aligned = true;
-    can.why = "what a query sees hangs on its place among the keys";
+    can.why = "which keys a query sees depends on its position";
     return can;
   }
 };

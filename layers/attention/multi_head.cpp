@@ -19,9 +19,9 @@ static MultiHeadAttentionOptions checked(MultiHeadAttentionOptions o) {
           o.kv_heads, "; kv_heads must divide heads");
   require(o.value_width == 0 || (o.value_width > 0 && o.memory_width > 0), "MultiHeadAttention: value_width is ",
           o.value_width, " and memory_width is ", o.memory_width,
-          "; values of their own need keys from a memory: both must be 1 or more");
+          "; value_width requires memory_width, and both must be 1 or more");
   require(!o.rope || o.key_size % 2 == 0, "MultiHeadAttention: the size of a head is ", o.key_size,
-          "; rotary positions need an even one");
+          "; rope requires an even size");
   return o;
 }
 
@@ -35,9 +35,8 @@ MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionOptions& given, R
   for (const MechanismInput& input : mechanism.inputs())
     (input.of_queries() ? queries : keys) += (input.of_queries() ? o.heads : o.kv_heads) * input.size;
   const AttentionCapabilities& can = mechanism.capabilities();
-  require(o.memory_width == 0 || can.attends_to_memory(), mechanism.name(),
-          " attention: attention to a memory was asked for, which it does not have", can.why.empty() ? "" : ": ",
-          can.why);
+  require(o.memory_width == 0 || can.attends_to_memory(), mechanism.name(), " attention cannot attend to a memory",
+          can.why.empty() ? "" : ": ", can.why);
   const LinearOptions linear{.bias = o.bias};
   if (o.memory_width == 0)
     qkv.emplace(o.width, queries + keys + values, rng, linear);
@@ -54,10 +53,10 @@ MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionOptions& given, R
   if (o.relative_clip == 0) return;
   require(o.relative_clip > 0 && o.memory_width == 0, "MultiHeadAttention: relative_clip is ", o.relative_clip,
           " and memory_width is ", o.memory_width,
-          "; relative positions are of self-attention, up to a distance of 1 or more");
+          "; relative positions require self-attention (memory_width 0) and a clip of 1 or more");
   require(can.bias, mechanism.name(),
-          " attention: relative positions were asked for, which are a bias of single pairs, ",
-          "and it has no scores of single pairs to add one to", can.why.empty() ? "" : ": ", can.why);
+          " attention does not support relative positions, which are a bias of single pairs",
+          can.why.empty() ? "" : ": ", can.why);
   relative.emplace(o.heads, o.relative_clip, rng);
 }
 
@@ -134,10 +133,10 @@ MultiHeadAttention::Heads MultiHeadAttention::heads_of(In x, const RopeOptions& 
 }
 
 MultiHeadAttention::Heads MultiHeadAttention::heads_of(In x, const ProjectedMemory& memory) const {
-  check(q.has_value(), x.where(), "MultiHeadAttention: this layer attends to itself; call it without a memory");
+  check(q.has_value(), x.where(), "MultiHeadAttention: this layer is self-attention; call it without a memory");
   check(x.rank() == 3 && x.dim(2) == options_.width && x.dim(0) == memory.k.dim(0), x.where(),
         "MultiHeadAttention: x is ", x.tensor(), " and the memory's keys are ", memory.k,
-        "; x must be [batch, positions, ", options_.width, "] of the same batch");
+        "; x must be [batch, positions, ", options_.width, "] with the same batch");
   Columns y(projected(*q, x, q_norm.has_value()));
   Heads h{y.next(options_.heads, options_.key_size), memory.k, memory.v, memory.mapped};
   if (q_norm) h.q = kept((*q_norm)(h.q));
@@ -149,12 +148,12 @@ MultiHeadAttention::Heads MultiHeadAttention::heads_of(In x, const ProjectedMemo
 
 ProjectedMemory MultiHeadAttention::project(In memory, const Tensor& values) const {
   const MultiHeadAttentionOptions& o = options_;
-  check(q.has_value(), memory.where(), "MultiHeadAttention: this layer attends to itself; call it without a memory");
+  check(q.has_value(), memory.where(), "MultiHeadAttention: this layer is self-attention; call it without a memory");
   check(memory.rank() == 3 && memory.dim(2) == o.memory_width, memory.where(), "MultiHeadAttention: memory is ",
         memory.tensor(), "; it must be [batch, positions, ", o.memory_width, "]");
   check(!values.defined() || (v && values.shape() == memory.shape().with(-1, o.value_width)), memory.where(),
-        "MultiHeadAttention: keys are ", memory.tensor(), " and values are ", values, "; values of their own must be ",
-        "[batch, positions, ", o.value_width, "] of as many, and value_width above 0");
+        "MultiHeadAttention: keys are ", memory.tensor(), " and values are ", values, "; values must be [batch, ",
+        "positions, ", o.value_width, "] with the batch and positions of keys, and require value_width above 0");
   Columns y(projected(kv ? *kv : *k, memory, k_norm.has_value()));
   ProjectedMemory p;
   p.k = y.next(o.kv_heads, o.key_size);
@@ -201,7 +200,7 @@ Tensor MultiHeadAttention::operator()(In x, const AttentionCall& call) const {
 
 Tensor MultiHeadAttention::operator()(In x, const ProjectedMemory& memory, const AttentionCall& call) const {
   check(memory.v.defined(), x.where(), "MultiHeadAttention: value_width is ", options_.value_width,
-        ", so that the memory gives keys alone; call this layer with keys and values");
+        ", so the memory holds only keys; call this layer with keys and values");
   return attend(heads_of(x, memory), call, x.where());
 }
 

@@ -84,7 +84,7 @@ struct ForgettingAttention {
   AttentionCapabilities capabilities() const {
     AttentionCapabilities can = AttentionCapabilities::of_pairs();
     can.causal_only = true;
-    can.why = "what is forgotten lies between a key and a later query";
+    can.why = "forget gates act between a key and a later query";
     return can;
   }
   std::vector<MechanismInput> inputs() const { return {{.name = "forget"}}; }

@@ -152,8 +152,8 @@ struct AttentionState::Model final : Concept {
       return state.apply(q, k, v, call, inputs);
     } else {
       check(inputs.empty(), q.where(),
-            "AttentionState: the mechanism takes inputs, but apply() of its state has no "
-            "std::span<const Tensor> as its last argument; it must read them");
+            "AttentionState: the mechanism declares inputs, but apply() of its state does not take them; its last "
+            "argument must be std::span<const Tensor>");
       return state.apply(q, k, v, call);
     }
   }

@@ -44,7 +44,7 @@ TEST_CASE("layers: invalid sizes are errors of the constructor") {
       {"MultiHeadAttention: width is 0 and heads is 1", [] { MultiHeadAttention({}, generator); }},
       {"MultiHeadAttention: heads is 4 and kv_heads is 3; kv_heads must divide heads",
        [] { MultiHeadAttention({.width = 8, .heads = 4, .kv_heads = 3}, generator); }},
-      {"MultiHeadAttention: the size of a head is 3; rotary positions need an even one",
+      {"MultiHeadAttention: the size of a head is 3; rope requires an even size",
        [] { MultiHeadAttention({.width = 6, .heads = 2, .rope = true}, generator); }},
       {"Transformer: layers is -1; it must be 0 or more", [] { Transformer({.layers = -1}, generator); }},
       {"GPT: layers is -1 and context is 4; they must be 0 or more and 1 or more",
@@ -100,7 +100,7 @@ TEST_CASE("layers: inputs that do not fit are errors that show their shapes") {
       {"MultiHeadAttention: this layer attends to a memory; call it with one (layer_cases_errors_test.cpp:",
        [&] { cross(x); }},
       {"MultiHeadAttention: this layer attends to a memory", [&] { cross.decode(x, state); }},
-      {"MultiHeadAttention: this layer attends to itself; call it without a memory", [&] { self(x, x); }},
+      {"MultiHeadAttention: this layer is self-attention; call it without a memory", [&] { self(x, x); }},
       {"MultiHeadAttention: x is [2, 3, 9] float32; it must be [batch, positions, 8]",
        [&] {
          self(zeros({2, 3, 9}));
@@ -111,26 +111,23 @@ TEST_CASE("layers: inputs that do not fit are errors that show their shapes") {
        }},
       {"MultiHeadAttention: memory is [2, 3, 8] float32; it must be [batch, positions, 6]", [&] { cross(x, x); }},
       {"MultiHeadAttention: x is [2, 3, 9] float32 and the memory's keys are [2, 2, 5, 4] float32; x must be [batch, "
-       "positions, 8] of the same batch",
+       "positions, 8] with the same batch",
        [&] {
          cross(zeros({2, 3, 9}), zeros({2, 5, 6}));
        }},
-      {"MultiHeadAttention: value_width is 4 and memory_width is 0; values of their own need keys from a memory",
+      {"MultiHeadAttention: value_width is 4 and memory_width is 0; value_width requires memory_width",
        [&] { MultiHeadAttention({.width = 8, .heads = 2, .value_width = 4}, generator); }},
-      {"MultiHeadAttention: value_width is 4, so that the memory gives keys alone; call this layer with keys and "
-       "values",
+      {"MultiHeadAttention: value_width is 4, so the memory holds only keys; call this layer with keys and values",
        [&] {
          apart(x, zeros({2, 5, 6}));
        }},
-      {"MultiHeadAttention: keys are [2, 5, 6] float32 and values are [2, 5, 6] float32; values of their own must be "
-       "[batch, "
-       "positions, 0] of as many, and value_width above 0",
+      {"MultiHeadAttention: keys are [2, 5, 6] float32 and values are [2, 5, 6] float32; values must be [batch, "
+       "positions, 0] with the batch and positions of keys, and require value_width above 0",
        [&] {
          cross(x, zeros({2, 5, 6}), zeros({2, 5, 6}));
        }},
-      {"MultiHeadAttention: keys are [2, 5, 6] float32 and values are [2, 4, 4] float32; values of their own must be "
-       "[batch, "
-       "positions, 4] of as many",
+      {"MultiHeadAttention: keys are [2, 5, 6] float32 and values are [2, 4, 4] float32; values must be [batch, "
+       "positions, 4] with the batch and positions of keys",
        [&] {
          apart(x, zeros({2, 5, 6}), zeros({2, 4, 4}));
        }},
@@ -182,19 +179,15 @@ TEST_CASE("attention mechanisms: unsupported calls, and shapes that do not fit, 
   const Tensor q = zeros({2, 4, 3, 5}), mask = Tensor::ones({2, 3}, DType::bool8);
   const auto asks = [&](const AttentionCall& call) { return [&, call] { nothing.apply(q, q, q, call); }; };
   check_errors({
-      {"nothing attention: causal masking was asked for, which it does not have: it is empty "
-       "(layer_cases_errors_test.cpp:",
+      {"nothing attention does not support causal masking: it is empty (layer_cases_errors_test.cpp:",
        asks({.causal = true})},
-      {"nothing attention: a key mask was asked for, which it does not have: it is empty", asks({.key_mask = mask})},
-      {"nothing attention: a key mask was asked for", asks({.key_lengths = Tensor::arange(2)})},
-      {"nothing attention: a mask of single pairs was asked for, which it does not have: it is empty",
-       asks({.mask = mask})},
-      {"nothing attention: a bias of single pairs was asked for, which it does not have: it is empty",
-       asks({.bias = zeros({3, 3})})},
-      {"nothing attention: a bias was asked for, which it does not have: it is empty", asks({.bias = zeros({3})})},
-      {"nothing attention: dropout on weights was asked for, which it does not have: it is empty",
-       asks({.dropout = 0.1})},
-      {"nothing attention: different numbers of queries and keys was asked for, which it does not have: it is empty",
+      {"nothing attention does not support a key mask: it is empty", asks({.key_mask = mask})},
+      {"nothing attention does not support a key mask", asks({.key_lengths = Tensor::arange(2)})},
+      {"nothing attention does not support a mask of single pairs: it is empty", asks({.mask = mask})},
+      {"nothing attention does not support a bias of single pairs: it is empty", asks({.bias = zeros({3, 3})})},
+      {"nothing attention does not support a bias: it is empty", asks({.bias = zeros({3})})},
+      {"nothing attention does not support dropout on weights: it is empty", asks({.dropout = 0.1})},
+      {"nothing attention does not support different numbers of queries and keys: it is empty",
        [&] {
          nothing.apply(q, zeros({2, 4, 6, 5}), zeros({2, 4, 6, 5}), {});
        }},
@@ -205,14 +198,13 @@ TEST_CASE("attention mechanisms: unsupported calls, and shapes that do not fit, 
          std::vector<AttentionState> states;
          model.decode(Tensor::zeros({1, 2}, DType::int32), states);
        }},
-      {"AttentionState: it is empty",
+      {"AttentionState: the state is empty",
        [] {
          const MultiHeadAttention layer({.width = 4}, generator, Boasting());
          AttentionState state;
          layer.decode(zeros({1, 1, 4}), state);
        }},
-      {"nothing attention: a decode state was asked for, which it does not have: it is empty",
-       [&] { nothing.make_state(); }},
+      {"nothing attention does not support a decode state: it is empty", [&] { nothing.make_state(); }},
       {"mean attention: q is [3, 5] float32, k is [2, 4, 3, 5] float32 and v is [2, 4, 3, 5] float32; each must be "
        "[batch, "
        "heads, positions, size]",
@@ -229,9 +221,9 @@ TEST_CASE("attention mechanisms: unsupported calls, and shapes that do not fit, 
        }},
       {"mean attention: q has 4 heads and k has 2; they must be equal",
        [&] { mean.apply(q, q.slice(1, 0, 2), q.slice(1, 0, 2), {}); }},
-      {"softmax attention: q has 4 heads and k has 3; they must be equal, or those of q a multiple",
+      {"softmax attention: q has 4 heads and k has 3; the heads of q must be a multiple of the heads of k",
        [&] { softmax.apply(q, q.slice(1, 0, 3), q.slice(1, 0, 3), {}); }},
-      {"softmax attention: q has 4 heads and k has 0; they must be equal, or those of q a multiple",
+      {"softmax attention: q has 4 heads and k has 0; the heads of q must be a multiple of the heads of k",
        [&] { softmax.apply(q, q.slice(1, 0, 0), q.slice(1, 0, 0), {}); }},
   });
 }

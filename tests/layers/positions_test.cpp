@@ -171,12 +171,12 @@ TEST_CASE("relative positions: errors") {
   const Tensor x = Tensor::zeros({1, 2, 3, 4});
   AttentionState sums = mechanism_of("linear")(0, rng).make_state();
   check_errors({
-      {"linear attention: relative positions were asked for, which are a bias of single pairs, and it has no scores of "
-       "single pairs to add one to",
+      {"linear attention does not support relative positions, which are a bias of single pairs: weights of single "
+       "pairs",
        [&] { GPT(relative_gpt(), rng, mechanism_of("linear")); }},
-      {"favor attention: relative positions were asked for", [&] { GPT(relative_gpt(), rng, mechanism_of("favor")); }},
+      {"favor attention does not support relative positions", [&] { GPT(relative_gpt(), rng, mechanism_of("favor")); }},
       {"GPT: relative_clip is 0; it must be 1 or more", [&] { GPT(without, rng); }},
-      {"MultiHeadAttention: relative_clip is 3 and memory_width is 8; relative positions are of self-attention",
+      {"MultiHeadAttention: relative_clip is 3 and memory_width is 8; relative positions require self-attention",
        [&] { MultiHeadAttention({.width = 8, .memory_width = 8, .relative_clip = 3}, rng); }},
       {"RelativePositionBias: heads is 0 and clip is 2; both must be 1 or more",
        [&] { RelativePositionBias(0, 2, rng); }},
@@ -189,12 +189,12 @@ TEST_CASE("relative positions: errors") {
        [&] {
          relative_position_bias(Tensor::zeros({2, 3}), -1, 2);
        }},
-      {"AttentionState: bias is [3, 3] float32, but this state has no scores of single pairs to add it to; it must be "
-       "undefined",
+      {"AttentionState: bias is [3, 3] float32, but this state has no scores of single pairs to add a bias to; it must "
+       "be undefined",
        [&] {
          sums.apply(x, x, x, {.bias = Tensor::zeros({3, 3})});
        }},
-      {"AttentionState: it is empty",
+      {"AttentionState: the state is empty",
        [&] {
          AttentionState().apply(x, x, x, {.bias = Tensor::zeros({3, 3})});
        }},

@@ -115,7 +115,7 @@ TEST_CASE("a translating transformer: errors, with the mechanisms that each plac
       {"TransformerSeq2Seq: stateless attention cannot stand in the decoder, as it has no decode state",
        standing({.decoder = [](Index, Rng&) { return Stateless(); }})},
       {"TransformerSeq2Seq: window attention cannot stand between decoder and encoder, as it cannot attend to another "
-       "sequence: what a query sees hangs on its place among the keys",
+       "sequence: which keys a query sees depends on its position",
        standing({.cross = of("window", true)})},
       {"TransformerSeq2Seq: forgetting attention cannot stand between decoder and encoder",
        standing({.cross = of("forgetting", true)})},

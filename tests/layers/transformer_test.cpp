@@ -171,10 +171,8 @@ TEST_CASE("a decoder's mechanism for its memory is independent of its mechanism 
     return test::error_of([&] { TransformerBlock(o, rng, SoftmaxAttention(), std::move(m)); });
   };
   CHECK(refused(ForgettingAttention()) ==
-        "forgetting attention: attention to a memory was asked for, which it does not have: what is forgotten lies "
-        "between "
-        "a key and a later query");
-  CHECK(refused(SelfOnly()) == "mean attention: attention to a memory was asked for, which it does not have");
+        "forgetting attention cannot attend to a memory: forget gates act between a key and a later query");
+  CHECK(refused(SelfOnly()) == "mean attention cannot attend to a memory");
   Transformer more(o, rng, softmax_mechanism), encoder({.width = 8, .heads = 2, .layers = 1}, rng);
   test::check_errors({
       {"TransformerBlock: this block attends to a memory; call it with one",

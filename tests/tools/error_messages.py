@@ -27,7 +27,7 @@ CALLS = {
     "fail": (1, lambda a: a),
     "check_option": (4, lambda a: ["name", '": "', a[1], '" is "', a[2], '"; it must be "', a[3]]),  # of optimizers
     "owned": (3, lambda a: a[2:]),  # handles of HDF5
-    "ask": (3, lambda a: [a[2], '" was asked for"']),  # of attention mechanisms
+    "ask": (3, lambda a: ['" attention does not support "', a[2]]),  # of attention mechanisms
 }
 STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 

@@ -7,20 +7,19 @@
 namespace heed {
 
 Tensor AttentionState::apply(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> inputs) {
-  check(self_ != nullptr, q.where(), "AttentionState: it is empty; a mechanism's make_state() makes one");
+  check(self_ != nullptr, q.where(), "AttentionState: the state is empty; create it with make_state() of a mechanism");
   check(q.rank() == 4 && k.rank() == 4 && q.dim(2) == k.dim(2), q.where(), "AttentionState: q is ", q.tensor(),
-        " and k is ", k.tensor(),
-        "; both must be [batch, heads, positions, size], and a step takes as many queries as keys");
+        " and k is ", k.tensor(), "; both must be [batch, heads, positions, size], with as many queries as keys");
   const Tensor before = lengths();
   check(before.numel() == 0 || before.dim(0) == q.dim(0), q.where(), "AttentionState: q is ", q.tensor(),
-        " but the state has ", before.numel(), " rows; the batch must stay the same, or rows() change it");
+        " but the state has ", before.numel(), " rows; the batch must stay the same (rows() changes it)");
   check(!call.key_mask.defined() && !call.mask.defined() && call.dropout == 0, q.where(),
-        "AttentionState: a mask or dropout was asked for; a step takes key_lengths and a bias alone");
+        "AttentionState: the call has a mask or dropout; a step supports only key_lengths and bias");
   detail::check_inputs("AttentionState", "", inputs_, q, k, inputs);
   const auto on_tape = [](const Tensor& x) { return wants_gradient({x}); };
   check(!wants_gradient({q, k, v}) && std::none_of(inputs.begin(), inputs.end(), on_tape), q.where(),
-        "AttentionState: q, k or v wants a gradient, which what a state keeps cannot pass on; attend to all positions "
-        "at once to train, or decode under NoTape");
+        "AttentionState: q, k or v requires a gradient, but no gradient passes through a state; attend to all "
+        "positions at once to train, or decode under NoTape");
   if (!widens_ || q.dtype() != DType::bfloat16) return self_->apply(q, k, v, call, inputs);
   const std::vector<Tensor> wide = detail::widened(inputs);
   return self_->apply(detail::widened(q), detail::widened(k), detail::widened(v), call, wide).to(DType::bfloat16);
@@ -35,7 +34,7 @@ std::vector<Tensor> detail::widened(std::span<const Tensor> inputs) {
 }
 
 AttentionState AttentionState::rows(const Tensor& indices) const {
-  require(self_ != nullptr, "AttentionState: it is empty; a mechanism's make_state() makes one");
+  require(self_ != nullptr, "AttentionState: the state is empty; create it with make_state() of a mechanism");
   if (lengths().numel() == 0) return *this;
   AttentionState picked;
   picked.self_ = self_->rows(indices);

@@ -25,9 +25,10 @@ static bool follows(const Tensor& cache, In x) {
 
 Tensor KeyValueState::apply(In q, In k, In v, const AttentionCall& call, const Attend& attend) {
   check(k.rank() == 4 && v.rank() == 4 && k.shape().first(3) == v.shape().first(3), k.where(), "KeyValueState: k is ",
-        k.tensor(), " and v is ", v.tensor(), "; they must be [batch, heads, positions, size], alike but for the size");
+        k.tensor(), " and v is ", v.tensor(),
+        "; they must be [batch, heads, positions, size] and may differ only in size");
   check(follows(keys_, k) && follows(values_, v), k.where(), "KeyValueState: k is ", k.tensor(), " and v is ",
-        v.tensor(), " but the cache holds ", keys_, " and ", values_, "; all but the positions must stay the same");
+        v.tensor(), " but the cache holds ", keys_, " and ", values_, "; only the positions may differ");
   const Tensor after = detail::lengths_after("KeyValueState", lengths_, k, call);
   if (k.dim(2) > 1 && !detail::all_alike(lengths_))
     return detail::one_at_a_time(q, k, v, call, lengths_, [&](In q1, In k1, In v1, const AttentionCall& one) {

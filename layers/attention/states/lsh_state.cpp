@@ -23,7 +23,7 @@ Tensor LshState::apply(In q, In k, In v, const AttentionCall& call) {
   detail::check_heads("lsh attention", q, k, v);
   const LshAttentionOptions& o = mechanism_.options();
   check(!o.shared || q.dim(1) == k.dim(1), q.where(), "lsh attention: q is ", q.tensor(), " and k is ", k.tensor(),
-        "; they must have as many heads, as queries and keys are shared");
+        "; they must have the same number of heads, as queries and keys are shared");
   check(q.dim(3) == o.size, q.where(), "lsh attention: q is ", q.tensor(), "; its last axis must be ", o.size);
   const NoTape guard;  // no gradient passes through decoding
   return cache_.apply(q, mechanism_.keys_of(q, k), v, call, [&](In q1, In keys, In values, const AttentionCall& all) {

@@ -80,7 +80,7 @@ Tensor WindowState::apply(In q, In k, In v, const AttentionCall& call) {
     return !held.defined() || (held.dtype() == x.dtype() && held.shape().with(2, 0) == x.shape().with(2, 0));
   };
   check(follows(keys_, k) && follows(values_, v), k.where(), "window attention: k is ", k.tensor(), " and v is ",
-        v.tensor(), " but the state holds ", keys_, " and ", values_, "; all but the positions must stay the same");
+        v.tensor(), " but the state holds ", keys_, " and ", values_, "; only the positions may differ");
   const Tensor after = detail::lengths_after("window attention", lengths_, k, call);
   const bool ragged = !detail::all_alike(lengths_);
   if (ragged && k.dim(2) > 1)

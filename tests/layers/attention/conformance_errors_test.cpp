@@ -143,10 +143,9 @@ TEST_CASE("conformance: a mechanism that is causal only is asked for nothing els
   CHECK(failed(causal_only) == Names{});
   const AttentionMechanism m = causal_only;
   const Tensor x = Tensor::ones({1, 1, 2, 3});
-  CHECK(
-      contains(error_of([&] { m.apply(x, x, x, {}); }),
-               "composed attention: attention to later positions (it is causal only) was asked for, which it does not "
-               "have: it is a recurrence"));
+  CHECK(contains(error_of([&] { m.apply(x, x, x, {}); }),
+                 "composed attention does not support attention to later positions (it is causal only): it is a "
+                 "recurrence"));
   CHECK(m.apply(x, x, x, {.causal = true}).shape() == x.shape());
 }
 

@@ -88,7 +88,7 @@ TEST_CASE("generic attention trains in a model, decodes with a bias, and has err
   check_errors(
       {{"GenericAttention: pool is 0; it must be 1 or more",
         [] { GenericAttention(similarity_by_name("relu"), {.pool = 0}); }},
-       {"generic attention: causal masking was asked for, which it does not have: pooled keys mix positions", [&] {
+       {"generic attention does not support causal masking: pooled keys mix positions", [&] {
           MultiHeadAttention({.width = 8}, rng, GenericAttention(similarity_by_name("relu"), {.pool = 2}))(
               Tensor::zeros({1, 4, 8}), {.causal = true});
         }}});

@@ -42,7 +42,7 @@ TEST_CASE("mechanisms refuse invalid sizes and operands") {
        }},
       {"LinformerAttention: positions is 0 and rows is 2; both must be 1 or more",
        [&] { LinformerAttention(0, 2, rng); }},
-      {"luong-local attention: there are 2147483648 keys of all heads; there must be fewer than 2^31",
+      {"luong-local attention: there are 2147483648 keys in all heads; there must be fewer than 2^31",
        [] {
          const Tensor one = Tensor::zeros({1, 1, 1, 1}), many = one.expand({1, 1, Index{1} << 31, 1});
          Rng none(1);
@@ -71,9 +71,9 @@ TEST_CASE("linear attention as a mechanism takes a bias per key, and refuses cal
   CHECK(close(linear.apply(x, x, x, {.bias = bias[0][0][0]}), linear_attention(x, x, x, {.bias = bias[0][0][0]}), 0,
               1e-7));
   const auto refused = [&](const AttentionCall& call, const char* what) {
-    CHECK(contains(error_of([&] { linear.apply(x, x, x, call); }),
-                   std::string("linear attention: ") + what +
-                       " was asked for, which it does not have: the weights of single pairs are never there"));
+    CHECK(contains(
+        error_of([&] { linear.apply(x, x, x, call); }),
+        std::string("linear attention does not support ") + what + ": weights of single pairs are never computed"));
   };
   refused({.mask = Tensor::ones({5, 5}, DType::bool8)}, "a mask of single pairs");
   refused({.bias = Tensor::ones({5, 5})}, "a bias of single pairs");
@@ -200,7 +200,7 @@ TEST_CASE("linformer equals its definition, and keys beyond the length do not co
   CHECK(close(mechanism.apply(q, k, v, {.key_lengths = Tensor::from<std::int32_t>({0, 7})})[0],
               Tensor::zeros({2, 5, 6}), 0, 0));
   const Tensor long_k = Rng(2).normal({2, 2, 13, 8});
-  CHECK(contains(error_of([&] { mechanism.apply(q, long_k, long_k, {}); }), "there are at most 12 positions"));
+  CHECK(contains(error_of([&] { mechanism.apply(q, long_k, long_k, {}); }), "there may be at most 12 positions"));
   CHECK(contains(error_of([&] { mechanism.apply(q, k, v, {.causal = true}); }), "its rows of keys mix all positions"));
 }
 

@@ -326,10 +326,10 @@ TEST_CASE("local attention: errors") {
   const LuongLocalOptions general{.score = LuongScore::general}, concat{.score = LuongScore::concat},
       predictive{.alignment = LuongAlignment::predictive};
   check_errors({
-      {"luong-local attention: causal masking was asked for; the keys are those of another sentence",
+      {"luong-local attention does not support causal masking: the keys are from another sentence",
        call({}, {}, {.causal = true})},
       {"luong-local attention: radius is 0; it must be 1 or more", call({}, {.radius = 0})},
-      {"first_query holds -1; its numbers must be 0 or more",
+      {"first_query holds -1; its values must be 0 or more",
        call({}, {}, {.first_query = Tensor::scalar(-1, DType::int32)})},
       {"first_query is [3] int32; it must be int32 [] or [", call({}, {}, {.first_query = Tensor::arange(3)})},
       {"first_query is [] float32", call({}, {}, {.first_query = Tensor::scalar(1)})},
@@ -344,9 +344,7 @@ TEST_CASE("local attention: errors") {
       {"and position_score is undefined; they must be", call({.position_W = W}, predictive)},
       {"LuongLocalAttention: heads is 2, size is 4, radius is 0 and units is 0; all must be 1 or more, or units 0",
        [&] { LuongLocalAttention(2, 4, rng, {.radius = 0}); }},
-      {"luong-local-m attention: a decode state was asked for, which it does not have: the window of keys is of "
-       "another "
-       "sentence",
+      {"luong-local-m attention does not support a decode state: the keys are from another sentence",
        [&] { AttentionMechanism(LuongLocalAttention(2, 4, rng)).make_state(); }},
   });
 }

@@ -135,7 +135,7 @@ TEST_CASE("Luong, Bahdanau and cosine attention refuse unsupported calls, and sh
     return with(with(with(Additive(4, 5, rng, {.units = 7}), &Additive::W, w), &Additive::U, u), &Additive::score, s);
   };
   check_errors({
-      {"luong-location attention: k is [2, 4, 6, 5] float32 but W is [4, 5, 5] float32; it has rows for 5 keys at most",
+      {"luong-location attention: k is [2, 4, 6, 5] float32 but W is [4, 5, 5] float32; it has rows for at most 5 keys",
        [&] { apply(LuongLocation(4, 5, rng, {.positions = 5}), k); }},
       {"luong-location attention: q is [2, 4, 3, 5] float32 and W is [1, 9, 5] float32",
        [&] {
@@ -159,7 +159,7 @@ TEST_CASE("Luong, Bahdanau and cosine attention refuse unsupported calls, and sh
        [&] {
          additive(W, Tensor::ones({4, 7, 6}), score).apply(q, few, few, {});
        }},
-      {"attention: there are 4 heads and x is [2, 3, 6, 5] float32; its heads must divide them",
+      {"attention: there are 4 heads and x is [2, 3, 6, 5] float32; the heads of x must divide 4",
        [&] { additive(W, W, score).apply(q, k, three, {}); }},
       {"additive attention: W is [4, 7, 5] float32 but bias is [7] float32; it must be [heads, units] [4, 7] float32",
        [&] { with(additive(W, W, score), &Additive::bias, score[0]).apply(q, k, k, {}); }},
@@ -183,7 +183,7 @@ TEST_CASE("Luong, Bahdanau and cosine attention refuse unsupported calls, and sh
   // The state of location attention is full if all rows of W are used. A refused step does not change its length.
   AttentionState state = LuongLocation(4, 5, rng, {.positions = 7}).make_state();
   state.apply(k, k, k);
-  check_errors({{"it has rows for 7 keys at most", [&] { state.apply(k, k, k); }}});
+  check_errors({{"it has rows for at most 7 keys", [&] { state.apply(k, k, k); }}});
   CHECK(state.length() == 6);
 }
 

@@ -51,29 +51,27 @@ TEST_CASE("a mechanism is given the inputs that it declares, in the shapes that 
   AttentionState state = ForgettingAttention().make_state(), copy = SoftmaxAttention().make_state();
   const auto given = [&](std::vector<Tensor> inputs) { return [&, inputs] { m.apply(q, k, k, {}, inputs); }; };
   check_errors({
-      {"two-inputs attention: it declares 5 inputs; there may be 4, each of any size",
+      {"two-inputs attention: inputs() declares 5 inputs; it may declare at most 4, each of any size",
        declared(std::vector<MechanismInput>(5))},
-      {"two-inputs attention: the size of its input gate is 0; it must be 1 or more",
+      {"two-inputs attention: the size of input gate is 0; it must be 1 or more",
        declared({{.name = "gate", .size = 0}})},
-      {"two-inputs attention: 0 inputs were given beside q, k and v; there must be as many as it declares, 2",
-       given({})},
-      {"two-inputs attention: 1 input was given", [&] { m.weights(q, k, {}, std::vector{gate}); }},
-      {"two-inputs attention: its input gate is [2, 2, 5, 1] float32; it must be [2, 2, 5, 3] float32",
+      {"two-inputs attention: got 0 inputs in addition to q, k and v; expected 2, as declared", given({})},
+      {"two-inputs attention: got 1 input in addition", [&] { m.weights(q, k, {}, std::vector{gate}); }},
+      {"two-inputs attention: input gate is [2, 2, 5, 1] float32; it must be [2, 2, 5, 3] float32",
        given({gate.slice(3, 0, 1), tone})},
-      {"two-inputs attention: its input gate is [2, 4, 3, 3] float32; it must be [2, 2, 5, 3] float32",
+      {"two-inputs attention: input gate is [2, 4, 3, 3] float32; it must be [2, 2, 5, 3] float32",
        given({rng.normal({2, 4, 3, 3}), tone})},
-      {"its input tone is [2, 4, 3, 1] float64; it must be [2, 4, 3, 1] float32",
-       given({gate, tone.to(DType::float64)})},
-      {"its input tone is undefined", given({gate, Tensor()})},
-      {"softmax attention: 2 inputs were given beside q, k and v; there must be as many as it declares, 0",
+      {"input tone is [2, 4, 3, 1] float64; it must be [2, 4, 3, 1] float32", given({gate, tone.to(DType::float64)})},
+      {"input tone is undefined", given({gate, Tensor()})},
+      {"softmax attention: got 2 inputs in addition to q, k and v; expected 0, as declared",
        [&] { AttentionMechanism(SoftmaxAttention()).apply(q, k, k, {}, both); }},
-      {"AttentionState: 0 inputs were given beside q, k and v; there must be as many as it declares, 1",
+      {"AttentionState: got 0 inputs in addition to q, k and v; expected 1, as declared",
        [&] { state.apply(q, q, q); }},
-      {"AttentionState: its input forget is [2, 4, 3, 2] float32; it must be [2, 4, 3, 1] float32",
+      {"AttentionState: input forget is [2, 4, 3, 2] float32; it must be [2, 4, 3, 1] float32",
        [&] { state.rows(Tensor::from<std::int32_t>({0})).apply(q, q, q, {}, std::vector{q.slice(3, 0, 2)}); }},
-      {"AttentionState: 1 input was given beside q, k and v; there must be as many as it declares, 0",
+      {"AttentionState: got 1 input in addition to q, k and v; expected 0, as declared",
        [&] { copy.apply(q, q, q, {}, std::vector{tone}); }},
-      {"AttentionState: q, k or v wants a gradient",
+      {"AttentionState: q, k or v requires a gradient",
        [&] {
          Tape tape;
          state.apply(q, q, q, {}, std::vector{tape.watch(tone)});
@@ -292,11 +290,11 @@ TEST_CASE("the output of a mechanism must have the shape and dtype of attention"
   };
   CHECK(given(Tensor::ones({2, 4, 4, 5})).empty());
   CHECK(contains(given(Tensor::ones({2, 4, 6, 5})),
-                 "gives attention: it gave [2, 4, 6, 5] float32 for q [2, 4, 4, 3] float32 and v [2, 4, 6, 5] float32; "
-                 "it must give [batch, heads, queries, size of v], in the dtype of q (mechanism_test.cpp:"));
-  CHECK(contains(given(Tensor::ones({2, 4, 4, 3})), "it gave [2, 4, 4, 3] float32"));
-  CHECK(contains(given(Tensor::ones({2, 4, 4, 5}, DType::float64)), "it gave [2, 4, 4, 5] float64"));
-  CHECK(contains(given(Tensor()), "it gave undefined"));
+                 "gives attention: apply() returned [2, 4, 6, 5] float32 for q [2, 4, 4, 3] float32 and v [2, 4, 6, 5] "
+                 "float32; it must return [batch, heads, queries, size of v] in the dtype of q (mechanism_test.cpp:"));
+  CHECK(contains(given(Tensor::ones({2, 4, 4, 3})), "apply() returned [2, 4, 4, 3] float32"));
+  CHECK(contains(given(Tensor::ones({2, 4, 4, 5}, DType::float64)), "apply() returned [2, 4, 4, 5] float64"));
+  CHECK(contains(given(Tensor()), "apply() returned undefined"));
 }
 
 TEST_CASE("a mechanism without bfloat16 support gets float32, its output is rounded, and gradients pass") {

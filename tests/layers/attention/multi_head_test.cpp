@@ -146,7 +146,7 @@ TEST_CASE("key size and value size may differ and are independent of width / hea
        [&] { MultiHeadAttention({.width = 8, .heads = 2, .key_size = -1}, rng); }},
       {"MultiHeadAttention: key_size is 4 and value_size is -2",
        [&] { MultiHeadAttention({.width = 8, .heads = 2, .value_size = -2}, rng); }},
-      {"MultiHeadAttention: the size of a head is 3; rotary positions need an even one",
+      {"MultiHeadAttention: the size of a head is 3; rope requires an even size",
        [&] { MultiHeadAttention({.width = 8, .heads = 2, .key_size = 3, .rope = true}, rng); }},
   });
 }
@@ -445,7 +445,7 @@ TEST_CASE("attention weights: of a layer that attends to a memory, with fewer he
   CHECK(contains(error_of([&] { layer.weights(x); }), "this layer attends to a memory; call it with one"));
   const MultiHeadAttention self({.width = width, .heads = kHeads}, rng);
   CHECK(contains(error_of([&] { self.weights(x, layer.project(memory)); }),
-                 "this layer attends to itself; call it without a memory"));
+                 "this layer is self-attention; call it without a memory"));
 }
 
 TEST_CASE("attention weights: neither dropout nor a tape has a part in them") {
@@ -463,7 +463,7 @@ TEST_CASE("attention weights: neither dropout nor a tape has a part in them") {
 TEST_CASE("attention weights: a mechanism without them, and bad tokens, are errors") {
   Rng rng(1);
   const MultiHeadAttention layer({.width = 8, .heads = 2}, rng, LinformerAttention(6, 3, rng));
-  CHECK(contains(error_of([&] { layer.weights(rng.normal({1, 6, 8})); }), "its weights were asked for"));
+  CHECK(contains(error_of([&] { layer.weights(rng.normal({1, 6, 8})); }), "attention does not support weights"));
   const GPT model = model_of(kVariants[0], "softmax", true);
   CHECK(contains(error_of([&] {
                    model.attention_weights(Tensor::zeros({1, 13}, DType::int32));

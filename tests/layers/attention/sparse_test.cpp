@@ -245,8 +245,8 @@ TEST_CASE("sparse mechanisms: errors name the wrong argument") {
        [&] {
          lsh.apply(x, x, x, {.bias = Tensor::zeros({4, 5})});
        }},
-      {"lsh attention: q is [2, 2, 3, 4] float32 and k is [2, 1, 3, 4] float32; they must have as many heads, as "
-       "queries and keys are shared",
+      {"lsh attention: q is [2, 2, 3, 4] float32 and k is [2, 1, 3, 4] float32; they must have the same number of "
+       "heads, as queries and keys are shared",
        [&] { shared.apply(x, x.slice(1, 0, 1), x.slice(1, 0, 1)); }},
       {"lsh attention: q is [2, 2, 3, 6] float32; its last axis must be 4", [&] { lsh.apply(wide, wide, wide); }},
       {"there are 2147483648 pairs of queries and keys; there must be fewer than 2^31",

@@ -23,9 +23,9 @@ TEST_CASE("decode states: other numbers of queries and keys are refused by all m
     for (const Index length : {0, 5}) {
       const std::string error = error_of([&] { state.apply(few, x, x); });
       CHECK(contains(error,
-                     "AttentionState: q is [2, 4, 2, 8] float32 and k is [2, 4, 5, 8] float32; both must be "
-                     "[batch, heads, positions, size], and a step takes as many queries as keys"));
-      CHECK(contains(error_of([&] { state.apply(x, few, few); }), "a step takes as many queries as keys"));
+                     "AttentionState: q is [2, 4, 2, 8] float32 and k is [2, 4, 5, 8] float32; both must be [batch, "
+                     "heads, positions, size], with as many queries as keys"));
+      CHECK(contains(error_of([&] { state.apply(x, few, few); }), "with as many queries as keys"));
       CHECK(contains(error_of([&] { state.apply(x[0], x[0], x[0]); }), "both must be [batch, heads, positions, size]"));
       CHECK(state.length() == length);
       if (length == 0) CHECK(same_bits(state.apply(x, x, x, {}, inputs), unharmed.apply(x, x, x, {}, inputs)));
@@ -47,7 +47,7 @@ TEST_CASE("decode states: all mechanisms refuse tensors that need a gradient, wh
     AttentionState state;
     Tape tape;
     CHECK(contains(error_of([&] { layer.decode(x, state); }),
-                   "AttentionState: q, k or v wants a gradient, which what a state keeps cannot pass on"));
+                   "AttentionState: q, k or v requires a gradient, but no gradient passes through a state"));
     CHECK(state.length() == 0);
     const NoTape guard;
     CHECK(layer.decode(x, state).shape() == Shape{1, 3, 16});
@@ -138,11 +138,11 @@ TEST_CASE("decode states: an unsupported step is an Error and does not change th
   };
   const std::vector<Tensor> inputs = {x};
   check_errors({
-      {"AttentionState: it is empty; a mechanism's make_state() makes one (states_test.cpp:",
+      {"AttentionState: the state is empty; create it with make_state() of a mechanism (states_test.cpp:",
        [&] { nothing.apply(x, x, x); }},
-      {"AttentionState: it is empty", [&] { nothing.rows(Tensor::zeros({1}, DType::int32)); }},
-      {"AttentionState: q is [3, 4, 3, 8] float32 but the state has 2 rows; the batch must stay the same, or rows() "
-       "change it",
+      {"AttentionState: the state is empty", [&] { nothing.rows(Tensor::zeros({1}, DType::int32)); }},
+      {"AttentionState: q is [3, 4, 3, 8] float32 but the state has 2 rows; the batch must stay the same (rows() "
+       "changes it)",
        [&] { state.apply(more, more, more); }},
       {"KeyValueState: key_lengths is [3] int32; it must be [2] int32",
        [&] {
@@ -157,16 +157,16 @@ TEST_CASE("decode states: an unsupported step is an Error and does not change th
          state.apply(x, x, x, lengths({-1, 0}));
        }},
       {"KeyValueState: key_lengths is [2] float32", [&] { state.apply(x, x, x, {.key_lengths = Tensor::zeros({2})}); }},
-      {"AttentionState: a mask or dropout was asked for; a step takes key_lengths and a bias alone",
+      {"AttentionState: the call has a mask or dropout; a step supports only key_lengths and bias",
        [&] {
          state.apply(x, x, x, {.mask = Tensor::ones({3, 3}, DType::bool8)});
        }},
-      {"a mask or dropout was asked for", [&] { state.apply(x, x, x, {.dropout = 0.5}); }},
+      {"the call has a mask or dropout", [&] { state.apply(x, x, x, {.dropout = 0.5}); }},
       {"attention: bias is [3, 5] float64 and q is [2, 4, 3, 8] float32; the dtypes must be the same",
        [&] {
          state.apply(x, x, x, {.bias = Tensor::zeros({3, 5}, DType::float64)});
        }},
-      {"AttentionState: 1 input was given beside q, k and v; there must be as many as it declares, 0",
+      {"AttentionState: got 1 input in addition to q, k and v; expected 0, as declared",
        [&] { state.apply(x, x, x, {}, inputs); }},
       {"index_select: index[0] is 2", [&] { state.rows(Tensor::from<std::int32_t>({2}, {1})); }},
   });
@@ -332,5 +332,5 @@ TEST_CASE("decode states: buffers that do not fit are refused, and the state doe
   std::vector<AttentionState> same = softmax.make_states();
   load_state(saved, same, "decoding");
   CHECK(contains(test::error_of([&] { softmax.decode(tokens(0, 1).slice(0, 0, 1), same); }),
-                 "the batch must stay the same, or rows() change it"));
+                 "the batch must stay the same (rows() changes it)"));
 }

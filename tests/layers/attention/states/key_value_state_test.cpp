@@ -14,17 +14,15 @@ TEST_CASE("KeyValueState: keys and values that do not fit the cache are refused 
   const auto adds = [&](const Tensor& k, const Tensor& v) { return [&cache, k, v] { cache.apply(k, k, v); }; };
   check_errors({
       {"KeyValueState: k is [4, 3, 5] float32 and v is [2, 4, 3, 5] float32; they must be [batch, heads, positions, "
-       "size], "
-       "alike but for the size",
+       "size] and may differ only in size",
        adds(Tensor::zeros({4, 3, 5}), x)},
       {"KeyValueState: k is [2, 4, 3, 5] float32 and v is [2, 4, 2, 5] float32; they must be",
        adds(x, Tensor::zeros({2, 4, 2, 5}))},
       {"KeyValueState: k is [2, 2, 3, 5] float32 and v is [2, 2, 3, 5] float32 but the cache holds [2, 4, 64, 5] "
-       "float32 and "
-       "[2, 4, 64, 5] float32; all but the positions must stay the same",
+       "float32 and [2, 4, 64, 5] float32; only the positions may differ",
        adds(x.slice(1, 0, 2), x.slice(1, 0, 2))},
-      {"all but the positions must stay the same", adds(x, Tensor::zeros({2, 4, 3, 6}))},
-      {"all but the positions must stay the same", adds(x.to(DType::float64), x.to(DType::float64))},
+      {"only the positions may differ", adds(x, Tensor::zeros({2, 4, 3, 6}))},
+      {"only the positions may differ", adds(x.to(DType::float64), x.to(DType::float64))},
   });
   CHECK(!error_of([&] { cache.apply(Tensor::zeros({2, 4, 3, 6}), x, x); }).empty());
   CHECK(cache.lengths().to_vector<double>() == std::vector<double>{3, 3});

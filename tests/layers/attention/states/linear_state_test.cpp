@@ -39,6 +39,8 @@ TEST_CASE("linear attention's state sums each row's own positions, without paddi
           CHECK(b.buffer->at({row, 0, c, e}) == doctest::Approx(wanted).epsilon(1e-12));
         }
   }
-  CHECK(contains(error_of([&] { state.apply(q, k, v, {.bias = Tensor::zeros({1, 6}, DType::float64)}); }),
-                 "this state has no scores of single pairs to add it to"));
+  CHECK(contains(error_of([&] {
+                   state.apply(q, k, v, {.bias = Tensor::zeros({1, 6}, DType::float64)});
+                 }),
+                 "this state has no scores of single pairs to add a bias to"));
 }
