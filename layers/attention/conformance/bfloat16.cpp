@@ -34,7 +34,7 @@ void compare_state(Subject& s, Finding& f, const Trial& asked, Index step) {
     for (const Part& p : parts(part)) *p.x = p.x->slice(2, i, std::min(n, i + step)).to(DType::bfloat16);
     outputs.push_back(state.apply(part.q, part.k, part.v, {}, part.inputs));
     f.expect(outputs.back().dtype() == DType::bfloat16,
-             "a state gives " + describe(outputs.back()) + " for bfloat16; it must give the dtype of q");
+             "a state returns " + describe(outputs.back()) + " for bfloat16; it must return the dtype of q");
   }
   std::vector<Tensor> wide;
   for (const Tensor& y : outputs) wide.push_back(y.to(DType::float64));

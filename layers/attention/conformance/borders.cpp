@@ -75,7 +75,7 @@ void check_lengths_at_borders(Subject& s, Finding& f, const Variant& order, Inde
     Outcome got{.out = head(padded.out.slice(0, b, b + 1), length), .gradients = {}};
     for (const Part& p : parts(one))
       got.gradients[p.name] = head(padded.gradients.at(p.name).slice(0, b, b + 1), length);
-    close_in(s, f, "a length of " + std::to_string(length) + " against the sequence cut to it", got,
+    close_in(s, f, "a length of " + std::to_string(length) + " against the sequence cut to that length", got,
              of_parts(s.run(one), one), DType::float64, one);
   }
 }
@@ -139,7 +139,7 @@ void check_first_query(Subject& s, Finding& f, const Variant& order) {
   others.close("", whole.slice(2, 1, n - masked), own.slice(2, 1, n - masked), kRounding);
   if (!others.ok()) return;
   f.about(begun);
-  f.close("the first query against one behind masked keys", head(own, 1), head(whole, 1), kRounding);
+  f.close("the first query against the same query after masked keys", head(own, 1), head(whole, 1), kRounding);
 }
 
 }  // namespace

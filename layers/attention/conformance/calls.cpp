@@ -28,10 +28,10 @@ void check_not_written(Subject& s, Finding& f, Trial t, DType dtype) {
   for (const Tensor& y : {s.run(t, dtype).out, out})
     for (const Part& p : all)
       f.expect(y.storage() != p.x->storage() || y.numel() == 0,
-               "the output shares memory with " + p.name + "; it must have its own: clone()");
+               "the output shares memory with " + p.name + "; it must have its own memory: clone()");
   for (const NamedBuffer& b : named_buffers(s.mechanism(dtype)))
     f.expect(out.storage() != b.buffer->storage() || out.numel() == 0,
-             "the output shares memory with the buffer " + b.name + "; it must have its own: clone()");
+             "the output shares memory with the buffer " + b.name + "; it must have its own memory: clone()");
   std::size_t i = 0;
   for (const Part& p : all) f.same_bits(p.name + " after a call", *p.x, before[i++]);
   for (const NamedBuffer& b : named_buffers(s.mechanism(dtype)))
@@ -79,8 +79,8 @@ void check_memory_reused(Subject& s, Finding& f, const Trial& t, const Trial& u,
   const std::vector<Part> others = parts(from);
   for (std::size_t i = 0; i < all.size(); ++i) detail::copy_values(*all[i].x, *others[i].x);
   const Tensor again = s.out(x, dtype).clone();
-  f.same_bits("a call of memory that held other values", again, s.out(s.asked(u, {t.name, t.call}), dtype));
-  f.same_bits("an output after its inputs were overwritten, and other calls", y, before);
+  f.same_bits("a call with memory that held other values", again, s.out(s.asked(u, {t.name, t.call}), dtype));
+  f.same_bits("an output after its inputs were overwritten and other calls were made", y, before);
 }
 
 }  // namespace
@@ -96,9 +96,9 @@ void check_calls(Subject& s, Finding& f) {
       const Outcome first = s.run(t, dtype);
       f.same_bits("the same call again", s.run(t, dtype), first);
       s.run(smaller, dtype);
-      f.same_bits("the same call after one of other lengths", s.run(t, dtype), first);
+      f.same_bits("the same call after a call with other lengths", s.run(t, dtype), first);
       s.run(u, dtype);
-      f.same_bits("the same call after one of other values", s.run(t, dtype), first);
+      f.same_bits("the same call after a call with other values", s.run(t, dtype), first);
       f.same_bits("the output without a tape", s.out(t, dtype), first.out);
       check_memory_reused(s, f, t, u, dtype);
     }

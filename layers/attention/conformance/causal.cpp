@@ -51,9 +51,9 @@ void check_causal_at(Subject& s, Finding& f, Trial early, Index from, DType dtyp
   for (std::size_t i = 0; i < others.size(); ++i)
     *others[i].x = with_tail(*others[i].x, first(others[i]), thrice(*later[i].x));
   const Outcome after = s.run(other, dtype);
-  same("earlier outputs with other tokens", head(after.out, row), head(before.out, row), kSharedMaximum);
+  same("earlier outputs with other later tokens", head(after.out, row), head(before.out, row), kSharedMaximum);
   for (const Part& p : others)
-    same("the gradient of earlier " + p.name + " with other tokens", head(after.gradients.at(p.name), first(p)),
+    same("the gradient of earlier " + p.name + " with other later tokens", head(after.gradients.at(p.name), first(p)),
          head(before.gradients.at(p.name), first(p)), p.name == "v" ? kSharedMaximum : kSharedMaximumCancelled);
   // Gradients of later outputs do not reach earlier queries.
   if (s.options.shared) return;
@@ -110,8 +110,8 @@ void check_cross_lengths(Subject& s, Finding& f) {
       Trial one = with_queries(square, i, i + 1);
       one.call.first_query = Tensor::scalar(static_cast<double>(i), DType::int32);
       f.about(one);
-      f.close("a query alone (where its position counts, declare aligned)", s.out(one), whole.slice(2, i, i + 1),
-              kRounding);
+      f.close("a query alone (if the result depends on its position, declare aligned)", s.out(one),
+              whole.slice(2, i, i + 1), kRounding);
     }
   }
 }

@@ -97,7 +97,7 @@ ConformanceReport check_conformance(const MechanismFactory& make, const Conforma
     return std::find(names.begin(), names.end(), name) != names.end();
   };
   for (const std::string& name : options.only)
-    require(has(conformance_checks(), name), "conformance: only names «", name, "»; no check has that name");
+    require(has(conformance_checks(), name), "conformance: only contains «", name, "», but no check has that name");
   const KeepRng keep;
   manual_seed(options.seed);
   Subject subject(make, options);

@@ -19,7 +19,7 @@ void check_all_named(Subject& s, Finding& f, Trial t) {
   for (const Node& n : tape.state().nodes)
     if (n.parameter.defined())
       f.expect(named.count(n.parameter.storage()) > 0,
-               "a parameter " + describe(n.parameter) + " is used that members() does not name");
+               "apply() uses the parameter " + describe(n.parameter) + ", which members() does not name");
 }
 
 // Peak bytes of forward and backward, without their inputs.
@@ -36,26 +36,25 @@ double peak_of(Subject& s, const Trial& t) {
 void check_members(Subject& s, Finding& f) {
   AttentionMechanism& m = s.mechanism(DType::float64);
   f.expect(!m.name().empty() && m.name().find_first_of("\t\n/") == std::string::npos,
-           "its name is «" + m.name() + "»; it must be one line without /, for errors and files");
+           "its name is «" + m.name() + "»; it must be one line without /, and not empty");
   std::set<std::string> names;
   for (const Member& member : members_of(m)) {
     f.expect(!member.path.empty() && member.path.find('/') == std::string::npos,
-             "a member's name is «" + member.path + "»; it must be a name without /");
+             "the name of a member is «" + member.path + "»; it must be a name without /");
     f.expect(names.insert(member.path).second, "two members have the name " + member.path);
   }
   // Another mechanism, made with another seed, that receives the parameters and buffers.
   ConformanceOptions drawn_otherwise = s.options;
   drawn_otherwise.seed = s.options.seed + 1000;
   Subject other(s.make, drawn_otherwise);
-  f.expect(other.mechanism(DType::float64).name() == m.name(), "two mechanisms of one factory have two names");
+  f.expect(other.mechanism(DType::float64).name() == m.name(), "two mechanisms of one factory have different names");
   const Index n = s.at_most(12);
   for (const DType dtype : {DType::float64, DType::float32}) {
     copy_values(s.mechanism(dtype), other.mechanism(dtype));
     for (const Variant& v : s.ends({n, n})) {
       const Trial t = s.asked(s.trial({n, n}), v);
       f.about(t);
-      f.same_bits("another mechanism, given its parameters and buffers, against it", other.out(t, dtype),
-                  s.out(t, dtype));
+      f.same_bits("another mechanism with the same parameters and buffers", other.out(t, dtype), s.out(t, dtype));
       if (dtype == DType::float64) check_all_named(s, f, t);
     }
   }
@@ -69,7 +68,7 @@ void check_cost(Subject& s, Finding& f) {
     if (n > s.options.longest) break;
     f.expect(std::isfinite(keys(n)) && keys(n) > 0 && keys(n) >= before,
              "keys_per_query of " + std::to_string(n) + " positions is " + std::to_string(keys(n)) + "; it must be " +
-                 (before > 0 ? "at least the " + std::to_string(before) + " of fewer" : "above 0"));
+                 (before > 0 ? "at least " + std::to_string(before) + ", the value for fewer" : "above 0"));
     before = keys(n);
   }
   // Four times the positions need at most four times the memory, times the growth of keys_per_query. The bound has a
@@ -77,14 +76,14 @@ void check_cost(Subject& s, Finding& f) {
   const Index n = std::min<Index>(s.options.longest / 4, 500);
   const double growth = 4 * keys(4 * n) / keys(n);
   if (growth >= 16) return f.leave_out("memory, as keys_per_query is all positions");
-  if (n < 250) return f.leave_out("memory, longest is " + std::to_string(s.options.longest));
+  if (n < 250) return f.leave_out("memory, as longest is " + std::to_string(s.options.longest));
   for (const Variant& order : s.orders()) {
     const Trial few = s.asked(s.trial({n, n, 1}), order), many = s.asked(s.trial({4 * n, 4 * n, 1}), order);
     f.about(many);
     const double least = peak_of(s, few), most = peak_of(s, many);
     f.expect(most <= 1.7 * growth * least, std::to_string(4 * n) + " positions take " + std::to_string(most / 1e6) +
                                                " MB, " + std::to_string(n) + " take " + std::to_string(least / 1e6) +
-                                               "; by keys_per_query it may be " + std::to_string(growth) +
+                                               "; by keys_per_query it may be at most " + std::to_string(growth) +
                                                " times as much");
   }
 }
@@ -103,7 +102,8 @@ void check_refuses(Subject& s, Finding& f) {
       error = e.what();
     }
     f.expect(error.find(what) != std::string::npos && error.find(m.name()) != std::string::npos,
-             what + (error.empty() ? ": was not refused" : ": the error does not name it: " + error));
+             what + (error.empty() ? ": the call must throw Error"
+                                   : ": the error must name it and the mechanism: " + error));
   };
   const auto call = [&](const AttentionCall& c) { return [&, c] { m.apply(t.q, t.k, t.v, c, t.inputs); }; };
   const auto fitting = [&](AttentionCall c) { return c.causal = can.causal_only, call(c); };

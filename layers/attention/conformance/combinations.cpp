@@ -192,14 +192,15 @@ class Comparison {
     Finding f;
     for (const Called* c : {&called, &untaped}) {
       f.expect(c->written.empty(), "the call writes to " + c->written);
-      f.expect(c->shared.empty(), "the output shares memory with " + c->shared + "; it must have its own, clone()");
+      f.expect(c->shared.empty(),
+               "the output shares memory with " + c->shared + "; it must have its own memory: clone()");
     }
     const DType dtype = plan_.dtype_of(levels_);
     const double near = dtype == DType::bfloat16 ? s_.options.bfloat16_tolerance : rounding(dtype);
     f.close("the output without a tape", untaped.outcome.out, called.outcome.out, near);
     f.same_bits("the same call again on 1 thread", again.outcome, called.outcome);
     if (!f.ok()) return f.failure();
-    compare(f, "against the same, posed plainly", called.outcome, plainly(s_, posed), posed, caller);
+    compare(f, "against the plain form of the call", called.outcome, plainly(s_, posed), posed, caller);
     if (f.ok()) compare_rows(s_, f, sequence_plainly(s_, posed, posed.q.dim(0) - 1));
     return f.failure();
   }

@@ -44,9 +44,10 @@ void check_mean(Subject& s, Finding& f) {
   const Tensor wanted = plain.to(DType::float64);
   // One draw differs by about half of its value, the mean of 300 draws by a seventeenth of that.
   const double error = root_mean_square(sum / kDraws - wanted) / root_mean_square(wanted);
-  f.expect(error < 0.1, "the mean of " + std::to_string(kDraws) + " draws is off by " + std::to_string(error) +
-                            " of the output without dropout");
-  f.expect(first.to_vector<double>() != plain.to_vector<double>(), "in training it changes nothing");
+  f.expect(error < 0.1, "the mean of " + std::to_string(kDraws) +
+                            " draws differs from the output without dropout by a relative " + std::to_string(error) +
+                            "; it must be less than 0.1");
+  f.expect(first.to_vector<double>() != plain.to_vector<double>(), "dropout changes nothing in training");
 }
 
 // The share of equal outcomes (kept or dropped) among pairs of weights of one key whose rows are `apart` rows apart.
@@ -67,7 +68,7 @@ void check_weights_left(Subject& s, Finding& f, const Sizes& sizes, const Varian
   Trial t = s.asked(s.trial(sizes), variant);
   t.v = one_hot(Tensor::arange(S), S, DType::float64).expand({sizes.batch, groups, S, S}).dense();
   const Tensor plain = s.out(t);  // the weights without dropout
-  t.call.dropout = rate, t.name += ", dropout " + rounded(rate) + ", v the unit matrix";
+  t.call.dropout = rate, t.name += ", dropout " + rounded(rate) + ", v is the identity matrix";
   t.dy = Rng(s.options.seed, 98).normal({sizes.batch, H, T, S}).to(DType::float64);
   f.about(t);
   const Outcome o = s.run(t);
@@ -80,31 +81,31 @@ void check_weights_left(Subject& s, Finding& f, const Sizes& sizes, const Varian
     kept[i] = left[i] != 0, ++pairs, dropped += left[i] == 0;
     if (left[i] != 0) wanted.ptr<double>()[i] = w[i] / (1 - rate);
   }
-  f.close("the weights that are left against those without dropout divided by " + rounded(1 - rate), o.out, wanted,
+  f.close("the remaining weights against the weights without dropout divided by " + rounded(1 - rate), o.out, wanted,
           1e-9);
   if (pairs < 200) return f.leave_out("the rate of dropout, as there are few weights");
   // Six standard deviations of a binomial distribution.
   const double off = std::fabs(dropped / pairs - rate), least = 6 * std::sqrt(rate * (1 - rate) / pairs);
-  f.expect(off <= least, std::to_string(dropped / pairs) + " of the weights are 0; of " + std::to_string(pairs) +
-                             " it must be " + rounded(rate) + " to " + std::to_string(least));
+  f.expect(off <= least, std::to_string(dropped / pairs) + " of the " + std::to_string(pairs) +
+                             " weights are 0; it must be " + rounded(rate) + " within " + std::to_string(least));
   const double chance = rate * rate + (1 - rate) * (1 - rate);  // probability that two masks agree for a pair
   const auto independent = [&](const char* what, Index apart) {
     const double share = alike(kept, sizes.batch * H * T, S, apart);
     if (share >= 0)
       f.expect(std::fabs(share - chance) < 0.12, std::string(what) + " have masks that agree in " +
-                                                     std::to_string(share) + " of the weights; by chance it is " +
-                                                     rounded(chance));
+                                                     std::to_string(share) + " of the weights; it must be " +
+                                                     rounded(chance) + " within 0.12");
   };
   independent("neighbouring queries", 1);
   for (const Index apart : {16, 32, 64})
-    if (apart < T) independent("queries of several blocks", apart);
+    if (apart < T) independent("queries of different blocks", apart);
   independent("neighbouring heads", T);
   independent("sequences", H * T);
   // If y = W v, backward uses the same W. Mechanisms without weights per key, e.g. with pooled values, may differ.
   if (!s.can().weights) return;
   Tensor dv = matmul(o.out.transpose(2, 3), t.dy);
   if (sizes.shared > 1) dv = sum(dv.view({sizes.batch, groups, sizes.shared, S, S}), {2});
-  f.close("the gradient of v by the mask of forward", o.gradients.at("v"), dv, 1e-9);
+  f.close("the gradient of v with the mask of forward", o.gradients.at("v"), dv, 1e-9);
 }
 
 // Compares the derivative of sum(dy * y) in a random direction of each input, with the same mask, with its gradient.
@@ -140,8 +141,8 @@ void check_slopes(Subject& s, Finding& f, Trial t, double rate) {
       agree = std::fabs(numeric - analytic) <= 1e-5 * std::max(size, 1e-3);
     }
     f.expect(agree, "the derivative in a random direction of " + p.name + " is " + std::to_string(analytic) +
-                        " by its gradient; by a difference quotient with the same dropout it is " +
-                        std::to_string(numeric));
+                        " by its gradient, but " + std::to_string(numeric) +
+                        " by a difference quotient with the same dropout");
   }
 }
 

@@ -73,7 +73,7 @@ void Finding::close(const std::string& what, const Tensor& got, const Tensor& wa
   detail::PlainText text;
   text << what << ": ";
   if (!(ratio <= 1)) text << index_of(at, got.shape()) << " is " << a[at] << ", it must be " << b[at] << ": ";
-  text << "a difference of " << difference(at) << " where values reach " << scale << ", at most " << tolerance * scale;
+  text << "difference " << difference(at) << ", at most " << tolerance * scale << " for values up to " << scale;
   if (!(ratio <= 1)) fail(text.str());
   if (ratio > worst_) worst_ = ratio, worst_text_ = text.str();
 }
@@ -95,7 +95,7 @@ void Finding::same_bits(const std::string& what, const Tensor& got, const Tensor
   while (at < count && std::memcmp(a + at * width, b + at * width, width) == 0) ++at;
   detail::PlainText text;
   if (at < count)
-    text << what << ": other bits: " << index_of(at, x.shape()) << " is " << x.to_vector<double>()[at]
+    text << what << ": bits differ: " << index_of(at, x.shape()) << " is " << x.to_vector<double>()[at]
          << ", it must be " << y.to_vector<double>()[at];
   expect(at == count, text.str());
 }

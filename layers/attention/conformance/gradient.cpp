@@ -143,9 +143,10 @@ void compare_direction(Subject& s, Finding& f, const Trial& t) {
   std::string text;
   for (const auto& [name, gradient] : o.gradients)
     if (const Slopes one = slopes(s, t, o, rng, name); !one.agree())
-      text += (text.empty() ? "" : ", ") + name + " by " + std::to_string(one.analytic) + ", difference quotient " +
-              std::to_string(one.numeric);
-  f.expect(false, "the derivative in a random direction, by the gradients of " + (text.empty() ? "all" : text));
+      text += (text.empty() ? "" : ", ") + name + " (" + std::to_string(one.analytic) + " by the gradient, " +
+              std::to_string(one.numeric) + " by a difference quotient)";
+  f.expect(false, "the gradient does not match the derivative in a random direction of " +
+                      (text.empty() ? "all inputs and parameters together" : text));
 }
 
 void check_gradient(Subject& s, Finding& f) {

@@ -35,7 +35,7 @@ void compare(Subject& s, Finding& f, const Trial& t, DType dtype, const Outcome&
   f.about(t);
   const std::string what = std::string(name_of(dtype)) + ", apply_mapped() of map_keys() against apply()";
   const Outcome got = run_in_parts(s, t, dtype);
-  f.expect(got.out.dtype() == dtype, "apply_mapped() gives " + describe(got.out) + "; it must have the dtype of q");
+  f.expect(got.out.dtype() == dtype, "apply_mapped() returns " + describe(got.out) + "; it must return the dtype of q");
   close_in(s, f, what, got, wanted, dtype, t);
 }
 
@@ -47,7 +47,7 @@ void compare_decoder(Subject& s, Finding& f, const Trial& t, const Tensor& whole
   const Tensor mapped = m.map_keys(t.k, t.call);
   const Index batch = t.q.dim(0);
   f.expect(mapped.defined() && mapped.rank() > 0 && mapped.dim(0) == batch,
-           "map_keys() gives " + describe(mapped) + "; its first axis must be the " + std::to_string(batch) + " rows");
+           "map_keys() returns " + describe(mapped) + "; the first axis must have " + std::to_string(batch) + " rows");
   if (!f.ok()) return;
   const Tensor rows = Tensor::from<std::int32_t>({1, 1, 0});
   Trial some = t;
@@ -72,7 +72,7 @@ void compare_decoder(Subject& s, Finding& f, const Trial& t, const Tensor& whole
 void check_mapped_keys(Subject& s, Finding& f) {
   const AttentionMechanism& m = s.mechanism(DType::float64);
   if (!f.declared(m.maps_keys(), "map_keys()")) return;
-  if (!m.inputs().empty()) return f.leave_out("it takes inputs, which apply_mapped() does not");
+  if (!m.inputs().empty()) return f.leave_out("it declares inputs, which apply_mapped() cannot pass");
   std::vector<DType> narrow = {DType::float32};
   if (s.can().bfloat16) narrow.push_back(DType::bfloat16);
   std::vector<Sizes> shapes = s.shapes(s.at_most(40));

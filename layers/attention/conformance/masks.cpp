@@ -40,7 +40,7 @@ void check_padding_under(Subject& s, Finding& f, const Trial& t, DType dtype) {
   if (!lengths_alone || dtype != DType::float64) return;
   for (Index b = 0; b < 2; ++b) {
     const Index length = static_cast<Index>(t.call.key_lengths.at({b}));
-    f.close("a sequence with padding against it cut to its length", head(clean.out.slice(0, b, b + 1), length),
+    f.close("a padded sequence against the sequence cut to its length", head(clean.out.slice(0, b, b + 1), length),
             s.out(cut(s, t, b, length)), kRounding);
   }
 }
@@ -63,7 +63,7 @@ std::vector<EmptyRows> empty_rows(const Subject& s) {
     mask[0].fill_(0);
     const Tensor lengths = Tensor::from<std::int32_t>({static_cast<double>(n), 0});
     add("a length of 0", {n, n, 2, shared}, {.key_lengths = lengths}, 1, 0, n);
-    add("a key mask of nothing", {n, n, 2, shared}, {.key_mask = mask}, 0, 0, n);
+    add("a key mask without keys", {n, n, 2, shared}, {.key_mask = mask}, 0, 0, n);
     if (s.can().cross) add("a length of 0, T < S", {n - 7, n, 2, shared}, {.key_lengths = lengths}, 1, 0, n - 7);
     // Keys 0 to 2 are padding, so the first three queries see no key.
     later.slice(1, 0, 3).fill_(0);
@@ -126,8 +126,8 @@ void check_broadcast(Subject& s, Finding& f, const Sizes& sizes) {
       f.about(asked);
       Outcome got = s.run(asked), wanted = s.run(s.asked(t, {"", dense}));
       wanted.gradients.erase("bias");  // has another shape
-      f.close("against the same written out", got, wanted, kRounding);
-      f.close("against the same with strides of 0", s.out(s.asked(t, {"", strided})), wanted.out, kRounding);
+      f.close("against the same tensor written out", got, wanted, kRounding);
+      f.close("against the same tensor with strides of 0", s.out(s.asked(t, {"", strided})), wanted.out, kRounding);
     };
     const auto written = [&](const Tensor& x) { return x.expand(grid).dense().clone(); };
     if (s.can().full_mask) compare("mask", {.mask = mask}, {.mask = written(mask)}, {.mask = mask.expand(grid)});
@@ -151,7 +151,7 @@ void check_of_heads(Subject& s, Finding& f, Index n) {
       AttentionCall one = t.call;
       if (one.mask.defined()) one.mask = one.mask[h];
       if (one.bias.defined()) one.bias = one.bias[h];
-      f.close("a head against its part of the mask or bias for all heads", all.slice(1, h, h + 1),
+      f.close("a head against all heads with its part of the mask or bias", all.slice(1, h, h + 1),
               s.out(s.asked(t, {v.name, one})).slice(1, h, h + 1), kRounding);
     }
   }
@@ -188,7 +188,7 @@ void check_masks(Subject& s, Finding& f) {
   if (!f.declared(can.key_mask || can.full_mask || can.bias || can.key_bias, "mask or a bias")) return;
   const Index n = s.at_most(40);
   const bool of_keys = !s.folds_key_masks();
-  if (of_keys) f.leave_out("a key mask as a mask, as the first may also take away what the mechanism takes of keys");
+  if (of_keys) f.leave_out("a key mask as a mask: a key mask may also hide what the mechanism computes from keys");
   for (const Sizes& sizes : s.shapes(n)) {
     const Trial t = s.trial(sizes);
     for (const Variant& v : s.variants(sizes)) {

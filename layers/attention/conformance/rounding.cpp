@@ -26,7 +26,7 @@ void compare_sizes(Finding& f, const std::string& name, const Tensor& got, const
     const double size = std::sqrt(yy / static_cast<double>(head));
     if (yy > 0 && !(std::fabs(xy / yy - 1) * size <= allowed * std::max(size, 0.03)))
       return f.expect(false, name + ", head " + std::to_string(begin / head) + " of all sequences: it is " +
-                                 std::to_string(xy / yy) + " times what it must be");
+                                 std::to_string(xy / yy) + " times the expected value");
   }
 }
 

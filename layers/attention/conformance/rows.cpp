@@ -69,7 +69,7 @@ void compare_rows(Subject& s, Finding& f, const Trial& t) {
       one.dy.slice(2, 0, i).fill_(0);
     }
     const Outcome alone = s.run(one);
-    f.close("query " + std::to_string(i) + " of " + std::to_string(T) + " against it alone",
+    f.close("query " + std::to_string(i) + " of " + std::to_string(T) + " against the same query alone",
             whole.out.slice(2, i, i + 1), alone.out.slice(2, several ? i : 0, several ? i + 1 : 1), 1e-9);
     Trial names = t;
     for (const Part& p : parts(names)) {
@@ -80,7 +80,7 @@ void compare_rows(Subject& s, Finding& f, const Trial& t) {
       if (name.rfind("parameter ", 0) == 0) add_values(sum, alone.gradients.at(name));
   }
   for (const auto& [name, sum] : sums)
-    f.close("queries against each alone, gradient of " + name, whole.gradients.at(name), sum, 1e-9);
+    f.close("all queries together against each query alone, gradient of " + name, whole.gradients.at(name), sum, 1e-9);
 }
 
 }  // namespace heed::detail::conformance

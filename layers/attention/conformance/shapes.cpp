@@ -43,7 +43,7 @@ void compare_heads_apart(Subject& s, Finding& f, const Trial& t) {
   const auto back = [](Tensor& x, const Tensor& like) { x = x.view(like.shape()); };
   back(wanted.out, got.out);
   for (auto& [name, gradient] : wanted.gradients) back(gradient, got.gradients.at(name));
-  f.close("heads together against each alone", got, wanted, kRounding);
+  f.close("all heads together against each head alone", got, wanted, kRounding);
 }
 
 // Checks that a head does not depend on the inputs of other heads.
@@ -61,7 +61,8 @@ void compare_other_heads(Subject& s, Finding& f, const Trial& t) {
       *all[i].x = x;
     }
     const Outcome after = s.run(other);
-    const std::string what = "head " + std::to_string(h) + " of " + std::to_string(H) + " with others beside it";
+    const std::string what =
+        "head " + std::to_string(h) + " of " + std::to_string(H) + " with other inputs in the other heads";
     f.close(what, after.out.slice(1, h, h + 1), before.out.slice(1, h, h + 1), kRounding);
     for (const Part& p : all)
       f.close(what + ", gradient of " + p.name, after.gradients.at(p.name).slice(1, h, h + 1),
@@ -155,9 +156,10 @@ void check_batch(Subject& s, Finding& f) {
     const Outcome all = s.run(t);
     for (Index b = 0; b < 3; ++b) {
       const Outcome one = s.run(sequence(s, t, b));
-      f.close("a sequence among three against it alone", all.out.slice(0, b, b + 1), one.out, kRounding);
+      f.close("a sequence in a batch of three against the same sequence alone", all.out.slice(0, b, b + 1), one.out,
+              kRounding);
       for (const Part& p : parts(t))
-        f.close("a sequence among three against it alone, gradient of " + p.name,
+        f.close("a sequence in a batch of three against the same sequence alone, gradient of " + p.name,
                 all.gradients.at(p.name).slice(0, b, b + 1), one.gradients.at(p.name), kRounding);
     }
   }
@@ -172,7 +174,8 @@ void check_batch(Subject& s, Finding& f) {
       for (const auto& [begin, end] : std::vector<std::pair<Index, Index>>{{0, 1}, {3, 16}, {10, 42}, {66, 67}}) {
         Trial part = t;
         part.v = t.v.slice(3, begin, end).clone();
-        f.close("columns of v against all of them", s.out(part, dtype), whole.slice(3, begin, end), rounding(dtype));
+        f.close("some columns of v against all columns", s.out(part, dtype), whole.slice(3, begin, end),
+                rounding(dtype));
       }
     }
 }
@@ -180,7 +183,7 @@ void check_batch(Subject& s, Finding& f) {
 void check_sizes(Subject& s, Finding& f) {
   AttentionMechanism& mechanism = s.mechanism(DType::float64);
   if (!s.any_sizes())
-    return f.leave_out("its parameters and buffers are of one size, and options.of_sizes is undefined");
+    return f.leave_out("its parameters and buffers have fixed sizes, and options.of_sizes is undefined");
   const Index n = s.at_most(20);
   const Sizes square{n, n};
   for (const auto& [heads, size, value_size] : std::vector<std::array<Index, 3>>{{2, 1, 1},
@@ -219,7 +222,8 @@ void check_zero_vectors(Subject& s, Finding& f) {
   for (const Variant& v : s.ends({n, n}))
     for (const std::string of : {"q", "k", "v", "q, k and v"})
       for (const bool all : {false, true}) {
-        Trial t = s.asked(s.trial({n, n}), {v.name + (all ? ", 0 is all of " : ", 0 at places is ") + of, v.call});
+        Trial t = s.asked(s.trial({n, n}),
+                          {v.name + (all ? ", only zero vectors in " : ", some zero vectors in ") + of, v.call});
         f.about(t);
         const auto zero = [&](const char* name, Tensor& x) {
           if (of.find(name) != std::string::npos) x = with_zeros(x, all);

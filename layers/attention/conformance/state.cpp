@@ -48,7 +48,7 @@ AttentionState cloned(Subject& s, AttentionState& state, DType dtype, Finding& f
   f.expect(!kept.empty(), "the state names no buffers");
   if (s.options.save_and_load) kept = s.options.save_and_load(kept);
   AttentionState fresh = s.mechanism(dtype).make_state();
-  for (const auto& [name, left] : restore(fresh, kept)) f.expect(false, "a fresh state has no buffer " + name);
+  for (const auto& [name, left] : restore(fresh, kept)) f.expect(false, "a new state has no buffer " + name);
   return fresh;
 }
 
@@ -65,7 +65,7 @@ void check_two_states(Subject& s, Finding& f, Index n) {
       parts.push_back(steps(one, t, dtype, i, std::min(n, i + 10), 10));
       steps(other, u, dtype, i, std::min(n, i + 10), 10);
     }
-    f.same_bits("a state beside another one", concatenate(parts, 2), wanted);
+    f.same_bits("a state that is used in turn with another state", concatenate(parts, 2), wanted);
   }
 }
 
@@ -84,9 +84,9 @@ void check_steps_match(Subject& s, Finding& f, Index n) {
     } catch (const Error&) {
       refused = true;
     }
-    f.expect(refused, "a state of " + std::to_string(n - 2) + " positions takes " + std::to_string(queries) +
+    f.expect(refused, "a state of " + std::to_string(n - 2) + " positions accepts " + std::to_string(queries) +
                           (queries == 1 ? " query and " : " queries and ") + std::to_string(keys) +
-                          (keys == 1 ? " key" : " keys") + "; it must throw an Error");
+                          (keys == 1 ? " key" : " keys") + "; it must throw Error");
   }
 }
 
@@ -153,12 +153,12 @@ struct Ragged {
       wanted.push_back(alone[row].apply(part.q, part.k, part.v, own, part.inputs));
     }
     const Tensor y = together.apply(padded.q, padded.k, padded.v, call, padded.inputs);
-    f.finite("rows of different length, with their padding", y);
+    f.finite("rows of different lengths, with their padding", y);
     for (Index b = 0; b < batch; ++b) {
       const auto row = static_cast<std::size_t>(b);
-      const std::string what = std::string(name_of(dtype)) + ", row " + std::to_string(b) + " of different length, " +
-                               std::to_string(counts[row]) + " of " + std::to_string(count) + " positions behind " +
-                               std::to_string(seen[row]) + ", against that row alone";
+      const std::string what = std::string(name_of(dtype)) + ", rows of different lengths: row " + std::to_string(b) +
+                               ", " + std::to_string(counts[row]) + " of " + std::to_string(count) +
+                               " positions after " + std::to_string(seen[row]) + ", against that row alone";
       if (counts[row] > 0)
         f.close(what, y.slice(0, b, b + 1).slice(2, 0, counts[row]), wanted[row],
                 dtype == DType::float64 ? kRounding : s.options.float32_tolerance,
@@ -167,8 +167,8 @@ struct Ragged {
     }
     f.expect(together.lengths().shape() == Shape{batch} &&
                  together.lengths().to_vector<double>() == std::vector<double>(seen.begin(), seen.end()),
-             "after rows of " + describe(call.key_lengths) + " more positions the state says " +
-                 describe(together.lengths()));
+             "lengths() of the state is " + describe(together.lengths()) + " after a step with key_lengths " +
+                 describe(call.key_lengths));
   }
 };
 
@@ -176,7 +176,7 @@ struct Ragged {
 
 void check_state(Subject& s, Finding& f) {
   if (!f.declared(s.can().state, "decode state")) return;
-  f.expect(s.can().causal, "a state is declared, but causal attention, which it goes on with, is not");
+  f.expect(s.can().causal, "a state is declared without causal attention, which it requires");
   const auto check = [&](Subject& of, const Trial& t, DType dtype, std::initializer_list<Index> lengths) {
     f.about(t);
     const Index n = t.q.dim(2);
@@ -188,8 +188,8 @@ void check_state(Subject& s, Finding& f) {
       f.close(name, steps(state, t, dtype, 0, n, step), whole,
               dtype == DType::float64 ? kRounding : s.options.float32_tolerance,
               dtype == DType::float32 ? share_of(s) : 0);
-      f.expect(state.length() == n, name + ": the state has seen " + std::to_string(n) + " positions but says " +
-                                        std::to_string(state.length()));
+      f.expect(state.length() == n, name + ": length() of the state is " + std::to_string(state.length()) + " after " +
+                                        std::to_string(n) + " positions");
     }
   };
   const Index n = s.at_most(150);
@@ -232,8 +232,8 @@ void check_state_copies(Subject& s, Finding& f) {
       f.same_bits("a state that was copied", steps(state, t, dtype, i, end, 2), steps(one, t, dtype, i, end, 2));
       f.same_bits("a copy of a state", steps(copy, u, dtype, i, end, 2), steps(other, u, dtype, i, end, 2));
     }
-    f.expect(copy.length() == n, "a copy of a state has seen " + std::to_string(n) + " positions but says " +
-                                     std::to_string(copy.length()));
+    f.expect(copy.length() == n, "length() of a copied state is " + std::to_string(copy.length()) + " after " +
+                                     std::to_string(n) + " positions");
   }
 }
 
@@ -252,8 +252,8 @@ void check_state_rows(Subject& s, Finding& f) {
       const auto count = static_cast<Index>(rows.size());
       AttentionState chosen = state.rows(Tensor::from(rows, {count}));
       f.expect(chosen.lengths().shape() == Shape{count} && chosen.length() == half,
-               std::to_string(count) + " rows of a state that has seen " + std::to_string(half) +
-                   " positions say that they have seen " + describe(chosen.lengths()));
+               "lengths() of " + std::to_string(count) + " rows of a state is " + describe(chosen.lengths()) +
+                   " after " + std::to_string(half) + " positions");
       const Tensor before = steps(chosen, wanted, dtype, half, n, 4);
       f.close(std::string(name_of(dtype)) + ", picked rows of a state", before, steps(alone, wanted, dtype, half, n, 4),
               rounding(dtype));
@@ -278,8 +278,8 @@ void check_ragged_state(Subject& s, Finding& f) {
     AttentionState less = rows.together.rows(Tensor::from<std::int32_t>({2, 0}, {2}));
     f.expect(less.lengths().to_vector<double>() ==
                  std::vector<double>{static_cast<double>(rows.seen[2]), static_cast<double>(rows.seen[0])},
-             "rows 2 and 0 of a state of " + describe(rows.together.lengths()) + " positions say that they have seen " +
-                 describe(less.lengths()));
+             "lengths() of rows 2 and 0 of a state is " + describe(less.lengths()) + ", lengths() of the state is " +
+                 describe(rows.together.lengths()));
     rows.step({2, 2, 2});
   };
   for (const Index shared : s.sharings())
@@ -303,8 +303,8 @@ void check_state_resumed(Subject& s, Finding& f) {
       if (half > 0) steps(state, t, dtype, 0, half, 7);
       AttentionState fresh = cloned(s, state, dtype, f);
       const std::string name = std::string(name_of(dtype)) + ", steps of " + std::to_string(step);
-      f.expect(fresh.length() == half, name + ": the resumed state has seen " + std::to_string(half) +
-                                           " positions but says " + std::to_string(fresh.length()));
+      f.expect(fresh.length() == half, name + ": length() of the resumed state is " + std::to_string(fresh.length()) +
+                                           " after " + std::to_string(half) + " positions");
       const Tensor resumed = steps(fresh, t, dtype, half, n, step);
       f.same_bits(name, resumed, steps(state, t, dtype, half, n, step));
     }

@@ -132,7 +132,7 @@ class Program {
         whole.call.bias = t_.call.bias.slice(-2, 0, row.length).slice(-1, 0, row.length).contiguous();
       f_.about(whole);
       const std::string what = std::string(name_of(dtype_)) + ", row " + std::to_string(r) + " of a state (" + about_ +
-                               ") against its sequence at once";
+                               ") against its sequence all at once";
       const NoTape guard;
       Tensor& wanted = wholes_[row.pieces];
       if (!wanted.defined()) wanted = s_.out(whole);
@@ -174,9 +174,9 @@ class Program {
   void check_lengths() {
     std::vector<double> lengths;
     for (const Row& row : rows_) lengths.push_back(static_cast<double>(row.length));
-    f_.expect(
-        state_.lengths().to_vector<double>() == lengths,
-        "the state says " + describe(state_.lengths()) + " after " + about_ + "; other lengths than its rows have");
+    f_.expect(state_.lengths().to_vector<double>() == lengths, "lengths() of the state is " +
+                                                                   describe(state_.lengths()) + " after " + about_ +
+                                                                   "; its rows have other lengths");
   }
 };
 

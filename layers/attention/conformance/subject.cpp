@@ -168,7 +168,7 @@ std::vector<Index> Subject::lengths(std::initializer_list<Index> wanted, Finding
 
 bool Subject::takes(Index positions, Finding& f) const {
   if (positions <= options.longest) return true;
-  f.leave_out(std::to_string(positions) + " positions, longest is " + std::to_string(options.longest));
+  f.leave_out(std::to_string(positions) + " positions, as longest is " + std::to_string(options.longest));
   return false;
 }
 

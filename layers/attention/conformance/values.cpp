@@ -61,8 +61,8 @@ void check_rows(Subject& s, Finding& f) {
     for (Index i = 0; i < y.numel(); ++i)
       if (y.ptr<double>()[i] == 0) wanted.ptr<double>()[i] = 0, ++zeros;
     // Masks may leave few rows with a key, e.g. with windows.
-    if (!asks_more(variant.call)) f.expect(zeros <= y.numel() / 2, "most rows are 0");
-    f.close("values of 1 (where weights need not add up to 1: options.normalised = false)", y, wanted, 1e-4);
+    if (!asks_more(variant.call)) f.expect(zeros <= y.numel() / 2, "more than half of the output is 0");
+    f.close("values of 1 (if weights need not add up to 1, set options.normalised to false)", y, wanted, 1e-4);
   }
 }
 

@@ -107,7 +107,7 @@ TEST_CASE("conformance: checks by name, what is left out, and where a difference
   CHECK(contains(report.checks[0].detail, "] is "));
   CHECK(contains(report.checks[0].detail, ", it must be "));
   CHECK(contains(report.checks[0].detail, "(plain, q [2, 4, 40, 8], k [2, 4, 40, 8], v [2, 4, 40, 6])"));
-  CHECK(report.left_out == Names{"weights: it declares no weights", "causal: 600 positions, longest is 150"});
+  CHECK(report.left_out == Names{"weights: it declares no weights", "causal: 600 positions, as longest is 150"});
   // Slow checks run only if all others pass.
   const ConformanceReport all = check_conformance(factory(halves), {.longest = 40});
   CHECK(!all.passed());
@@ -117,7 +117,7 @@ TEST_CASE("conformance: checks by name, what is left out, and where a difference
   text << report;
   CHECK(contains(text.str(), "left out:\n  weights: it declares no weights\n"));
   CHECK(contains(error_of([&] { check_conformance(factory(halves), {.only = {"mask"}}); }),
-                 "conformance: only names «mask»; no check has that name"));
+                 "conformance: only contains «mask», but no check has that name"));
 }
 
 TEST_CASE("conformance: what fails under many conditions is told by those that it needs") {
@@ -129,7 +129,7 @@ TEST_CASE("conformance: what fails under many conditions is told by those that i
   const ConformanceReport report = check_conformance(factory(halves), {.longest = 40});
   REQUIRE(report.failed() == Names{"combinations"});
   const std::string& detail = report.checks.back().detail;
-  CHECK(contains(detail, "against the same, posed plainly: ["));
+  CHECK(contains(detail, "against the plain form of the call: ["));
   CHECK(contains(detail, "(float64; not causal; a mask [T, S]; keys: 17; queries: more than keys)"));
 }
 
