@@ -129,29 +129,23 @@ bool MechanismOption::of(std::string_view mechanism) const {
 const std::vector<MechanismOption>& mechanism_options() {
   static const std::vector<MechanismOption> all = {
       {"feature-map",
-       "map of queries and keys [elu]",
+       "feature map of queries and keys [elu]",
        {"linear"},
        &Options::feature_map,
        {"elu", "relu", "softplus", "exp", "poly2"}},
-      {"window", "keys that a query sees, of lsh in each round [256; lsh 64]", {"window", "lsh"}, &Options::window},
+      {"window", "keys per query, for lsh per query and round [256; lsh 64]", {"window", "lsh"}, &Options::window},
       {"stride",
-       "steps between far keys, or a block [the square root of the context]",
+       "distance between far keys, or size of a block [square root of the context]",
        {"strided", "fixed"},
        &Options::stride},
-      {"top-k-keys", "keys of largest score that a query sees [16]", {"top-k"}, &Options::top_k},
-      {"linformer-rows",
-       "rows into which all keys are mixed [256, or the context if that is less]",
-       {"linformer"},
-       &Options::rows},
-      {"lsh-rounds", "times that queries and keys are hashed [4]", {"lsh"}, &Options::rounds},
-      {"lsh-buckets", "buckets of a round, even [8]", {"lsh"}, &Options::buckets},
+      {"top-k-keys", "keys per query, those with the largest scores [16]", {"top-k"}, &Options::top_k},
+      {"linformer-rows", "rows that all keys are mixed into [256, at most the context]", {"linformer"}, &Options::rows},
+      {"lsh-rounds", "rounds of hashing [4]", {"lsh"}, &Options::rounds},
+      {"lsh-buckets", "buckets per round, even [8]", {"lsh"}, &Options::buckets},
       {"favor-features", "random features [D log D for heads of size D]", {"favor"}, &Options::features},
-      {"additive-units",
-       "size of the sum of query and key [that of a head]",
-       {"luong-concat", "bahdanau"},
-       &Options::units},
+      {"additive-units", "size of the hidden layer [size of a head]", {"luong-concat", "bahdanau"}, &Options::units},
       {"local-radius",
-       "keys on each side of the aligned position that a query sees [10]",
+       "keys on each side of the aligned position [10]",
        {"luong-local-m", "luong-local-p"},
        &Options::radius}};
   return all;
@@ -190,7 +184,7 @@ MechanismFactory mechanism_by_name(std::string_view name, const MechanismOptions
   for (const Named& m : kMechanisms) {
     if (m.name == name) {
       require(m.can(options), "attention: ", m.name,
-              m.memory_only    ? " is of a decoder: its window of keys is of another sentence"
+              m.memory_only    ? " is for decoders: its keys are from another sentence"
               : options.causal ? " has no causal form: its rows of keys mix all positions; it is for encoders"
                                : " is causal only: it is for language models");
       Options o = settled_options(name, options);
