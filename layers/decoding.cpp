@@ -13,14 +13,14 @@ static void check_logits(const char* op, const std::vector<double>& values) {
   for (std::size_t i = 0; i < values.size(); ++i)
     require(values[i] < INFINITY, op, ": logit ", i, " is ", values[i], "; it must be a number, or -inf");
   require(std::ranges::any_of(values, [](double x) { return x > -INFINITY; }), op,
-          ": all logits are -inf; one must be a number");
+          ": all logits are -inf; at least one must be a number");
 }
 
 void check_sampling(const SamplingOptions& o) {
   require(o.temperature >= 0 && std::isfinite(o.temperature), "sampling: temperature is ", o.temperature,
           "; it must be 0 or more, and finite");
   require(o.top_k >= 0, "sampling: top_k is ", o.top_k, "; it must be 0 (all) or more");
-  require(o.top_p > 0 && o.top_p <= 1, "sampling: top_p is ", o.top_p, "; it must lie in (0, 1]");
+  require(o.top_p > 0 && o.top_p <= 1, "sampling: top_p is ", o.top_p, "; it must be in (0, 1]");
 }
 
 namespace {
@@ -112,7 +112,7 @@ std::int32_t sample(const Tensor& logits, const SamplingOptions& o, Rng& rng) {
 Tensor DecodeState::read(const Tensor& tokens, const Tensor& lengths) {
   const bool rows = tokens.rank() == 2;
   require(!lengths.defined() || !rows || (lengths.dtype() == DType::int32 && lengths.shape() == Shape{tokens.dim(0)}),
-          "DecodeState: tokens are ", tokens, " and lengths ", lengths, "; these must be int32 [rows]");
+          "DecodeState: tokens are ", tokens, " and lengths are ", lengths, "; lengths must be int32 [rows]");
   for (Index i = 0; lengths.defined() && rows && i < lengths.numel(); ++i) {
     const Index length = static_cast<Index>(lengths.at({i}));
     require(length >= 1 && length <= tokens.dim(1), "DecodeState: the length of row ", i, " is ", length,
@@ -126,9 +126,9 @@ namespace {
 
 void check_prompts(const char* op, std::span<const Tokens> prompts, const std::vector<Index>& counts) {
   for (std::size_t i = 0; i < prompts.size(); ++i)
-    require(!prompts[i].empty(), op, ": prompt ", i, " is empty; it needs one token or more");
-  require(counts.empty() || counts.size() == prompts.size(), op, ": ", counts.size(),
-          " counts were given and there are ", prompts.size(), " prompts; there must be one for each");
+    require(!prompts[i].empty(), op, ": prompt ", i, " is empty; it must have at least one token");
+  require(counts.empty() || counts.size() == prompts.size(), op, ": got ", counts.size(), " counts for ",
+          prompts.size(), " prompts; expected one count per prompt");
 }
 
 // Tokens of rows of any lengths, padded, and the lengths if they differ.
@@ -342,7 +342,7 @@ std::vector<std::vector<Hypothesis>> beam_search(DecodeState state, std::span<co
   const Padded padded(prompts);
   Tensor logits = state.read(padded.tokens, padded.lengths);
   check_vocabulary("beam_search", "stop token", o.stop_tokens, logits.dim(1));
-  check_vocabulary("beam_search", "the token of `never`,", o.never, logits.dim(1));
+  check_vocabulary("beam_search", "never token", o.never, logits.dim(1));
   const std::size_t many = static_cast<std::size_t>(o.beam) + o.stop_tokens.size();
   while (true) {
     // for each row of the logits: its search, and the index of its text in the search

@@ -33,7 +33,7 @@ GPT::GPT(const GPTOptions& o, Rng& rng, const MechanismFactory& mechanism)
       options_(o),
       mechanism_factory_(mechanism) {
   require(o.layers >= 0 && o.context > 0, "GPT: layers is ", o.layers, " and context is ", o.context,
-          "; they must be 0 or more and 1 or more");
+          "; layers must be 0 or more and context 1 or more");
   require(o.positions != PositionKind::relative || o.relative_clip > 0, "GPT: relative_clip is ", o.relative_clip,
           "; it must be 1 or more");
   if (o.positions == PositionKind::learned) positions = skip_init<LearnedPositions>(o.context, o.width, rng);
@@ -95,10 +95,10 @@ Tensor GPT::loss(In x, In y, const AttentionCall& call) const {
 
 Tensor GPT::decode(In x, std::vector<AttentionState>& states, const AttentionCall& call) const {
   check(options_.causal, x.where(),
-        "GPT: this model is not causal: each position sees those behind it, so that text cannot go on from it");
-  check(
-      !blocks.empty() || !bounded(), x.where(),
-      "GPT: layers is 0, and decode() knows the position by their states; layers must be 1 or more, or positions rope");
+        "GPT: this model is not causal: positions see later positions, so it cannot continue a text");
+  check(!blocks.empty() || !bounded(), x.where(),
+        "GPT: layers is 0, but decode() reads the position from the states of layers; layers must be 1 or more, or "
+        "positions rope");
   states.resize(blocks.size());
   Tensor h = embed_behind(x, states.empty() ? Tensor::zeros({0}, DType::int32) : states.front().lengths(), call);
   for (std::size_t i = 0; i < blocks.size(); ++i) h = blocks[i].decode(In(h, x.where()), states[i], call);

@@ -142,8 +142,8 @@ struct GptState {
 }  // namespace
 
 DecodeState GPT::make_state() const {
-  require(options_.causal, "GPT: this model is not causal: each position sees those behind it, so that text cannot go ",
-          "on from it");
+  require(options_.causal,
+          "GPT: this model is not causal: positions see later positions, so it cannot continue a text");
   return GptState{{this}};
 }
 

@@ -15,7 +15,7 @@ struct Fans {
 
 Fans fans_of(const Parameter& p, const char* op) {
   require(p.rank() >= 2, op, ": the parameter is ", static_cast<const Tensor&>(p),
-          "; it needs 2 axes or more, [out, in, ...]");
+          "; it must have at least 2 axes, [out, in, ...]");
   const double field = static_cast<double>(p.numel()) / static_cast<double>(p.dim(0) * p.dim(1));
   return {static_cast<double>(p.dim(1)) * field, static_cast<double>(p.dim(0)) * field};
 }

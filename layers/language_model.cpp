@@ -8,7 +8,7 @@ namespace heed {
 Tokens generate(const GPT& model, std::span<const std::int32_t> prompt, Index count, const SamplingOptions& sampling,
                 Rng& rng, const std::function<bool(std::int32_t)>& on_token) {
   check_sampling(sampling);
-  require(!prompt.empty(), "generate: the prompt is empty; it needs one token or more");
+  require(!prompt.empty(), "generate: the prompt is empty; it must have at least one token");
   Tokens text;
   bool ended = count <= 0;
   if (ended) return text;
@@ -48,11 +48,10 @@ void check_language_model(const GPTConfig& config, const Checkpoint& checkpoint,
   const std::string& source = checkpoint.source;
   const Index wanted = o.causal ? vocabulary : vocabulary + 1;  // the last token of a masked model is the mask
   require(o.vocabulary == wanted, source, ": the tokenizer has ", vocabulary, " tokens and the model ", o.vocabulary,
-          "; it must have ", wanted);
+          "; the model must have ", wanted);
   const auto check_shape = [&](const std::string& name, const Shape& shape) {
     const Tensor& x = checkpoint.tensor("model/" + name);
-    require(x.shape() == shape, source, ": ", name, " is ", x.shape(), " but ", shape,
-            " by the configuration; they must agree");
+    require(x.shape() == shape, source, ": ", name, " is ", x.shape(), " but the configuration requires ", shape);
   };
   check_shape("tokens.weight", {o.vocabulary, o.width});
   if (o.positions == PositionKind::learned) check_shape("positions.weight", {o.context, o.width});
@@ -82,7 +81,7 @@ static Tokens tokens_without_prompt(const Tokenizer& tokenizer) {
 Tokens prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt) {
   if (prompt.empty()) return tokens_without_prompt(tokenizer);
   Tokens ids = tokenizer.encode(prompt);
-  require(!ids.empty(), "the prompt makes no token; it must make one or more");
+  require(!ids.empty(), "the prompt has no tokens; it must have at least one");
   return ids;
 }
 
@@ -108,13 +107,13 @@ struct GrowingText {
 
 std::vector<std::string> generate_text(const LanguageModel& lm, const std::vector<std::string>& prompts,
                                        const TextOptions& o) {
-  require(lm.model.options().causal, "generate_text: a masked model does not generate: it fills places in a text of ",
-          "which it sees both sides; the model must be causal");
+  require(lm.model.options().causal, "generate_text: a masked model cannot generate text: it only fills in masked ",
+          "tokens; the model must be causal");
   check_sampling(o.sampling);
   check_vocabulary("generate_text", "stop token", o.stop_tokens, lm.model.options().vocabulary);
   std::vector<std::string> stop;  // in the tokenizer's Unicode form
   for (const std::string& text : o.stop) {
-    require(!text.empty(), "generate_text: a stop text is empty; it must have a character or more");
+    require(!text.empty(), "generate_text: a stop text is empty; it must have at least one character");
     stop.push_back(normalized(text, lm.tokenizer.unicode()));
   }
   std::vector<Tokens> ids;

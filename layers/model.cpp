@@ -101,7 +101,7 @@ std::string summary_text(const std::vector<NamedParameter>& parameters, const Ac
   for (const auto& [module, bytes] : kept)  // ops before the first parameter, or of unnamed parameters
     if (bytes > 0) rows.push_back({"(others)", "", "", grouped(static_cast<Index>(bytes))});
   rows.push_back({"total", "", grouped(total), grouped(static_cast<Index>(activations.total))});
-  if (frozen > 0) rows.push_back({"of these frozen", "", grouped(frozen), ""});
+  if (frozen > 0) rows.push_back({"of which frozen", "", grouped(frozen), ""});
 
   const std::size_t columns = activations.modules.empty() ? 3 : 4;
   std::array<std::size_t, 4> widths{};
@@ -114,7 +114,7 @@ std::string summary_text(const std::vector<NamedParameter>& parameters, const Ac
           << row[c];
     out << "\n";
   }
-  if (columns == 4) out << "kept for backward: bytes of a training step, parameters not counted\n";
+  if (columns == 4) out << "kept for backward: bytes per training step, without parameters\n";
   return out.str();
 }
 
@@ -136,7 +136,7 @@ ActivationBytes predict_activations(const std::function<Tensor(Index)>& forward,
   if (rows == 1) return one;
   const ActivationBytes two = activations_of(forward, 2);
   require(one.modules.size() == two.modules.size(),
-          "predict_activations: forward does other things with two rows than with one; it must do the same");
+          "predict_activations: forward uses different modules for two rows than for one; it must use the same");
   const auto more = [rows](std::size_t a, std::size_t b) { return a + (b - a) * static_cast<std::size_t>(rows - 1); };
   one.total = more(one.total, two.total);
   for (std::size_t i = 0; i < one.modules.size(); ++i)

@@ -51,7 +51,7 @@ struct OptionFields::Json {
 OptionFields::OptionFields() : json_(std::make_unique<Json>()) {}
 OptionFields::OptionFields(const std::string& json, const std::string& source) : OptionFields() {
   *json_ = {nlohmann::ordered_json::parse(json, nullptr, false), source, true};
-  require(json_->fields.is_object(), source, ": the configuration is not JSON");
+  require(json_->fields.is_object(), source, ": the configuration is not a JSON object");
 }
 OptionFields::~OptionFields() = default;
 
@@ -68,7 +68,7 @@ void OptionFields::operator()(const std::string& name, double& share) {
   const auto good = [](const auto& j) {
     return j.is_number() && j.template get<double>() >= 0 && j.template get<double>() < 1;
   };
-  json_->move(name, share, good, "a number from 0 on and below 1");
+  json_->move(name, share, good, "a number of at least 0 and below 1");
 }
 void OptionFields::operator()(const std::string& name, bool& value) {
   json_->move(
@@ -76,7 +76,7 @@ void OptionFields::operator()(const std::string& name, bool& value) {
 }
 void OptionFields::operator()(const std::string& name, std::string& word) {
   json_->move(
-      name, word, [](const auto& j) { return j.is_string(); }, "a word");
+      name, word, [](const auto& j) { return j.is_string(); }, "a string");
 }
 
 bool OptionFields::reads() const { return json_->reads; }

@@ -82,13 +82,13 @@ Tensor RelativePositionBias::of_rows(Index queries, const Tensor& seen) const {
 }
 
 void detail::check_positions(const char* layer, Index offset, Index length, Index count, const Where& where) {
-  check(length >= 0 && offset >= 0 && offset <= count - length, where, layer, ": ", length, " positions from ", offset,
-        " on were asked for; they must lie in [0, ", count, ")");
+  check(length >= 0 && offset >= 0 && offset <= count - length, where, layer, ": offset is ", offset, " and length is ",
+        length, "; the positions must be in [0, ", count, ")");
 }
 
 Tensor sinusoidal_positions(Index count, Index width, DType dtype) {
   require(count >= 0 && width > 0, "sinusoidal_positions: count is ", count, " and width is ", width,
-          "; they must be 0 or more and 1 or more");
+          "; count must be 0 or more and width 1 or more");
   Tensor table = Tensor::empty({count, width}, DType::float64);
   for (Index i = 0; i < width; ++i) {
     const double wave = scalar::pow(10000.0, static_cast<double>(i / 2 * 2) / static_cast<double>(width));

@@ -51,13 +51,13 @@ RecurrentOutput Recurrent::operator()(In x, const RecurrentInput& input) const {
 }
 
 RecurrentOutput Recurrent::run_from(In sums, const RecurrentInput& input) const {
-  check_one_direction(sums, "sums of the first layer were given");
+  check_one_direction(sums, "sums of the first layer as input");
   return run(sums, true, input);
 }
 
 RecurrentOutput Recurrent::run(In x, bool are_sums, const RecurrentInput& input) const {
-  check(input.states.empty() || input.states.size() == cells.size(), x.where(), "Recurrent: ", input.states.size(),
-        " states were given; there must be one for each of its ", cells.size(), " cells");
+  check(input.states.empty() || input.states.size() == cells.size(), x.where(), "Recurrent: the number of states is ",
+        input.states.size(), "; it must be ", cells.size(), ", one per cell");
   const Index T = x.dim(1);
   RecurrentOutput out{.y = are_sums ? x.tensor() : without_padding_steps("Recurrent", x, input.lengths), .states = {}};
   for (std::size_t i = 0; i < cells.size();) {
@@ -80,8 +80,8 @@ RecurrentOutput Recurrent::run(In x, bool are_sums, const RecurrentInput& input)
 }
 
 void Recurrent::check_one_direction(In x, const char* asked) const {
-  check(!options_.bidirectional, x.where(), "Recurrent: ", asked,
-        ", which a bidirectional stack does not take: its reverse direction begins at the end");
+  check(!options_.bidirectional, x.where(), "Recurrent: a bidirectional stack does not support ", asked,
+        ": its reverse direction begins at the end");
 }
 
 Tensor Recurrent::step(In x, std::vector<Tensor>& states) const {
@@ -89,9 +89,9 @@ Tensor Recurrent::step(In x, std::vector<Tensor>& states) const {
 }
 
 Tensor Recurrent::step_from(In sums, std::vector<Tensor>& states) const {
-  check_one_direction(sums, "a single step was asked for");
-  check(states.size() == cells.size(), sums.where(), "Recurrent: ", states.size(),
-        " states were given; there must be one for each of its ", cells.size(), " cells");
+  check_one_direction(sums, "single steps");
+  check(states.size() == cells.size(), sums.where(), "Recurrent: the number of states is ", states.size(),
+        "; it must be ", cells.size(), ", one per cell");
   Tensor y;
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const Tensor of_layer = i == 0 ? sums.tensor() : cells[i].sums({drop_(y), sums.where()});
@@ -133,7 +133,8 @@ LSTMN::LSTMN(const LSTMNOptions& o, Rng& rng)
 RecurrentOutput LSTMN::run(In x, const RecurrentInput& input, std::vector<Tensor>* weights) const {
   check(x.rank() == 3 && x.dim(2) == cell.weight_ih.dim(1), x.where(), "LSTMN: x is ", x.tensor(),
         "; it must be [batch, positions, ", cell.weight_ih.dim(1), "]");
-  check(input.states.empty(), x.where(), "LSTMN: states were given; it begins with an empty memory");
+  check(input.states.empty(), x.where(),
+        "LSTMN: the input has states; it must have none, as the memory is empty at the start");
   const Index B = x.dim(0), T = x.dim(1), H = cell.hidden();
   const Tensor rows = without_padding_steps("LSTMN", x, input.lengths);
   const Tensor sums = cell.sums({rows, x.where()}), projected = inputs({rows, x.where()});

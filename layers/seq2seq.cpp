@@ -27,7 +27,7 @@ RecurrentOptions encoder_options(const Seq2SeqOptions& o) {
   const Index directions = o.bidirectional ? 2 : 1;
   require(o.hidden > 0 && o.hidden % directions == 0 && o.embedding > 0, "Seq2Seq: hidden is ", o.hidden,
           " and embedding is ", o.embedding,
-          "; both must be 1 or more, and hidden even where the encoder is bidirectional");
+          "; both must be 1 or more, and hidden must be even if the encoder is bidirectional");
   return {.input = o.embedding,
           .hidden = o.hidden / directions,
           .layers = o.layers,
@@ -91,11 +91,11 @@ Seq2Seq::Seq2Seq(const Seq2SeqOptions& o, Rng& rng, const MechanismFactory& mech
   const bool attends = o.attention != DecoderAttention::none;
   require(o.heads > 0 && o.hidden % o.heads == 0, "Seq2Seq: heads is ", o.heads, " and hidden is ", o.hidden,
           "; heads must be 1 or more and divide hidden");
-  require(attends || o.bridge != Bridge::zeros, "Seq2Seq: there is no attention and the bridge is zeros, so that ",
-          "nothing of the source reaches the decoder; the bridge must be linear or copy");
+  require(attends || o.bridge != Bridge::zeros, "Seq2Seq: attention is none and bridge is zeros, so the decoder ",
+          "would not depend on the source; bridge must be linear or copy");
   require(!o.input_feeding || o.attention == DecoderAttention::luong,
-          "Seq2Seq: input_feeding is of luong's attention, which is not asked for");
-  require(!o.context_each_step || !attends, "Seq2Seq: context_each_step is of a decoder without attention");
+          "Seq2Seq: input_feeding requires luong attention");
+  require(!o.context_each_step || !attends, "Seq2Seq: context_each_step requires a decoder without attention");
   if (o.bridge == Bridge::linear)
     for (Index i = 0; i < o.layers; ++i) {
       const Index width = recurrent_states(o.cell) * o.hidden;
@@ -112,9 +112,9 @@ Seq2Seq::Seq2Seq(const Seq2SeqOptions& o, Rng& rng, const MechanismFactory& mech
   const AttentionCapabilities& can = attention->capabilities();
   const std::string why = can.why.empty() ? "" : ": " + can.why;
   require(can.attends_to_memory(), "Seq2Seq: ", attention->name(), " attention cannot attend to another sequence", why);
-  require(can.key_mask, "Seq2Seq: ", attention->name(), " attention cannot leave padding out", why);
+  require(can.key_mask, "Seq2Seq: ", attention->name(), " attention cannot mask padding", why);
   require(attention->inputs().empty(), "Seq2Seq: ", attention->name(),
-          " attention takes inputs beside queries, keys and values, which a decoder does not compute");
+          " attention takes inputs in addition to queries, keys and values, which a decoder does not compute");
   if (o.attention == DecoderAttention::luong)
     combine.emplace(2 * o.hidden, o.hidden, rng, LinearOptions{.bias = false});
 }
@@ -256,7 +256,7 @@ Tensor Seq2Seq::loss(const Batch& batch) const {
 }
 
 std::vector<Tensor> Seq2Seq::attention_weights(const Batch& batch) const {
-  require(attention.has_value(), "Seq2Seq: weights of the attention were asked for, and there is none");
+  require(attention.has_value(), "Seq2Seq: the model has no attention, so it has no attention weights");
   const NoTape no_tape;
   const Evaluation evaluation;
   const Memory memory = encode(batch.at("source"), batch.get("source_lengths"));

@@ -37,8 +37,8 @@ concept SequentialPart = OneTensorFunction<F> || requires(const F& f, In x) {
 template <class F>
 constexpr bool checked_part() {
   static_assert(SequentialPart<F>,
-                "Sequential: this part cannot be called with one Tensor to give one; it must be a layer with `Tensor "
-                "operator()(In x) const`, mind the const, or a function; one that needs numbers goes into a lambda");
+                "Sequential: this part cannot be called with one Tensor to return one; it must be a layer with `Tensor "
+                "operator()(In x) const` (with const) or a function; use a lambda for a function with more arguments");
   return true;
 }
 

@@ -176,8 +176,8 @@ TransformerState Transformer::make_state(In memory, const AttentionCall& memory_
 Tensor Transformer::decode(In x, TransformerState& state, const AttentionCall& call) const {
   const bool has_memory = !state.memory.empty();
   check(state.self.size() == blocks.size() && (!has_memory || state.memory.size() == blocks.size()), x.where(),
-        "Transformer: the state is of ", state.self.size(), " blocks and the model has ", blocks.size(),
-        "; make_state() makes one");
+        "Transformer: the state has ", state.self.size(), " blocks and the model has ", blocks.size(),
+        "; create the state with make_state()");
   return through(*this, x, [&](const TransformerBlock& b, In h, std::size_t i) {
     return has_memory ? b.decode(h, state.self[i], state.memory[i], call, state.memory_call)
                       : b.decode(h, state.self[i], call);

@@ -30,10 +30,10 @@ TransformerOptions stack_options(const TransformerSeq2SeqOptions& o, Index layer
 const TransformerSeq2SeqOptions& checked(const TransformerSeq2SeqOptions& o) {
   require(o.encoder_layers >= 0 && o.decoder_layers > 0 && o.context > 0, kTransformer, ": encoder_layers is ",
           o.encoder_layers, ", decoder_layers is ", o.decoder_layers, " and context is ", o.context,
-          "; they must be 0 or more, 1 or more and 1 or more");
+          "; encoder_layers must be 0 or more, decoder_layers and context 1 or more");
   require(!o.joined || o.source_vocabulary == o.target_vocabulary, kTransformer, ": source_vocabulary is ",
           o.source_vocabulary, " and target_vocabulary is ", o.target_vocabulary,
-          ", and joined asks for one embedding of both; the vocabularies must be one");
+          "; they must be equal if joined is true");
   require(o.positions != PositionKind::relative || o.relative_clip > 0, kTransformer, ": relative_clip is ",
           o.relative_clip, "; it must be 1 or more");
   require(o.label_smoothing >= 0 && o.label_smoothing < 1, kTransformer, ": label_smoothing is ", o.label_smoothing,
@@ -51,21 +51,21 @@ MechanismFactory standing(const MechanismFactory& make, Place place) {
     AttentionMechanism mechanism = make(layer, rng);
     const AttentionCapabilities& can = mechanism.capabilities();
     const auto need = [&](bool has, const char* what) {
-      require(has, kTransformer, ": ", mechanism.name(), " attention cannot stand ", what, can.why.empty() ? "" : ": ",
-              can.why);
+      require(has, kTransformer, ": ", mechanism.name(), " attention cannot be used ", what,
+              can.why.empty() ? "" : ": ", can.why);
     };
     switch (place) {
       case Place::encoder:
-        need(!can.causal_only, "in the encoder, whose positions see later ones too (it is causal only)");
-        need(can.key_mask, "in the encoder, as it cannot leave padding out");
+        need(!can.causal_only, "in the encoder, as it is causal only");
+        need(can.key_mask, "in the encoder, as it cannot mask padding");
         break;
       case Place::decoder:
-        need(can.causal, "in the decoder, where no position may see a later one (it has no causal form)");
+        need(can.causal, "in the decoder, as it has no causal form");
         need(can.state, "in the decoder, as it has no decode state");
         break;
       case Place::cross:
-        need(can.attends_to_memory(), "between decoder and encoder, as it cannot attend to another sequence");
-        need(can.key_mask, "between decoder and encoder, as it cannot leave padding out");
+        need(can.attends_to_memory(), "for cross-attention, as it cannot attend to another sequence");
+        need(can.key_mask, "for cross-attention, as it cannot mask padding");
         break;
     }
     return mechanism;
@@ -261,7 +261,7 @@ void TransformerSeq2SeqConfig::fields(OptionFields& f) {
   f("joined", o.joined), f("tied", o.tied), f("label_smoothing", o.label_smoothing);
   f.ensure(o.width % o.heads == 0, "heads", "a divisor of the width, " + std::to_string(o.width));
   f.ensure(!o.joined || o.source_vocabulary == o.target_vocabulary, "target_vocabulary",
-           "the source_vocabulary, " + std::to_string(o.source_vocabulary) + ", as they are joined");
+           std::to_string(o.source_vocabulary) + ", the source_vocabulary, as joined is true");
   const auto mechanism = [&](const std::string& prefix, std::string& name, MechanismOptions& m, Place place) {
     f(prefix + "attention", name);
     if (!f.reads()) m = settled_options(name, mechanism_options(o, m, place));

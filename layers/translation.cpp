@@ -67,7 +67,7 @@ TranslationConfig translation_config(const Checkpoint& checkpoint) {
   const std::string kind = kind_of(json, checkpoint.source);
   if (kind == "seq2seq") return from_json<Seq2SeqConfig>(json, checkpoint.source);
   require(kind == "transformer-seq2seq", checkpoint.source, ": the model is ", kind,
-          "; that of a translator must be seq2seq or transformer-seq2seq");
+          "; a translator requires seq2seq or transformer-seq2seq");
   return from_json<TransformerSeq2SeqConfig>(json, checkpoint.source);
 }
 
@@ -86,7 +86,7 @@ Translator load_translator(const Checkpoint& c) {
         // Before memory is allocated for tensors that the file does not have.
         const Shape& embedding = c.tensor("model/source.weight").shape();
         require(embedding.rank() == 2 && embedding[0] == sources, c.source, ": source.weight is ", embedding, " but ",
-                sources, " tokens are in the configuration; they must agree");
+                "the configuration has ", sources, " tokens; they must agree");
       },
       config);
   return {make_translation_model(config, c), source, target};
@@ -95,7 +95,7 @@ Translator load_translator(const Checkpoint& c) {
 std::vector<std::string> translate(const Translator& t, std::span<const std::string> texts, const TranslateOptions& o) {
   require(o.batch_tokens >= 1 && o.most_per_token >= 0 && o.most_more >= 0 && o.longest >= 0,
           "translate: batch_tokens is ", o.batch_tokens, ", most_per_token is ", o.most_per_token, ", most_more is ",
-          o.most_more, " and longest is ", o.longest, "; they must be 1 or more, and 0 or more");
+          o.most_more, " and longest is ", o.longest, "; batch_tokens must be 1 or more, the others 0 or more");
   std::vector<std::string> made(texts.size());
   std::vector<Tokens> sources;
   std::vector<std::size_t> order;  // longest first, so that a batch has texts of similar lengths
@@ -107,7 +107,7 @@ std::vector<std::string> translate(const Translator& t, std::span<const std::str
     }
     const Index tokens = std::ssize(sources[i]) - 1;
     require(o.longest == 0 || tokens <= o.longest, "translate: ", o.name, " ", i + 1, " has ", tokens,
-            " tokens, and longest is ", o.longest, "; divide it, or allow more (--longest)");
+            " tokens, but longest is ", o.longest, "; split it, or increase longest (--longest)");
     if (!sources[i].empty()) order.push_back(i);
   }
   std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return sources[a].size() > sources[b].size(); });
@@ -147,7 +147,7 @@ std::vector<std::string> translate(const Translator& t, std::span<const std::str
 
 Alignment align(const Translator& t, const std::string& source, const std::string& target) {
   Alignment a{source_tokens(t, source), t.target.encode(target), {}};
-  require(!a.source.empty(), "align: the source has no token; it must have one or more");
+  require(!a.source.empty(), "align: the source has no tokens; it must have at least one");
   const TextMarks marks = text_marks(t.target);
   Tokens inputs = {marks.begin};
   inputs.insert(inputs.end(), a.target.begin(), a.target.end());

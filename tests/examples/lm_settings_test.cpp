@@ -479,7 +479,7 @@ TEST_CASE("train_lm: deeply nested settings and configurations are refused witho
   CHECK(test::error_of([&] { flags.resolve(&stored); }) ==
         "resume: the setting heads in the checkpoint is wrong: it is a list, which has the wrong type");
   CHECK(test::error_of([&] { from_json<GPTConfig>(configuration, "x.h5"); }) ==
-        "x.h5: the configuration has a list for model; it must be a word");
+        "x.h5: the configuration has a list for model; it must be a string");
   CHECK(test::contains(test::error_of([&] { Tokenizer::from_json(R"({"kind": )" + deep + "}"); }), "is damaged"));
 }
 

@@ -45,7 +45,7 @@ TEST_CASE("train_lm --model mlm: a run leaves a log with the accuracy, a checkpo
 
   const Ran generated = test::run(test::program("generate") + " --checkpoint " + t.file("lm.h5"));
   CHECK(generated.exit_code == 1);
-  CHECK(contains(generated.output, "a masked model does not generate"));
+  CHECK(contains(generated.output, "a masked model cannot generate text"));
   CHECK(std::count(generated.output.begin(), generated.output.end(), '\n') == 1);
 
   // The finished run, resumed with a prompt, fills in the prompt.

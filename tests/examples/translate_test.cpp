@@ -118,11 +118,11 @@ TEST_CASE("translate: a line, a file, a folder or standard input is translated, 
   for (int i = 0; i < 1001; ++i) line += "one ";
   t.folder.write("long.txt", "two\n" + line);
   says("--translate long.txt", 1,
-       "long.txt, line 2 has 1001 tokens, and longest is 1000; divide it, or allow more (--longest)");
+       "long.txt, line 2 has 1001 tokens, but longest is 1000; split it, or increase longest (--longest)");
   says("--translate - < " + test::quoted(t.file("long.txt")), 1, "standard input, line 2 has 1001 tokens");
-  says("--translate in --longest 1", 1, "in, text 1 has 2 tokens, and longest is 1");
-  says("--translate train.words --longest 1", 1, "train.words, line 1 has 2 tokens, and longest is 1");
-  says("--text 'one two' --longest 1", 1, "--text, line 1 has 2 tokens, and longest is 1");
+  says("--translate in --longest 1", 1, "in, text 1 has 2 tokens, but longest is 1");
+  says("--translate train.words --longest 1", 1, "train.words, line 1 has 2 tokens, but longest is 1");
+  says("--text 'one two' --longest 1", 1, "--text, line 1 has 2 tokens, but longest is 1");
   says("--text two --steps 5", 2, "--steps is for training, but --text uses a trained model");
   says("--translate in --resume", 2, "--resume is for training, but --translate uses");
   says("--alignments a.svg --text two --seed 1", 2, "--seed is for training, but --text uses");

@@ -266,13 +266,13 @@ TEST_CASE("generation from many prompts: no prompts, no tokens, and errors") {
   CHECK(generate(model, std::vector<Text>{}, GenerateOptions{}).empty());
   CHECK(generate(model, std::vector<Text>{{1}, {2}}, {.count = 0}) == std::vector<Text>{{}, {}});
   check_errors({
-      {"generate: prompt 1 is empty; it needs one token or more",
+      {"generate: prompt 1 is empty; it must have at least one token",
        [&] {
          generate(model, std::vector<Text>{{1}, {}}, GenerateOptions{});
        }},
       {"generate: stop token 11 is not in the vocabulary of 11 tokens",
        [&] { generate(model, std::vector<Text>(1, {1}), {.stop_tokens = Text(1, 11)}); }},
-      {"sampling: top_p is 0; it must lie in (0, 1]",
+      {"sampling: top_p is 0; it must be in (0, 1]",
        [&] { generate(model, std::vector<Text>{{1}}, {.sampling = {.top_p = 0}}); }},
   });
 }
@@ -374,9 +374,9 @@ TEST_CASE("beams: errors") {
        [&] { beam_search(model, prompts, {.beam = 2, .n_best = 3}); }},
       {"alpha is -1; it must be 0 or more", [&] { beam_search(model, prompts, {.alpha = -1}); }},
       {"beam_search: stop token 9 is not in", [&] { beam_search(model, prompts, {.stop_tokens = Text(1, 9)}); }},
-      {"beam_search: the token of `never`, -1 is not", [&] { beam_search(model, prompts, {.never = Text(1, -1)}); }},
+      {"beam_search: never token -1 is not", [&] { beam_search(model, prompts, {.never = Text(1, -1)}); }},
       {"beam_search: prompt 1 is empty", [&] { beam_search(model, empty); }},
-      {"1 counts were given and there are 2 prompts", [&] { beam_search(model, prompts, {.counts = {3}}); }},
+      {"got 1 counts for 2 prompts", [&] { beam_search(model, prompts, {.counts = {3}}); }},
   });
   TableState lost{model.table.clone()}, nothing{model.table.clone()};
   lost.table.select(2, 2).fill_(kNaN), nothing.table.fill_(-INFINITY);
@@ -388,12 +388,13 @@ TEST_CASE("lengths of prompts for a decode state must be from 1 to the number of
   DecodeState state(table_model(3, 5));
   const Tensor tokens = Tensor::zeros({2, 3}, DType::int32);
   CHECK(state.read(tokens, Tensor::from<std::int32_t>({3, 1})).dim(0) == 2);
+  const auto read = [&](const Tensor& lengths) { return [&, lengths] { state.read(tokens, lengths); }; };
   check_errors({
       {"DecodeState: the length of row 1 is 0 and tokens are [2, 3] int32; it must be from 1 to 3",
-       [&] { state.read(tokens, Tensor::from<std::int32_t>({3, 0})); }},
-      {"the length of row 0 is 4", [&] { state.read(tokens, Tensor::from<std::int32_t>({4, 1})); }},
-      {"DecodeState: tokens are [2, 3] int32 and lengths [3] int32; these must be int32 [rows]",
-       [&] { state.read(tokens, Tensor::from<std::int32_t>({3, 1, 1})); }},
-      {"lengths [2] float32", [&] { state.read(tokens, Tensor::from({3, 1})); }},
+       read(Tensor::from<std::int32_t>({3, 0}))},
+      {"the length of row 0 is 4", read(Tensor::from<std::int32_t>({4, 1}))},
+      {"DecodeState: tokens are [2, 3] int32 and lengths are [3] int32; lengths must be int32 [rows]",
+       read(Tensor::from<std::int32_t>({3, 1, 1}))},
+      {"lengths are [2] float32", read(Tensor::from({3, 1}))},
   });
 }

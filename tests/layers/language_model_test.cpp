@@ -182,10 +182,10 @@ TEST_CASE("language model: calls that cannot generate are refused with one sente
     return [&model, prompt, options] { generate_text(model, {"a", prompt}, options); };
   };
   test::check_errors(
-      {{"a masked model does not generate", text(masked, "a", {})},
+      {{"a masked model cannot generate text", text(masked, "a", {})},
        {"U+007A", text(lm, "az", {})},
        {"generate_text: stop token 4 is not in the vocabulary of 4 tokens", text(lm, "a", {.stop_tokens = {4}})},
-       {"a stop text is empty; it must have a character or more", text(lm, "a", {.stop = {"b", ""}})},
+       {"a stop text is empty; it must have at least one character", text(lm, "a", {.stop = {"b", ""}})},
        {"temperature is -1", text(lm, "a", {.sampling = {.temperature = -1}})}});
   CHECK_FALSE(came);
 }
@@ -219,29 +219,27 @@ TEST_CASE("language model: an invalid configuration, or one of another model, is
   CHECK(with("layers", std::uint64_t{1} << 63) == has("9223372036854775808 for layers", none));
   CHECK(with("width", 1e300) == has("1e+300 for width", one));
   CHECK(with("context", -1) == has("-1 for context", one));
-  CHECK(with("dropout", 1) == has("1 for dropout", "a number from 0 on and below 1"));
+  CHECK(with("dropout", 1) == has("1 for dropout", "a number of at least 0 and below 1"));
   CHECK(with("bias", "no") == has("\"no\" for bias", "true or false"));
-  CHECK(with("attention", 1) == has("1 for attention", "a word"));
+  CHECK(with("attention", 1) == has("1 for attention", "a string"));
   CHECK(with("activation", "gelu\x1b") ==
         has("\"gelu\\u001b\" for activation", "gelu, gelu-tanh, relu, relu-squared, silu or swiglu"));
   CHECK(with("model", "gpt5") == has("\"gpt5\" for model", "gpt or mlm"));
   CHECK(with("tied", json(json::value_t::discarded)) == "the configuration lacks tied");
-  CHECK(with("vocabulary", 5) == "the tokenizer has 4 tokens and the model 5; it must have 4");
-  CHECK(with("model", "mlm") == "the tokenizer has 4 tokens and the model 4; it must have 5");
-  CHECK(with("width", 1 << 20) == "tokens.weight is [4, 8] but [4, 1048576] by the configuration; they must agree");
-  CHECK(with("context", 1 << 20) ==
-        "positions.weight is [6, 8] but [1048576, 8] by the configuration; they must agree");
+  CHECK(with("vocabulary", 5) == "the tokenizer has 4 tokens and the model 5; the model must have 4");
+  CHECK(with("model", "mlm") == "the tokenizer has 4 tokens and the model 4; the model must have 5");
+  CHECK(with("width", 1 << 20) == "tokens.weight is [4, 8] but the configuration requires [4, 1048576]");
+  CHECK(with("context", 1 << 20) == "positions.weight is [6, 8] but the configuration requires [1048576, 8]");
   CHECK(with("layers", 1 << 20) == "the file has 2 blocks and the configuration 1048576 layers; they must agree");
-  CHECK(with("hidden", 1 << 20) ==
-        "blocks.0.mlp.down.weight is [8, 12] but [8, 1048576] by the configuration; they must agree");
+  CHECK(with("hidden", 1 << 20) == "blocks.0.mlp.down.weight is [8, 12] but the configuration requires [8, 1048576]");
   Checkpoint c = good;
   for (const char* text : {"", "{", "[]"}) {
     c.texts["config"] = text;
-    CHECK(refusal(c) == "the configuration is not JSON");
+    CHECK(refusal(c) == "the configuration is not a JSON object");
   }
   c = good;
   c.texts["tokenizer"] = Tokenizer(CharTokenizer("abcde")).to_json();
-  CHECK(refusal(c) == "the tokenizer has 5 tokens and the model 4; it must have 5");
+  CHECK(refusal(c) == "the tokenizer has 5 tokens and the model 4; the model must have 5");
   c = small_model(true, PositionKind::relative);
   json config = test::parse_json(c.text("config"));
   config["relative_clip"] = 1 << 20;

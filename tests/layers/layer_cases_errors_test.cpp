@@ -47,24 +47,24 @@ TEST_CASE("layers: invalid sizes are errors of the constructor") {
       {"MultiHeadAttention: the size of a head is 3; rope requires an even size",
        [] { MultiHeadAttention({.width = 6, .heads = 2, .rope = true}, generator); }},
       {"Transformer: layers is -1; it must be 0 or more", [] { Transformer({.layers = -1}, generator); }},
-      {"GPT: layers is -1 and context is 4; they must be 0 or more and 1 or more",
+      {"GPT: layers is -1 and context is 4; layers must be 0 or more and context 1 or more",
        [] { GPT({.context = 4, .layers = -1, .heads = 1, .width = 4}, generator); }},
       {"GPT: layers is 1 and context is 0",
        [] { GPT({.context = 0, .layers = 1, .heads = 1, .width = 4}, generator); }},
-      {"sinusoidal_positions: count is -1 and width is 4; they must be 0 or more and 1 or more",
+      {"sinusoidal_positions: count is -1 and width is 4; count must be 0 or more and width 1 or more",
        [] { sinusoidal_positions(-1, 4); }},
       {"sinusoidal_positions: count is 3 and width is 0", [] { SinusoidalPositions(3, 0); }},
-      {"LearnedPositions: 3 positions from 2 on were asked for; they must lie in [0, 4) (layer_cases_errors_test.cpp:",
+      {"LearnedPositions: offset is 2 and length is 3; the positions must be in [0, 4) (layer_cases_errors_test.cpp:",
        [] { LearnedPositions(4, 6, generator)(3, 2); }},
-      {"LearnedPositions: 2 positions from -1 on were asked for", [] { LearnedPositions(4, 6, generator)(2, -1); }},
-      {"LearnedPositions: 2 positions from 9223372036854775807 on",
+      {"LearnedPositions: offset is -1 and length is 2", [] { LearnedPositions(4, 6, generator)(2, -1); }},
+      {"LearnedPositions: offset is 9223372036854775807 and length is 2",
        [] { LearnedPositions(4, 6, generator)(2, std::numeric_limits<Index>::max()); }},
-      {"LearnedPositions: 9223372036854775807 positions from 1 on",
+      {"LearnedPositions: offset is 1 and length is 9223372036854775807",
        [] { LearnedPositions(4, 6, generator)(std::numeric_limits<Index>::max(), 1); }},
-      {"SinusoidalPositions: -1 positions from 1 on", [] { SinusoidalPositions(4, 6)(-1, 1); }},
+      {"SinusoidalPositions: offset is 1 and length is -1", [] { SinusoidalPositions(4, 6)(-1, 1); }},
       {"and clip is 9223372036854775807; both must be 1 or more, and clip below 2^31",
        [] { RelativePositionBias(1, std::numeric_limits<Index>::max(), generator); }},
-      {"SinusoidalPositions: 3 positions from 2 on were asked for; they must lie in [0, 4) "
+      {"SinusoidalPositions: offset is 2 and length is 3; the positions must be in [0, 4) "
        "(layer_cases_errors_test.cpp:",
        [] { SinusoidalPositions(4, 6)(3, 2); }},
       {"trunc_normal_: deviation is 0 and the interval [-2, 2]; the deviation must be positive and the interval not "
@@ -73,12 +73,12 @@ TEST_CASE("layers: invalid sizes are errors of the constructor") {
          Parameter p(zeros({2}));
          init::trunc_normal_(p, generator, 0, 0);
        }},
-      {"xavier_uniform_: the parameter is [3] float32; it needs 2 axes or more, [out, in, ...]",
+      {"xavier_uniform_: the parameter is [3] float32; it must have at least 2 axes, [out, in, ...]",
        [] {
          Parameter p(zeros({3}));
          init::xavier_uniform_(p, generator);
        }},
-      {"orthogonal_: the parameter is [] float32; it needs 2 axes or more",
+      {"orthogonal_: the parameter is [] float32; it must have at least 2 axes",
        [] {
          Parameter p(zeros({}));
          init::orthogonal_(p, generator);
@@ -191,8 +191,8 @@ TEST_CASE("attention mechanisms: unsupported calls, and shapes that do not fit, 
        [&] {
          nothing.apply(q, zeros({2, 4, 6, 5}), zeros({2, 4, 6, 5}), {});
        }},
-      {"GPT: layers is 0, and decode() knows the position by their states; layers must be 1 or more, or positions rope "
-       "(layer_cases_errors_test.cpp:",
+      {"GPT: layers is 0, but decode() reads the position from the states of layers; layers must be 1 or more, or "
+       "positions rope (layer_cases_errors_test.cpp:",
        [] {
          GPT model({.context = 4, .layers = 0, .heads = 1, .width = 4}, generator);
          std::vector<AttentionState> states;
@@ -253,15 +253,15 @@ TEST_CASE("copying refuses models of another structure, and sampling refuses inv
       {"sampling: temperature is -1; it must be 0 or more", sampled(logits, {.temperature = -1})},
       {"sampling: temperature is nan; it must be 0 or more", sampled(logits, {.temperature = NAN})},
       {"sampling: top_k is -1; it must be 0 (all) or more", sampled(logits, {.top_k = -1})},
-      {"sampling: top_p is 0; it must lie in (0, 1]", sampled(logits, {.top_p = 0})},
-      {"sampling: top_p is 1.5; it must lie in (0, 1]", sampled(logits, {.top_p = 1.5})},
+      {"sampling: top_p is 0; it must be in (0, 1]", sampled(logits, {.top_p = 0})},
+      {"sampling: top_p is 1.5; it must be in (0, 1]", sampled(logits, {.top_p = 1.5})},
       {"sample: logits are [1, 3] float32; they must be [vocabulary]", sampled(logits.unsqueeze(0), {})},
       {"sample: logits are [0] float32; they must be [vocabulary]", sampled(zeros({0}), {})},
       {"sample: logits are undefined; they must be [vocabulary]", sampled({}, {})},
       {"sample: logit 1 is nan; it must be a number, or -inf", sampled(Tensor::from({1, NAN}), {})},
       {"sample: logit 0 is inf; it must be a number, or -inf",
        sampled(Tensor::from({INFINITY, 0}), {.temperature = 0})},
-      {"sample: all logits are -inf; one must be a number", sampled(Tensor::from({-INFINITY, -INFINITY}), {})},
+      {"sample: all logits are -inf; at least one must be a number", sampled(Tensor::from({-INFINITY, -INFINITY}), {})},
   });
   for (int i = 0; i < 50; ++i)
     CHECK(sample(Tensor::from({-INFINITY, 0, -INFINITY, 0.5}), {.top_k = 3}, generator) % 2 == 1);

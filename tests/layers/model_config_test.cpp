@@ -42,12 +42,12 @@ TEST_CASE("model config: user-defined options become JSON in the order of their 
         "f.json: the configuration has 2.5 for layers; it must be a whole number from 1 to 16777216");
   CHECK(refused("layers", 9) == "f.json: the configuration has 9 for layers; it must be 8 or less");
   CHECK(refused("dropout", -0.1) ==
-        "f.json: the configuration has -0.1 for dropout; it must be a number from 0 on and below 1");
+        "f.json: the configuration has -0.1 for dropout; it must be a number of at least 0 and below 1");
   CHECK(refused("norm", "\x7fx") == "f.json: the configuration has \"\\u007fx\" for norm; it must be layer or rms");
-  CHECK(refused("name", {1}) == "f.json: the configuration has a list for name; it must be a word");
+  CHECK(refused("name", {1}) == "f.json: the configuration has a list for name; it must be a string");
   CHECK(refused("deep", "true") == "f.json: the configuration has \"true\" for deep; it must be true or false");
   CHECK(error_of([] { from_json<PlainOptions>(R"({"layers": 1})"); }) == "options: the configuration lacks dropout");
-  CHECK(error_of([] { from_json<PlainOptions>("7"); }) == "options: the configuration is not JSON");
+  CHECK(error_of([] { from_json<PlainOptions>("7"); }) == "options: the configuration is not a JSON object");
 }
 
 TEST_CASE("model config: a GPT and a BERT of each mechanism are described, and built again") {

@@ -119,7 +119,7 @@ TEST_CASE("activation bytes of any model are predicted from runs with one and tw
     return n == 1 ? x * 2 : mlp(x);
   };
   CHECK(contains(error_of([&] { predict_activations(other_layers, 3); }),
-                 "forward does other things with two rows than with one; it must do the same"));
+                 "forward uses different modules for two rows than for one; it must use the same"));
 }
 
 TEST_CASE("a prediction leaves the random numbers and the gradients as they were") {
@@ -140,13 +140,10 @@ TEST_CASE("a summary shows the bytes of each module in the line of its first par
   Sequential mlp(
       Linear(6, 10, rng), [](In x) { return relu(x); }, Linear(10, 3, rng));
   CHECK(summary(mlp, predict_activations(mlp, {9, 6})) ==
-        "parameter  shape    elements  kept for backward\n"
-        "0.weight   [10, 6]        60                576\n"
-        "0.bias     [10]           10                   \n"
-        "2.weight   [3, 10]        30                  0\n"
-        "2.bias     [3]             3                   \n"
-        "total                    103                576\n"
-        "kept for backward: bytes of a training step, parameters not counted\n");
+        "parameter  shape    elements  kept for backward\n0.weight   [10, 6]        60                576\n0.bias     "
+        "[10]           10                   \n2.weight   [3, 10]        30                  0\n2.bias     [3]         "
+        "    3                   \ntotal                    103                576\nkept for backward: bytes per "
+        "training step, without parameters\n");
   CHECK(summary(mlp) ==
         "parameter  shape    elements\n"
         "0.weight   [10, 6]        60\n"

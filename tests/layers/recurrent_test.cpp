@@ -174,11 +174,11 @@ TEST_CASE("recurrent layers: errors") {
        [&] {
          both(normal({2, 5, 4}));
        }},
-      {"1 states were given; there must be one for each of its 2 cells",
+      {"the number of states is 1; it must be 2, one per cell",
        [&] {
          both(normal({2, 5, 3}, 1, DType::float32), {.states = {states[0]}});
        }},
-      {"a bidirectional stack does not take",
+      {"a bidirectional stack does not support single steps",
        [&] {
          both.step(normal({2, 3}, 1, DType::float32), states);
        }},
@@ -193,7 +193,7 @@ TEST_CASE("recurrent layers: errors") {
          LSTMN({.input = 3, .hidden = 4}, rng)(normal({2, 5, 3}, 1, DType::float32),
                                                {.lengths = Tensor::from<std::int32_t>({-1, 5})});
        }},
-      {"LSTMN: states were given",
+      {"LSTMN: the input has states",
        [&] {
          LSTMN({.input = 3, .hidden = 4}, rng)(normal({2, 5, 3}, 1, DType::float32), {.states = states});
        }},

@@ -237,16 +237,17 @@ TEST_CASE("encoder-decoders: errors") {
   check_errors({
       {"Seq2Seq: the inputs are [3, 6] int32 and the source has 5 rows; they must be int32 [5, positions]",
        [&] { model(uneven); }},
-      {"Seq2Seq: hidden is 5 and embedding is 3; both must be 1 or more, and hidden even",
+      {"Seq2Seq: hidden is 5 and embedding is 3; both must be 1 or more, and hidden must be even if the encoder is "
+       "bidirectional",
        with([](auto& o) { o.hidden = 5; })},
       {"heads is 3 and hidden is 4", with([](auto& o) { o.heads = 3; })},
-      {"there is no attention and the bridge is zeros",
+      {"attention is none and bridge is zeros",
        with([](auto& o) { o.attention = DecoderAttention::none, o.bridge = Bridge::zeros; })},
-      {"input_feeding is of luong's attention", with([](auto& o) { o.input_feeding = true; })},
-      {"context_each_step is of a decoder without attention", with([](auto& o) { o.context_each_step = true; })},
+      {"input_feeding requires luong attention", with([](auto& o) { o.input_feeding = true; })},
+      {"context_each_step requires a decoder without attention", with([](auto& o) { o.context_each_step = true; })},
       {"Seq2Seq: window attention cannot attend to another sequence: ",
        with([](auto&) {}, mechanism_by_name("window", {.window = 3}))},
-      {"there is none", [&] { model.attention_weights(b); }},
+      {"the model has no attention", [&] { model.attention_weights(b); }},
       {"the source is",
        [&] {
          model.make_state(normal({2, 3}));

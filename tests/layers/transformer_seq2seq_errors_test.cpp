@@ -50,7 +50,7 @@ TEST_CASE("a translating transformer is copied, and is described in JSON and bui
         "t.h5: the configuration has 0 for decoder_layers; it must be a whole number from 1 to 16777216");
   CHECK(
       with("\"target_vocabulary\":22", "\"target_vocabulary\":21") ==
-      "t.h5: the configuration has 21 for target_vocabulary; it must be the source_vocabulary, 22, as they are joined");
+      "t.h5: the configuration has 21 for target_vocabulary; it must be 22, the source_vocabulary, as joined is true");
   CHECK(with("\"relative_clip\":16", "\"relative_clip\":0") ==
         "t.h5: the configuration has 0 for relative_clip; it must be a whole number from 1 to 16777216");
   CHECK(with("\"norm_first\":false,", "") == "t.h5: the configuration lacks norm_first");
@@ -92,34 +92,31 @@ TEST_CASE("a translating transformer: errors, with the mechanisms that each plac
   no_words.inputs = Tensor();
   DecodeState state = model.make_state(b.at("source"));
   check_errors({
-      {"TransformerSeq2Seq: encoder_layers is -1, decoder_layers is 2 and context is 9; they must be 0 or more, 1 or "
-       "more and 1 or more",
+      {"TransformerSeq2Seq: encoder_layers is -1, decoder_layers is 2 and context is 9; encoder_layers must be 0 or "
+       "more, decoder_layers and context 1 or more",
        with([](auto& o) { o.encoder_layers = -1; })},
       {"decoder_layers is 0", with([](auto& o) { o.decoder_layers = 0; })},
-      {"TransformerSeq2Seq: source_vocabulary is 20 and target_vocabulary is 22, and joined asks for one embedding of "
-       "both; the vocabularies must be one",
+      {"TransformerSeq2Seq: source_vocabulary is 20 and target_vocabulary is 22; they must be equal if joined is true",
        with([](auto& o) { o.joined = true; })},
       {"TransformerSeq2Seq: relative_clip is 0; it must be 1 or more",
        with([](auto& o) { o.positions = PositionKind::relative, o.relative_clip = 0; })},
       {"TransformerSeq2Seq: label_smoothing is 1; it must be at least 0 and below 1",
        with([](auto& o) { o.label_smoothing = 1; })},
-      {"TransformerSeq2Seq: forgetting attention cannot stand in the encoder, whose positions see later ones too (it "
-       "is causal only): ",
+      {"TransformerSeq2Seq: forgetting attention cannot be used in the encoder, as it is causal only: ",
        standing({.encoder = of("forgetting", true)})},
-      {"TransformerSeq2Seq: mean attention cannot stand in the encoder, as it cannot leave padding out: a mean leaves "
+      {"TransformerSeq2Seq: mean attention cannot be used in the encoder, as it cannot mask padding: a mean leaves "
        "nothing out",
        standing({.encoder = means})},
-      {"TransformerSeq2Seq: linformer attention cannot stand in the decoder, where no position may see a later one (it "
-       "has no causal form): ",
+      {"TransformerSeq2Seq: linformer attention cannot be used in the decoder, as it has no causal form: ",
        standing({.decoder = of("linformer", false)})},
-      {"TransformerSeq2Seq: stateless attention cannot stand in the decoder, as it has no decode state",
+      {"TransformerSeq2Seq: stateless attention cannot be used in the decoder, as it has no decode state",
        standing({.decoder = [](Index, Rng&) { return Stateless(); }})},
-      {"TransformerSeq2Seq: window attention cannot stand between decoder and encoder, as it cannot attend to another "
+      {"TransformerSeq2Seq: window attention cannot be used for cross-attention, as it cannot attend to another "
        "sequence: which keys a query sees depends on its position",
        standing({.cross = of("window", true)})},
-      {"TransformerSeq2Seq: forgetting attention cannot stand between decoder and encoder",
+      {"TransformerSeq2Seq: forgetting attention cannot be used for cross-attention",
        standing({.cross = of("forgetting", true)})},
-      {"TransformerSeq2Seq: mean attention cannot stand between decoder and encoder, as it cannot leave padding out",
+      {"TransformerSeq2Seq: mean attention cannot be used for cross-attention, as it cannot mask padding",
        standing({.cross = means})},
       {"attention: the mechanism is 'windows'; it must be one of softmax, linear, efficient, taylor, luong-dot, "
        "luong-general, luong-concat, luong-location, bahdanau, cosine, top-k, favor, linformer, luong-local-m, "

@@ -180,7 +180,7 @@ TEST_CASE("a decoder's mechanism for its memory is independent of its mechanism 
          TransformerState none = more.make_state();
          more.decode(x, none);
        }},
-      {"Transformer: the state is of 2 blocks and the model has 1; make_state() makes one",
+      {"Transformer: the state has 2 blocks and the model has 1; create the state with make_state()",
        [&] { encoder.decode(x, state); }},
       {"TransformerBlock: this block has no cross-attention; set memory_width, or call it without a memory",
        [&] { encoder.make_state(memory); }},

@@ -100,7 +100,7 @@ TEST_CASE("files without a translator, and texts that cannot be encoded, are err
   c.texts["config"] = R"({"model":"gpt"})";
   save_checkpoint(folder.path / "t.h5", c);
   CHECK(contains(error_of([&] { load_translator(folder.path / "t.h5"); }),
-                 "the model is gpt; that of a translator must be seq2seq or transformer-seq2seq"));
+                 "the model is gpt; a translator requires seq2seq or transformer-seq2seq"));
   TranslationConfig own = config_of(true);
   std::get<Seq2SeqConfig>(own).attention = "my-own";
   CHECK(contains(error_of([&] { translator_texts(own, t.source, t.target); }), "the mechanism is 'my-own'; it must"));
@@ -109,6 +109,6 @@ TEST_CASE("files without a translator, and texts that cannot be encoded, are err
   const std::vector<std::string> lengths = {"12", "", "1234"};
   CHECK(translate(t, lengths, {.longest = 4}).size() == 3);
   CHECK(contains(error_of([&] { translate(t, lengths, {.longest = 3}); }),
-                 "translate: text 3 has 4 tokens, and longest is 3; divide it, or allow more (--longest)"));
+                 "translate: text 3 has 4 tokens, but longest is 3; split it, or increase longest (--longest)"));
   CHECK(contains(error_of([&] { align(t, "", "one"); }), "align: the source has no token"));
 }
