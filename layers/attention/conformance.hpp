@@ -149,7 +149,7 @@ struct ConformanceCheck {
 struct ConformanceReport {
   std::string mechanism = {};
   std::vector<ConformanceCheck> checks = {};  // the checks that compared something
-  std::vector<std::string> left_out = {};     // skipped parts, with reasons: «causal: 600 positions, longest is 150»
+  std::vector<std::string> left_out = {};     // skipped parts, with reasons: «causal: 600 positions, as longest is 150»
 
   bool passed() const;                      // false also if nothing was checked
   std::vector<std::string> failed() const;  // names of the failed checks
