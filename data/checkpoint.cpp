@@ -31,13 +31,13 @@ class NamesInFile {
 
   void add_root(const char* kind, const std::string& name) {
     check_path(name);
-    require(name.find('/') == std::string::npos, op_, ": ", name, " is in a section; only tensors may stand there");
+    require(name.find('/') == std::string::npos, op_, ": ", name, " is in a section; only tensors may be in sections");
     note(name, kind);
   }
 
   void add_tensor(const std::string& path) {  // call in the order of names: x/y before x/y/z
     require(path.find('/') != std::string::npos, op_, ": the tensor ", path,
-            " has no section; names of tensors are section/name");
+            " has no section; its name must be section/name");
     check_path(path);
     for (std::size_t end = path.find('/'); end != std::string::npos; end = path.find('/', end + 1)) {
       const auto other = kinds_.find(path.substr(0, end));
@@ -60,7 +60,7 @@ class NamesInFile {
       good = !part.empty() && part != "." && part != "..";
       begin = end + 1;
     }
-    require(good, op_, ": «", path, "» is no name; its parts must not be empty, . or ..");
+    require(good, op_, ": «", path, "» is not a valid name; its parts must not be empty, . or ..");
   }
 
   void note(const std::string& name, const char* kind) {
@@ -76,14 +76,13 @@ void check_names(const char* op, const Checkpoint& checkpoint) {
   for (const auto& counter : checkpoint.counters) names.add_root("counter", counter.first);
   for (const auto& [name, text] : checkpoint.texts) {
     names.add_root("text", name);
-    require(text.find('\0') == std::string::npos, op, ": the text ", name,
-            " has a zero byte; such content must be a blob");
+    require(text.find('\0') == std::string::npos, op, ": the text ", name, " has a zero byte; it must be a blob");
   }
   for (const auto& blob : checkpoint.blobs) names.add_root("blob", blob.first);
   for (const auto& tensor : checkpoint.tensors) names.add_tensor(tensor.first);
   for (const auto& tensor : checkpoint.late) {
     require(!checkpoint.tensors.contains(tensor.first), op, ": there are two tensors ", tensor.first,
-            "; every name must be used once");
+            "; names must be unique");
     names.add_tensor(tensor.first);
   }
 }
@@ -106,8 +105,8 @@ std::vector<detail::ModelEntry> detail::model_entries(const std::vector<Member>&
 void detail::store_entries(Checkpoint& checkpoint, const std::vector<ModelEntry>& entries, const std::string& section) {
   for (const ModelEntry& entry : entries) {
     const std::string path = section + "/" + entry.names.front();
-    require(checkpoint.tensors.emplace(path, entry.tensor).second, "store_model: the checkpoint has a tensor ", path,
-            " already; every name must be used once");
+    require(checkpoint.tensors.emplace(path, entry.tensor).second, "store_model: the checkpoint already has a tensor ",
+            path, "; names must be unique");
   }
 }
 
@@ -145,12 +144,12 @@ static std::map<std::string, Found> section_of(const char* op, const Checkpoint&
     const std::string target = renamed(name, options, used);
     const auto [other, is_new] = found.try_emplace(target, Found{name, &place->second});
     require(is_new, op, ": ", printable(other->second.name), " and ", printable(name), " of ", checkpoint.source,
-            " are both renamed to ", printable(target), "; names must stay different");
+            " are both renamed to ", printable(target), "; the new names must be unique");
   }
   require(!found.empty(), op, ": ", checkpoint.source, " has no tensors in the section ", options.section);
   for (const auto& [from, to] : options.renames) {
-    require(used.count(from) == 1, "load_model: no name in ", checkpoint.source, " is or begins with ", from,
-            ", which was to be renamed to ", to);
+    require(used.count(from) == 1, "load_model: cannot rename ", from, " to ", to, ": no name in ", checkpoint.source,
+            " is or begins with ", from);
   }
   return found;
 }
@@ -224,7 +223,7 @@ void detail::load_buffers(const Checkpoint& checkpoint, const std::vector<NamedB
   }
   require(found.empty(), "load_state: ", checkpoint.source, " has ", section, "/",
           found.empty() ? "" : printable(found.begin()->first),
-          ", which the state lacks; it must be of the same mechanism and have as many layers");
+          ", which the state lacks; the mechanism and the number of layers must be the same");
   for (std::size_t i = 0; i < buffers.size(); ++i) *buffers[i].buffer = values[i];
 }
 

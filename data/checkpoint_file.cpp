@@ -55,11 +55,11 @@ void check_header(const unsigned char* bytes, std::size_t count, std::size_t siz
   require(ours, op, name, " is not a heed checkpoint");
   require(count >= kUserBlock, op, name, " is truncated: it ends after ", size, " bytes, within its header");
   const SealHeader h = header_of(bytes);
-  require(h.version <= kVersion, op, name, " is of format ", h.version, "; this heed reads formats up to ", kVersion,
-          ", a newer one is needed");
-  require(h.version >= 1 && h.user_block == kUserBlock, op, name, " is damaged: its header makes no sense");
+  require(h.version <= kVersion, op, name, " has format ", h.version, ", but this version of heed reads formats up to ",
+          kVersion, "; use a newer version");
+  require(h.version >= 1 && h.user_block == kUserBlock, op, name, " is damaged: its header is invalid");
   require(size >= h.size, op, name, " is truncated: it has ", size, " of ", h.size, " bytes");
-  require(size == h.size, op, name, " is damaged: it has ", size, " bytes and must have ", h.size);
+  require(size == h.size, op, name, " is damaged: it has ", size, " bytes; it must have ", h.size);
 }
 
 // Memory for a file, in huge pages if the file is large. Null if there is not enough.

@@ -43,8 +43,8 @@ class Reader {
     } else if (d.sizes.size() == 1 && d.type.kind == Kind::integer && d.type.size == 1) {
       checkpoint_.blobs[d.path].assign(d.values.begin(), d.values.end());
     } else {
-      heed::fail(in(d), " is of rank ", d.sizes.size(), " and ", d.type.name(),
-                 "; outside of groups may stand only whole numbers, strings and rows of bytes");
+      heed::fail(in(d), " has rank ", d.sizes.size(), " and is ", d.type.name(),
+                 "; an entry outside of the sections must be an integer, a string or a 1-D array of bytes");
     }
   }
 

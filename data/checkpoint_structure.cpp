@@ -139,7 +139,7 @@ class Walk {
   // Claims the bytes of a structure, which must belong to no other structure.
   Bytes claim(std::uint64_t address, std::uint64_t size, const char* what) {
     expect(address <= hdf5_.size() && size <= hdf5_.size() - address && size > 0, what);
-    if (!taken_.add(address, size)) throw Damage{"two of its parts lie in the same place"};
+    if (!taken_.add(address, size)) throw Damage{"two of its parts overlap"};
     return hdf5_.subspan(static_cast<std::size_t>(address), static_cast<std::size_t>(size));
   }
   // The bytes from an address on, for structures whose first bytes contain their size.
@@ -158,15 +158,14 @@ class Walk {
   // Claims a part of a heap that is already claimed. Each part may be used once.
   void claim_part(Bytes part) {
     const auto at = static_cast<std::uint64_t>(part.data() - hdf5_.data());
-    expect(part.empty() || parts_.add(at, part.size()), "two of its names or strings lie in the same place");
+    expect(part.empty() || parts_.add(at, part.size()), "two of its names or strings overlap");
   }
 
   // II.A. Disk Format: Level 0A - Format Signature and Superblock. Returns the address of the root group.
   std::uint64_t superblock() {
     constexpr const char* kWhat = "its superblock";
     if (hdf5_.size() < 12 || std::memcmp(hdf5_.data(), "\x89HDF\r\n\x1a\n", 8) != 0)
-      heed::fail(op_, ": ", source_,
-                 " is sealed, but what it seals is not an HDF5 file with a user block of 512 bytes");
+      heed::fail(op_, ": ", source_, " is sealed, but its content is not an HDF5 file with a user block of 512 bytes");
     const unsigned version = hdf5_[8];
     require(version == 0 || version == 2 || version == 3, in(), "its HDF5 has a superblock of version ", version,
             "; it must be 0, 2 or 3");
@@ -174,19 +173,19 @@ class Walk {
     c.skip(9);
     if (version == 0) {
       c.skip(4);  // versions of parts, reserved
-      expect(c.byte() == 8 && c.byte() == 8, "its addresses or lengths are not of 8 bytes");
+      expect(c.byte() == 8 && c.byte() == 8, "its addresses or lengths do not have 8 bytes");
       c.skip(1);
       leaf_k_ = c.number(2), internal_k_ = c.number(2);
       c.skip(4);
     } else {
-      expect(c.byte() == 8 && c.byte() == 8, "its addresses or lengths are not of 8 bytes");
+      expect(c.byte() == 8 && c.byte() == 8, "its addresses or lengths do not have 8 bytes");
       c.skip(1);
     }
     expect(c.address() == user_block_, "its base address");
-    expect(c.address() == kNowhere, "its superblock has an extension, or keeps lists of free space");
+    expect(c.address() == kNowhere, "its superblock has an extension or lists of free space");
     expect(c.address() == file_size_, "the end of the file");
     if (version == 0) {
-      expect(c.address() == kNowhere, "it was written with a driver of its own");
+      expect(c.address() == kNowhere, "it has a driver information block");
       c.skip(8);  // the root has no name
     }
     return c.address();
@@ -196,8 +195,8 @@ class Walk {
   void object(std::uint64_t address, const std::string& path, int depth) {
     constexpr int kDeepest = 16;
     path_ = path;
-    require(depth <= kDeepest, here(), " lies ", depth, " groups deep; a checkpoint has at most ", kDeepest);
-    require(!taken_.has(address), here(), " is one more link to what has a name already; each object must have one");
+    require(depth <= kDeepest, here(), " is ", depth, " groups deep; the maximum is ", kDeepest);
+    require(!taken_.has(address), here(), " is a second link to an object; each object must have one name");
     Object o = header(address);
     if (o.has_layout) return data(o);
     require(o.is_group, here(), " is neither a group nor a data set");
@@ -213,9 +212,10 @@ class Walk {
       const bool good = !name.empty() && name.find_first_of(std::string_view("/\0", 2)) == std::string::npos &&
                         name != "." && name != "..";
       path_ = path;
-      require(good, here(), " holds the name «", printable(name), "»; names must not be empty, ., .. or hold a slash");
-      require(i == 0 || o.links[i - 1].name != name, here(), " holds the name ", printable(name),
-              " twice; each must be there once");
+      require(good, here(), " contains the name «", printable(name),
+              "»; names must not be empty, ., .. or contain a slash");
+      require(i == 0 || o.links[i - 1].name != name, here(), " contains the name ", printable(name),
+              " twice; names must be unique");
       const std::string child = path.empty() ? name : path + "/" + name;
       name_bytes_ += child.size();
       constexpr std::uint64_t kMost = std::uint64_t{16} << 20;
@@ -321,7 +321,7 @@ class Walk {
         return claim(address, size, "a continuation of its header");
       }
       case 0x11:
-        expect(!o.is_group, "it is a group twice");
+        expect(!o.is_group, "it has two group messages");
         o.is_group = true;
         o.symbol_tree = c.address(), o.symbol_names = c.address();
         return {};
@@ -330,16 +330,15 @@ class Walk {
         c.version(0);
         check_references(c.number(4));
         return {};
-      default: throw Damage{"its header has a message of a kind that no checkpoint has"};
+      default: throw Damage{"its header has an unsupported message"};
     }
   }
 
   [[noreturn]] void refuse_elsewhere() const {
-    heed::fail(here(), " keeps its values in other files or data sets; a checkpoint must hold its data itself");
+    heed::fail(here(), " stores its values in other files or data sets; a checkpoint must contain its own values");
   }
   [[noreturn]] void refuse_chunks() const {
-    heed::fail(here(),
-               " keeps its values in chunks or compressed; a checkpoint must hold them as they are, in one piece");
+    heed::fail(here(), " stores its values in chunks or compressed; they must be contiguous and uncompressed");
   }
 
   // IV.A.2.b. The Dataspace Message.
@@ -447,7 +446,7 @@ class Walk {
     c.version(0);
     const std::uint64_t flags = c.byte();
     c.skip(flags & 1 ? 2 : 0);
-    require(c.address() == kNowhere, here(), " has a table of attributes; a checkpoint has none but dtype");
+    require(c.address() == kNowhere, here(), " has a table of attributes; its only attribute may be dtype");
   }
 
   // IV.A.2.g. The Link Message.
@@ -462,7 +461,7 @@ class Walk {
 
   [[noreturn]] void refuse_link(std::string_view name) const {
     heed::fail(here(), path_.empty() ? "" : "/", printable(name),
-               " is a link to elsewhere; all must lie in the file itself");
+               " is a soft or external link; all objects must be in the file itself");
   }
 
   // III.A.1. Version 1 B-trees, III.B. Symbol Table Nodes and III.D. Local Heaps: a group in the old format.
@@ -513,7 +512,7 @@ class Walk {
 
   // IV.A.2.c. The Link Info Message.
   static void link_info(Cursor& c, Object& o) {
-    expect(!o.is_group, "it is a group twice");
+    expect(!o.is_group, "it has two group messages");
     c.version(0);
     o.is_group = true;
     c.skip(c.byte() & 1 ? 8 : 0);
@@ -539,7 +538,7 @@ class Walk {
     const std::uint64_t flags = c.byte();
     h.checked = (flags & 2) != 0;
     c.skip(4 + 8 + 8 + 8 + 8 + 8 + 8 + 8 + 8);  // limits, huge links, free space, sums
-    expect((c.skip(8), c.number(8)) == 0 && (c.skip(8), c.number(8)) == 0, "a heap of links: huge or tiny ones");
+    expect((c.skip(8), c.number(8)) == 0 && (c.skip(8), c.number(8)) == 0, "a heap of links: huge or tiny links");
     h.width = c.number(2), h.first = c.number(8), h.largest = c.number(8), h.most_bits = c.number(2);
     expect(std::has_single_bit(h.width) && std::has_single_bit(h.first) && std::has_single_bit(h.largest) &&
                h.width <= 64 && h.first >= 64 && h.first <= h.largest && h.largest <= 65536 && h.most_bits <= 40,
@@ -559,7 +558,7 @@ class Walk {
   static void block_head(Cursor& c, const Heap& h, const char* signature, std::uint64_t offset) {
     c.signature(signature);
     c.version(0);
-    expect(c.address() == h.address && c.number(h.offset_bytes()) == offset, "a block of a heap that is elsewhere");
+    expect(c.address() == h.address && c.number(h.offset_bytes()) == offset, "a block of another heap");
   }
 
   void direct_block(Heap& h, std::uint64_t address, std::uint64_t offset, std::uint64_t size) {
@@ -704,15 +703,15 @@ class Walk {
     constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
     std::uint64_t bytes = o.type->size;
     for (const std::uint64_t size : *o.sizes) {
-      require(size <= kMost && (size == 0 || bytes <= kMost / std::max<std::uint64_t>(size, 1)), here(), " is ", size,
-              " long on an axis, and larger than any file");
+      require(size <= kMost && (size == 0 || bytes <= kMost / std::max<std::uint64_t>(size, 1)), here(),
+              " has an axis of ", size, ", so it is larger than any file");
       bytes *= std::max<std::uint64_t>(size, 1);  // also rejects a product that overflows next to a size of 0
     }
     if (std::find(o.sizes->begin(), o.sizes->end(), 0) != o.sizes->end()) bytes = 0;
     StoredData d{.path = path_, .type = *o.type, .sizes = *o.sizes};
     if (bytes > 0) {
-      require(o.values || o.at != kNowhere, here(), " has no values in the file; a checkpoint must hold them");
-      expect((o.values ? o.values->size() : o.bytes) == bytes, "its values take other space than its shape and type");
+      require(o.values || o.at != kNowhere, here(), " has no values in the file; a checkpoint must contain them");
+      expect((o.values ? o.values->size() : o.bytes) == bytes, "its values do not have the size of its shape and type");
       d.values = o.values ? *o.values : claim(o.at, bytes, "its values");
     }
     const bool one = o.sizes->empty();

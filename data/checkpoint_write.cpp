@@ -84,7 +84,7 @@ class Writer {
   void add_attribute(hid_t object, const char* name, const std::string& text) {
     const Handle space = owned(H5Screate(H5S_SCALAR), H5Sclose, kNoMemory);
     const Handle made = owned(H5Acreate2(object, name, text_, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose,
-                              "save_checkpoint: HDF5 cannot make the attribute ", name);
+                              "save_checkpoint: HDF5 cannot create the attribute ", name);
     const char* value = text.c_str();
     require(H5Awrite(made, text_, &value) >= 0, "save_checkpoint: HDF5 cannot write the attribute ", name);
   }
@@ -103,7 +103,7 @@ class Writer {
                               : add(path, stored_type(dtype, bools_), sizes, values().dense().raw());
     if (large) {
       const haddr_t at = H5Dget_offset(made);
-      require(at != HADDR_UNDEF, "save_checkpoint: HDF5 has no place for ", path, "; is the memory full?");
+      require(at != HADDR_UNDEF, "save_checkpoint: HDF5 cannot allocate ", path, "; is the memory full?");
       placed.push_back({at, bytes, std::move(values)});
     }
     if (dtype == DType::bfloat16) add_attribute(made, "dtype", std::string(name_of(dtype)));
@@ -134,7 +134,7 @@ class Writer {
       const std::string group = path.substr(0, end);
       if (H5Lexists(file_, group.c_str(), H5P_DEFAULT) > 0) continue;
       owned(H5Gcreate2(file_, group.c_str(), link_creation_, group_creation_, H5P_DEFAULT), H5Gclose,
-            "save_checkpoint: HDF5 cannot make the section ", group, "; is the memory full?");
+            "save_checkpoint: HDF5 cannot create the section ", group, "; is the memory full?");
     }
   }
 
@@ -144,7 +144,7 @@ class Writer {
         owned(scalar ? H5Screate(H5S_SCALAR) : H5Screate_simple(static_cast<int>(sizes.size()), sizes.data(), nullptr),
               H5Sclose, kNoMemory);
     return owned(H5Dcreate2(file_, path.c_str(), type, space, link_creation_, list, H5P_DEFAULT), H5Dclose,
-                 "save_checkpoint: HDF5 cannot make ", path, "; is the memory full?");
+                 "save_checkpoint: HDF5 cannot create ", path, "; is the memory full?");
   }
 
   Handle add(const std::string& path, hid_t type, const std::vector<hsize_t>& sizes, const void* values) {
@@ -184,7 +184,7 @@ Hdf5Image::Hdf5Image(const Checkpoint& checkpoint) {
     const Handle create = creation(H5P_FILE_CREATE);
     require(H5Pset_userblock(create, kUserBlock) >= 0, kNoMemory);
     const Handle file = owned(H5Fcreate(name_in_memory().c_str(), H5F_ACC_TRUNC, create, access), H5Fclose,
-                              "save_checkpoint: HDF5 cannot make a file in memory");
+                              "save_checkpoint: HDF5 cannot create a file in memory");
     {
       Writer writer(file);
       writer.add_attribute(file, "format", "heed checkpoint");

@@ -73,10 +73,10 @@ Descriptor open_locked(const char* op, const fs::path& path, const fs::path& bes
     Descriptor file(beside, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0666);
     require(file.get() >= 0, op, ": ", beside.string(), " cannot be written: ", reason(errno));
     const bool busy = ::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-    require(!busy, op, ": another program is writing ", path.string(), " right now; only one may");
+    require(!busy, op, ": another program is writing ", path.string(), "; only one program may write it");
     if (is_same_file(file.get(), beside)) return file;
   }
-  heed::fail(op, ": ", beside.string(), " is replaced by other programs all the time; only one may write ",
+  heed::fail(op, ": ", beside.string(), " is replaced again and again by other programs; only one program may write ",
              path.string());
 }
 
@@ -94,7 +94,7 @@ Descriptor open_log(const fs::path& path) {
     if (file.get() >= 0) ::fcntl(file.get(), F_SETFL, O_APPEND);
     if (file.get() >= 0) return file;
     require(error == ENXIO && i < kTries, "log: ", path.string(),
-            " cannot be written: ", error == ENXIO ? "it is a pipe that nobody reads" : reason(error));
+            " cannot be written: ", error == ENXIO ? "it is a pipe without a reader" : reason(error));
     ::usleep(10000);
   }
 }
@@ -172,7 +172,7 @@ void NewFile::finish() {
   placed_ = true;
   error = sync_folder_of(path_);
   require(error == 0, op_, ": ", path_.string(),
-          " is written, but a power cut may undo it: its folder could not be synced: ", reason(error));
+          " is written, but may be lost in a power cut: its folder could not be synced: ", reason(error));
   file_ = Descriptor();
 }
 
@@ -208,14 +208,14 @@ LogFile::LogFile(fs::path path) : path_(std::move(path)) {
     return;
   }
   const bool busy = !stream_ && ::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  require(!busy, "log: another program is writing ", path_.string(), " right now; only one may");
+  require(!busy, "log: another program is writing ", path_.string(), "; only one program may write it");
   file_ = std::move(file);
 }
 
 void LogFile::cut() {
   if (!stream_ && !cut_) {
     const int error = ::ftruncate(file_.get(), static_cast<off_t>(size_)) == 0 ? 0 : errno;
-    require(error == 0, "log: ", path_.string(), " cannot be cut: ", reason(error));
+    require(error == 0, "log: ", path_.string(), " cannot be truncated: ", reason(error));
   }
   cut_ = true;
 }
@@ -240,7 +240,7 @@ void LogFile::sync() {
   // If a power cut removed the log's name, the checkpoint would have no log, and a new log would start with a gap.
   const int error = sync_folder_of(followed(path_));
   require(error == 0 || error == EROFS, "log: ", path_.string(),
-          " is written, but a power cut may undo it: its folder could not be synced: ", reason(error));
+          " is written, but may be lost in a power cut: its folder could not be synced: ", reason(error));
   named_ = true;
 }
 
@@ -279,7 +279,7 @@ void InputFile::read_at(std::size_t at, unsigned char* to, std::size_t count) co
         ::pread(file_.get(), to + done, std::min(kChunk, count - done), static_cast<off_t>(at + done));
     if (n < 0 && errno == EINTR) continue;
     require(n >= 0, op_, ": ", path_.string(), " cannot be read: ", reason(errno));
-    require(n > 0, op_, ": ", path_.string(), " became shorter while it was read");
+    require(n > 0, op_, ": ", path_.string(), " was truncated while it was read");
     done += static_cast<std::size_t>(n);
   }
 }

@@ -48,14 +48,14 @@ std::string replacement_problem(const fs::path& path) {
   if (::stat(path.c_str(), &file) != 0 || ::stat(folder_of(path).c_str(), &folder) != 0) return "";
   const uid_t me = ::geteuid();
   if ((folder.st_mode & S_ISVTX) != 0 && me != 0 && file.st_uid != me && folder.st_uid != me)
-    return path.string() + " is of another user, in a folder where only that user may replace it";
+    return path.string() + " belongs to another user, in a folder where only that user may replace it";
 #ifdef STATX_ATTR_MOUNT_ROOT
   struct statx more;
   if (::statx(AT_FDCWD, path.c_str(), 0, STATX_BASIC_STATS, &more) != 0) return "";
   if ((more.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0)
     return path.string() + " is a mount point, and cannot be replaced by another file";
   if ((more.stx_attributes & (STATX_ATTR_IMMUTABLE | STATX_ATTR_APPEND)) != 0)
-    return path.string() + " has an attribute (chattr) by which it cannot be replaced";
+    return path.string() + " has an attribute (chattr) that prevents its replacement";
 #endif
   return "";
 }
@@ -67,8 +67,8 @@ std::string beside_problem(const fs::path& file, const fs::path& path) {
   const fs::file_type type = fs::symlink_status(file, ignored).type();
   if (type == fs::file_type::not_found || type == fs::file_type::regular) return "";
   const std::string kind = type == fs::file_type::symlink ? "a link" : detail::unusual_kind(file);
-  return file.string() + " is " + kind + ", and " + path.filename().string() +
-         " is written by a file of that name; remove it, or choose another name";
+  return file.string() + " is " + kind + ", but writing " + path.filename().string() +
+         " needs a file of that name; remove it, or choose another name";
 }
 
 // The reason why an existing lock was not made by heed; empty if it was, if it has no content or if it does not exist.
@@ -83,8 +83,8 @@ std::string lock_problem(const fs::path& lock, const fs::path& path) {
   bool ours = found.size() <= mark.size();
   for (std::size_t i = 0; ours && i < found.size(); ++i) ours = found[i] == mark[i] || found[i] == '\0';
   if (ours) return "";
-  return lock.string() + " is no lock of heed's, and " + path.filename().string() +
-         " is locked by a file of that name; move it away, or choose another name";
+  return lock.string() + " is not a lock of heed, but locking " + path.filename().string() +
+         " needs a file of that name; move it, or choose another name";
 }
 
 std::string output_problem(const fs::path& given, FileRole role) {

@@ -18,7 +18,7 @@ struct StoredType {
   std::uint32_t size = 0;  // bytes per value
   bool is_signed = false;
   bool big_endian = false;
-  const char* other = "of another type";  // description of a type of kind other
+  const char* other = "of an unsupported type";  // description of a type of kind other
 
   std::string name() const;  // for messages: int64
 };

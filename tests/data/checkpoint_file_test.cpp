@@ -101,7 +101,7 @@ TEST_CASE("checkpoint damage: zeros and other bytes at the end") {
   const std::string size = std::to_string(c.good.size());
   for (std::size_t n : {1, 8, 512, 4096}) {
     CHECK(c.load(c.good + std::string(n, '\0')) == "load_checkpoint: x.h5 is damaged: it has " +
-                                                       std::to_string(c.good.size() + n) + " bytes and must have " +
+                                                       std::to_string(c.good.size() + n) + " bytes; it must have " +
                                                        size);
     if (n >= c.good.size()) continue;
     std::string tail = c.good;
@@ -124,17 +124,17 @@ TEST_CASE("checkpoint damage: foreign files") {
   CHECK(c.load(c.good.substr(512)) == unsealed);
   CHECK(c.load(std::string(512, '\0') + c.good.substr(512)) == unsealed);
   CHECK(c.load(sealed(std::string(3000, 'x'))) ==
-        "load_checkpoint: x.h5 is sealed, but what it seals is not an HDF5 file with a user block of 512 bytes");
+        "load_checkpoint: x.h5 is sealed, but its content is not an HDF5 file with a user block of 512 bytes");
   CHECK(c.load(sealed(std::string(512, 'x'))) ==
-        "load_checkpoint: x.h5 is sealed, but what it seals is not an HDF5 file with a user block of 512 bytes");
+        "load_checkpoint: x.h5 is sealed, but its content is not an HDF5 file with a user block of 512 bytes");
 }
 
 TEST_CASE("checkpoint damage: newer and impossible versions") {
   const Case c;
   CHECK(c.load(sealed(c.good, 2)) ==
-        "load_checkpoint: x.h5 is of format 2; this heed reads formats up to 1, a newer one is needed");
-  CHECK(c.load(sealed(c.good, 0)) == "load_checkpoint: x.h5 is damaged: its header makes no sense");
-  CHECK(c.load(sealed(c.good, 1, 1024)) == "load_checkpoint: x.h5 is damaged: its header makes no sense");
+        "load_checkpoint: x.h5 has format 2, but this version of heed reads formats up to 1; use a newer version");
+  CHECK(c.load(sealed(c.good, 0)) == "load_checkpoint: x.h5 is damaged: its header is invalid");
+  CHECK(c.load(sealed(c.good, 1, 1024)) == "load_checkpoint: x.h5 is damaged: its header is invalid");
 }
 
 TEST_CASE("checkpoint damage: paths that are not files") {
@@ -149,7 +149,7 @@ TEST_CASE("checkpoint damage: paths that are not files") {
   CHECK(error_of([] { load_checkpoint("/dev/null"); }) == "load_checkpoint: /dev/null is not a regular file");
   // The kernel reports 4096 bytes for this file, but returns fewer.
   CHECK(error_of([] { load_checkpoint("/sys/devices/system/cpu/online"); }) ==
-        "load_checkpoint: /sys/devices/system/cpu/online became shorter while it was read");
+        "load_checkpoint: /sys/devices/system/cpu/online was truncated while it was read");
   CHECK(error_of([] { load_checkpoint(""); }) == "load_checkpoint: there is no file ");
 }
 

@@ -38,16 +38,14 @@ TEST_CASE("checkpoint Python: contents that no checkpoint may have are errors th
   exchange(python, "h5py_oddities", folder.path);
   const std::string types =
       "; tensors must be float32, float64, int32, bool, or uint16 with the attribute dtype = bfloat16";
-  const std::string roots = "; outside of groups may stand only whole numbers, strings and rows of bytes";
-  const std::string links = "/model/x is a link to elsewhere; all must lie in the file itself";
-  const std::string again = " is one more link to what has a name already; each object must have one";
+  const std::string roots = "; an entry outside of the sections must be an integer, a string or a 1-D array of bytes";
+  const std::string links = "/model/x is a soft or external link; all objects must be in the file itself";
+  const std::string again = " is a second link to an object; each object must have one name";
   const std::string counted = " is linked 2 times; each object must be linked once";
   const std::string chunks =
-      "/model/x keeps its values in chunks or compressed; a checkpoint must hold them as they are, "
-      "in one piece";
+      "/model/x stores its values in chunks or compressed; they must be contiguous and uncompressed";
   const std::string elsewhere =
-      "/model/x keeps its values in other files or data sets; a checkpoint must hold its data "
-      "itself";
+      "/model/x stores its values in other files or data sets; a checkpoint must contain its own values";
   const std::pair<const char*, std::string> cases[] = {
       {"int64", "/model/x is int64" + types},
       {"uint8", "/model/x is uint8" + types},
@@ -63,23 +61,23 @@ TEST_CASE("checkpoint Python: contents that no checkpoint may have are errors th
       {"string", "/model/x is a string" + types},
       {"null", "/model/x has no shape; a checkpoint holds arrays and single values"},
       {"axes", "/model/x has 9 axes; tensors have at most 8"},
-      {"root", "/x is of rank 1 and float32" + roots},
-      {"real", "/x is of rank 0 and float64" + roots},
+      {"root", "/x has rank 1 and is float32" + roots},
+      {"real", "/x has rank 0 and is float64" + roots},
       {"negative", "/step is negative; counters must be 0 or more"},
       {"type", "/model/x is neither a group nor a data set"},
       {"soft", links},
       {"external", links},
-      {"deep", "/a/b/c/d/e/f/g/h/i/j/k/l/m/n/o/p/q lies 17 groups deep; a checkpoint has at most 16"},
+      {"deep", "/a/b/c/d/e/f/g/h/i/j/k/l/m/n/o/p/q is 17 groups deep; the maximum is 16"},
       {"cycle", "/model" + counted},
       {"twice", "/model/x" + counted},
       {"elsewhere", elsewhere},
       {"virtual", elsewhere},
       {"chunks", chunks},
       {"compressed", chunks},
-      {"unwritten", "/model/x has no values in the file; a checkpoint must hold them"},
-      {"endless", "/model/x is 1099511627776 long on an axis, and larger than any file"},
+      {"unwritten", "/model/x has no values in the file; a checkpoint must contain them"},
+      {"endless", "/model/x has an axis of 1099511627776, so it is larger than any file"},
       {"committed", "/model/x shares a part with other objects; it must have its own"},
-      {"attribute_table", "/model/x has a table of attributes; a checkpoint has none but dtype"},
+      {"attribute_table", "/model/x has a table of attributes; its only attribute may be dtype"},
       {"control", "/model/\\x1B[2J is int64" + types},
   };
   const std::size_t handles = detail::open_hdf5_handles();

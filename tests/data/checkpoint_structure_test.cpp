@@ -93,10 +93,10 @@ std::string address_of(const std::string& file, const std::string& name) {
 TEST_CASE("checkpoint structure: links and storage that make HDF5 read other files are refused") {
   const TemporaryFolder folder;
   const std::string elsewhere =
-      "/model/x keeps its values in other files or data sets; a checkpoint must hold its data itself";
+      "/model/x stores its values in other files or data sets; a checkpoint must contain its own values";
   const std::string chunks =
-      "/model/x keeps its values in chunks or compressed; a checkpoint must hold them as they are, in one piece";
-  const std::string link = "/model/x is a link to elsewhere; all must lie in the file itself";
+      "/model/x stores its values in chunks or compressed; they must be contiguous and uncompressed";
+  const std::string link = "/model/x is a soft or external link; all objects must be in the file itself";
   for (const Form form : kForms) {
     INFO(static_cast<int>(form));
     const auto made = [&](auto&& fill) { return refusal(folder, made_by_hdf5(folder, form, fill)); };
@@ -129,12 +129,12 @@ TEST_CASE("checkpoint structure: links and storage that make HDF5 read other fil
             const hsize_t size = hsize_t{1} << 38;
             const Handle space(H5Screate_simple(1, &size, nullptr), H5Sclose);
             Handle(H5Dcreate2(model, "x", H5T_IEEE_F32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Dclose);
-          }) == "/model/x has no values in the file; a checkpoint must hold them");
+          }) == "/model/x has no values in the file; a checkpoint must contain them");
     CHECK(made([](hid_t, hid_t model) {
             const hsize_t sizes[] = {hsize_t{1} << 40, hsize_t{1} << 40, 0};
             const Handle space(H5Screate_simple(3, sizes, nullptr), H5Sclose);
             Handle(H5Dcreate2(model, "x", H5T_IEEE_F32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Dclose);
-          }) == "/model/x is 1099511627776 long on an axis, and larger than any file");
+          }) == "/model/x has an axis of 1099511627776, so it is larger than any file");
     CHECK(made([](hid_t, hid_t model) {
             const Handle type(H5Tcopy(H5T_IEEE_F32LE), H5Tclose), space(H5Screate(H5S_SCALAR), H5Sclose);
             H5Tcommit2(model, "t", type, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
@@ -178,29 +178,28 @@ TEST_CASE("checkpoint structure: parts that overlap, or exceed the file") {
   CHECK(refusal(folder, good) == "");
   const std::string a = address_of(good, "aa"), b = address_of(good, "bb"), model = address_of(good, "model");
   CHECK(refusal(folder, replaced(good, b, a)) ==
-        "/model/bb is one more link to what has a name already; each object must have one");
+        "/model/bb is a second link to an object; each object must have one name");
   CHECK(refusal(folder, replaced(good, b, model)) ==
-        "/model/bb is one more link to what has a name already; each object must have one");
-  CHECK(refusal(folder, replaced(good, "\2bb", "\2aa")) == "/model holds the name aa twice; each must be there once");
+        "/model/bb is a second link to an object; each object must have one name");
+  CHECK(refusal(folder, replaced(good, "\2bb", "\2aa")) == "/model contains the name aa twice; names must be unique");
   CHECK(refusal(folder, replaced(good, "\2bb", "\2..")) ==
-        "/model holds the name «..»; names must not be empty, ., .. or hold a slash");
+        "/model contains the name «..»; names must not be empty, ., .. or contain a slash");
   const std::string damaged = "the structure of /model/aa is damaged or unknown: ";
   CHECK(refusal(folder, replaced(good, number(77), number(std::uint64_t{1} << 38))) ==
-        damaged + "its values take other space than its shape and type");
+        damaged + "its values do not have the size of its shape and type");
   CHECK(refusal(folder, replaced(good, number(77), number(~std::uint64_t{0}))) ==
-        "/model/aa is 18446744073709551615 long on an axis, and larger than any file");
+        "/model/aa has an axis of 18446744073709551615, so it is larger than any file");
   // Both data sets, 308 bytes long, have the same address.
   const std::size_t first = good.find(number(308)), second = good.find(number(308), first + 8);
   std::string same = good;
   same.replace(second - 8, 8, good, first - 8, 8);
-  CHECK(refusal(folder, sealed(same)) ==
-        "the structure of /model/bb is damaged or unknown: two of its parts lie in the same place");
+  CHECK(refusal(folder, sealed(same)) == "the structure of /model/bb is damaged or unknown: two of its parts overlap");
   same.replace(second - 8, 8, number(std::uint64_t{1} << 62));
   CHECK(refusal(folder, sealed(same)) == "the structure of /model/bb is damaged or unknown: its values");
   std::string extended = good;
   extended.replace(512 + 20, 8, number(48));
   CHECK(refusal(folder, sealed(extended)) ==
-        "the structure of / is damaged or unknown: its superblock has an extension, or keeps lists of free space");
+        "the structure of / is damaged or unknown: its superblock has an extension or lists of free space");
   std::string version = good;
   version[512 + 8] = 1;
   CHECK(refusal(folder, sealed(version)) == "its HDF5 has a superblock of version 1; it must be 0, 2 or 3");
@@ -227,7 +226,7 @@ TEST_CASE("checkpoint structure: a text with a zero byte, and one that several d
   std::string same = good;
   same.replace(next, 16, good, at, 16);
   CHECK(refusal(folder, sealed(same)) ==
-        "the structure of /b is damaged or unknown: two of its names or strings lie in the same place");
+        "the structure of /b is damaged or unknown: two of its names or strings overlap");
 }
 
 TEST_CASE("checkpoint structure: sealed mutants neither crash, hang, print nor exhaust memory") {

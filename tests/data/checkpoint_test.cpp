@@ -127,7 +127,7 @@ TEST_CASE("checkpoint: late tensors are requested once, one after another, and g
   CHECK(bytes_of(folder.path / "late.h5") == bytes_of(folder.path / "whole.h5"));
   late.tensors["z/last"] = Tensor::zeros({3});
   CHECK(error_of([&] { save_checkpoint(folder.path / "late.h5", late); }) ==
-        "save_checkpoint: there are two tensors z/last; every name must be used once");
+        "save_checkpoint: there are two tensors z/last; names must be unique");
 }
 
 TEST_CASE("checkpoint: no HDF5 handle stays open, after errors neither") {
@@ -154,12 +154,12 @@ TEST_CASE("checkpoint: names and contents that cannot be saved") {
   };
   const Tensor x = Tensor::zeros({1});
   CHECK(save([&](Checkpoint& c) { c.tensors["x"] = x; }) ==
-        "save_checkpoint: the tensor x has no section; names of tensors are section/name");
+        "save_checkpoint: the tensor x has no section; its name must be section/name");
   CHECK(save([&](Checkpoint& c) { c.tensors["m/x"] = Tensor(); }) ==
         "save_checkpoint: the tensor m/x is undefined; it must have values");
   for (const char* name : {"/x", "m/", "m//x", "m/./x", "../x"}) {
     CHECK(contains(save([&](Checkpoint& c) { c.tensors[name] = x; }),
-                   "is no name; its parts must not be empty, . or .."));
+                   "is not a valid name; its parts must not be empty, . or .."));
   }
   CHECK(save([&](Checkpoint& c) { c.tensors["m/x"] = c.tensors["m/x/y"] = x; }) ==
         "save_checkpoint: m/x is the name of a tensor and of the section of the tensor m/x/y; names must differ");
@@ -171,13 +171,13 @@ TEST_CASE("checkpoint: names and contents that cannot be saved") {
   CHECK(contains(save([&](Checkpoint& c) { c.blobs["model"] = "", c.tensors["model/x"] = x; }),
                  "a blob and of the section"));
   CHECK(save([&](Checkpoint& c) { c.texts["t"] = std::string("a\0b", 3); }) ==
-        "save_checkpoint: the text t has a zero byte; such content must be a blob");
+        "save_checkpoint: the text t has a zero byte; it must be a blob");
   CHECK(save([&](Checkpoint& c) { c.texts["t"] = "a", c.blobs["t"] = "a"; }) ==
         "save_checkpoint: t is the name of a text and of a blob; names must differ");
   CHECK(save([&](Checkpoint& c) { c.texts["t"] = "a", c.counters["t"] = 1; }) ==
         "save_checkpoint: t is the name of a counter and of a text; names must differ");
   CHECK(save([&](Checkpoint& c) { c.counters["m/t"] = 1; }) ==
-        "save_checkpoint: m/t is in a section; only tensors may stand there");
+        "save_checkpoint: m/t is in a section; only tensors may be in sections");
   CHECK(std::filesystem::is_empty(folder.path));
 }
 
@@ -234,7 +234,7 @@ TEST_CASE("checkpoint: a model is saved and restored, and a tied parameter is sa
   CHECK(w.tensors.size() == 5);
   CHECK(w.text("config") == "{}");
   CHECK(error_of([&] { store_model(c, a); }) ==
-        "store_model: the checkpoint has a tensor model/layers.0.weight already; every name must be used once");
+        "store_model: the checkpoint already has a tensor model/layers.0.weight; names must be unique");
 }
 
 TEST_CASE("checkpoint: names, shapes and dtypes that do not fit the model are refused, and the model is unchanged") {
@@ -261,10 +261,10 @@ TEST_CASE("checkpoint: names, shapes and dtypes that do not fit the model are re
         "load_model: nano.h5 has layers.2.bias, which the model lacks");
   CHECK(load([](auto&) {}, {.section = "weights"}) == "load_model: nano.h5 has no tensors in the section weights");
   CHECK(load([](auto&) {}, {.renames = {{"transformer", "layers"}}}) ==
-        "load_model: no name in nano.h5 is or begins with transformer, which was to be renamed to layers");
+        "load_model: cannot rename transformer to layers: no name in nano.h5 is or begins with transformer");
   CHECK(load([](auto&) {}, {.renames = {{"layers.0", "layers.1"}}}) ==
-        "load_model: layers.0.bias and layers.1.bias of nano.h5 are both renamed to layers.1.bias; names must stay "
-        "different");
+        "load_model: layers.0.bias and layers.1.bias of nano.h5 are both renamed to layers.1.bias; the new names must "
+        "be unique");
   CHECK(load([](auto& t) { t["model/steps"] = Tensor::zeros({}, DType::float32); }, {.convert = true}) ==
         "load_model: steps is [] float32 in nano.h5 but [] int32 in the model; they must agree");
 }

@@ -121,16 +121,16 @@ TEST_CASE("files: folders that no file can be made in") {
 
 TEST_CASE("files: existing files at the temporary and lock names of an output") {
   const Places p;
-  const std::string by = " is written by a file of that name; remove it, or choose another name";
+  const std::string by = " needs a file of that name; remove it, or choose another name";
   fs::rename("pipe", "x.tmp");
   fs::create_symlink("text", "y.tmp");
   fs::create_directory("z.lock");
   for (const FileRole role : {FileRole::output, FileRole::checkpoint}) {
-    CHECK(p.target("x", role) == "op: --it: x.tmp is a pipe, and x" + by);
-    CHECK(p.target("y", role) == "op: --it: y.tmp is a link, and y" + by);
+    CHECK(p.target("x", role) == "op: --it: x.tmp is a pipe, but writing x" + by);
+    CHECK(p.target("y", role) == "op: --it: y.tmp is a link, but writing y" + by);
   }
   CHECK(p.target("z", FileRole::output) == "");
-  CHECK(p.target("z", FileRole::checkpoint) == "op: --it: z.lock is a folder, and z" + by);
+  CHECK(p.target("z", FileRole::checkpoint) == "op: --it: z.lock is a folder, but writing z" + by);
   const std::string mark = detail::kLockMark;
   for (const std::string& left : {mark, mark.substr(0, 9), std::string(mark.size(), '\0'),
                                   mark.substr(0, 9) + std::string(5, '\0'), std::string(9, '\0') + mark.substr(9)}) {
@@ -139,8 +139,8 @@ TEST_CASE("files: existing files at the temporary and lock names of an output") 
   }
   p.folder.write("mine.lock", "mine");
   CHECK(p.target("mine", FileRole::checkpoint) ==
-        "op: --it: mine.lock is no lock of heed's, and mine is locked by a "
-        "file of that name; move it away, or choose another name");
+        "op: --it: mine.lock is not a lock of heed, but locking mine needs a file of that name; move it, or choose "
+        "another name");
 }
 
 TEST_CASE("files: one file with two uses is refused under any names") {

@@ -155,12 +155,12 @@ TEST_CASE("files of programs: an output that cannot be written is refused before
         targets.insert(targets.end(), {{"pipe", " is a pipe; it must be a file"},
                                        {"device", " is a device; it must be a file"},
                                        {"/dev/full", " is a device; it must be a file"},
-                                       {"a", "a.tmp is a pipe, and a is written by a file of that name"},
-                                       {"d", "d.tmp is a folder, and d is written by a file of that name"},
+                                       {"a", "a.tmp is a pipe, but writing a needs a file of that name"},
+                                       {"d", "d.tmp is a folder, but writing d needs a file of that name"},
                                        {std::string(252, 'x'), ".tmp cannot be written: File name too long"}});
       if (flag.role == Role::checkpoint)
-        targets.insert(targets.end(), {{"b", "b.lock is a pipe, and b is written by a file of that name"},
-                                       {"c", "c.lock is no lock of heed's"}});
+        targets.insert(targets.end(), {{"b", "b.lock is a pipe, but writing b needs a file of that name"},
+                                       {"c", "c.lock is not a lock of heed"}});
       for (const auto& [target, sentence] : targets) {
         refused(program(name) + flag.with + " " + flag.name + " " + target, sentence);
         CHECK(contains(refused.last, flag.name + ": "));

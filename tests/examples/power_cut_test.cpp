@@ -178,7 +178,7 @@ TEST_CASE("power cut: a log whose folder cannot be synced is a warning, and is s
   INFO(ran.output);
   CHECK(ran.exit_code == 0);
   CHECK(test::contains(ran.output,
-                       "warning: log: logs/log is written, but a power cut may undo it: its folder could not be "
+                       "warning: log: logs/log is written, but may be lost in a power cut: its folder could not be "
                        "synced: Input/output error; the run continues\n"));
   int syncs = 0;
   for (const std::string& line : test::lines_of(bytes_of(elsewhere.path / "again")))

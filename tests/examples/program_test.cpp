@@ -185,11 +185,11 @@ TEST_CASE("run: two runs do not write one log or one checkpoint") {
   };
   Ran ran = beside("--checkpoint a.h5");
   CHECK(ran.exit_code == 1);
-  CHECK(contains(ran.output, "another program is writing a.h5 right now; only one may"));
+  CHECK(contains(ran.output, "another program is writing a.h5; only one program may write it"));
   fs::remove(t.file("a.h5"));
   ran = beside("--log a");
   CHECK(ran.exit_code == 1);
-  CHECK(contains(ran.output, "log: another program is writing a right now; only one may"));
+  CHECK(contains(ran.output, "log: another program is writing a; only one program may write it"));
   const std::vector<nlohmann::json> log = test::json_lines(t.file("a"));
   REQUIRE(log.size() >= 50);
   for (std::size_t i = 0; i < log.size(); ++i) CHECK(log[i].at("step") == i + 1);

@@ -225,7 +225,8 @@ TEST_CASE("run: metric names that a checkpoint cannot store are refused at the f
     return s.go_on(options, Blobs{}, HeldOutBlobs{}, [m](const Batch&) { return m; });
   };
   const auto error = [&](const Metrics& m) { return test::error_of([&] { go(m); }); };
-  CHECK(error({{"loss", 1}, {"a/", 2}}) == "run: «history/metric.a/» is no name; its parts must not be empty, . or ..");
+  CHECK(error({{"loss", 1}, {"a/", 2}}) ==
+        "run: «history/metric.a/» is not a valid name; its parts must not be empty, . or ..");
   CHECK(test::json_lines(options.log).size() == 1);  // the evaluation is after step 2
   CHECK(error({{"loss", 1}, {"a", 2}, {"a/b", 3}}) ==
         "run: history/metric.a is the name of a tensor and of the section of the tensor history/metric.a/b; names must "

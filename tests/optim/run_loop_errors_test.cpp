@@ -113,7 +113,7 @@ TEST_CASE("run: logs that cannot be read or cut") {
   const std::string sealed_file = "/proc/self/fd/" + std::to_string(sealed);
   test::check_errors({
       {"log: " + socket_file.string() + " is a socket; it must be a file, a pipe or a terminal", resumed(socket_file)},
-      {"log: " + sealed_file + " cannot be cut: Operation not permitted", resumed(sealed_file)},
+      {"log: " + sealed_file + " cannot be truncated: Operation not permitted", resumed(sealed_file)},
   });
   ::close(socket);
   ::close(sealed);
@@ -134,9 +134,9 @@ TEST_CASE("run: texts that a checkpoint cannot store, or that would replace the 
       {"run: model is the name of a text and of the section of the tensor model/layer.", with_text("model")},
       {"run: optimizer is the name of a text and of the section of the tensor optimizer/", with_text("optimizer")},
       {"run: history is the name of a text and of the section of the tensor history/", with_text("history")},
-      {"run: a/b is in a section; only tensors may stand there", with_text("a/b")},
-      {"run: «» is no name; its parts must not be empty, . or ..", with_text("")},
-      {"run: the text note has a zero byte; such content must be a blob", with_text("note", std::string("a\0b", 3))},
+      {"run: a/b is in a section; only tensors may be in sections", with_text("a/b")},
+      {"run: «» is not a valid name; its parts must not be empty, . or ..", with_text("")},
+      {"run: the text note has a zero byte; it must be a blob", with_text("note", std::string("a\0b", 3))},
   });
   CHECK_FALSE(fs::exists(file));
   CHECK(bytes_of(log) == "of another run");

@@ -319,10 +319,9 @@ TEST_CASE("decode states: buffers that do not fit are refused, and the state doe
                               less = make_model("softmax", 1).make_states();
   CHECK(test::error_of([&] { load_state(saved, other); }) ==
         "load_state: the checkpoint has no tensors in the section state");
-  CHECK(contains(
-      test::error_of([&] { load_state(saved, other, "decoding"); }),
-      "load_state: the checkpoint has decoding/0.keys, which the state lacks; it must be of the same mechanism "
-      "and have as many layers"));
+  CHECK(contains(test::error_of([&] { load_state(saved, other, "decoding"); }),
+                 "load_state: the checkpoint has decoding/0.keys, which the state lacks; the mechanism and the number "
+                 "of layers must be the same"));
   CHECK(contains(test::error_of([&] { load_state(saved, more, "decoding"); }),
                  "load_state: the checkpoint lacks decoding/2.lengths, which the state needs"));
   CHECK(contains(test::error_of([&] { load_state(saved, less, "decoding"); }), "the checkpoint has decoding/1.keys"));
