@@ -11,8 +11,8 @@ namespace {
 constexpr std::uint64_t kBatchStream = std::uint64_t{0xBA7C4} << 44;
 
 void check_options(const TokenSource& tokens, const WindowOptions& o) {
-  require(o.batch > 0 && o.context > 0, "batches: ", o.batch, " windows of ", o.context,
-          " tokens were asked for; both must be positive");
+  require(o.batch > 0 && o.context > 0, "batches: batch is ", o.batch, " and context is ", o.context,
+          "; both must be positive");
   require(tokens.size() > o.context, "batches: ", o.name, " has ", tokens.size(), " tokens; a context of ", o.context,
           " needs at least ", o.context + 1, " (give more text, a shorter context or another validation fraction)");
 }
@@ -70,8 +70,7 @@ const Tensor& Batch::at(std::string_view name) const {
   };
   tell("inputs"), tell("targets");
   for (const auto& [other, x] : others) tell(other);
-  fail("batch: there is no tensor ", name, "; it must be one of ",
-       names.empty() ? "none, as the batch is empty" : names);
+  fail("batch: there is no tensor ", name, "; ", names.empty() ? "the batch is empty" : "it must be one of " + names);
 }
 
 Index Batch::read() const {
@@ -106,8 +105,8 @@ LanguageModelBatches::LanguageModelBatches(TokenSource tokens, WindowOptions opt
   if (!options_.separator) return;
   std::vector<Index> all = find_all(tokens_, *options_.separator);
   std::erase_if(all, [&](Index s) { return s + options_.context >= tokens_.size(); });
-  require(!all.empty(), "batches: no token ", *options_.separator, " is followed by ", options_.context,
-          " tokens; windows were to start there");
+  require(!all.empty(), "batches: no separator (token ", *options_.separator, ") is followed by ", options_.context,
+          " tokens; each window must start at a separator");
   separators_ = std::make_shared<const std::vector<Index>>(std::move(all));
 }
 
@@ -146,7 +145,7 @@ WholeSplit::WholeSplit(TokenSource tokens, WindowOptions options) : tokens_(std:
 }
 
 Batch WholeSplit::batch(Index i) const {
-  require(i >= 0 && i < size(), "batches: batch ", i, " was asked for; there are ", size());
+  require(i >= 0 && i < size(), "batches: batch ", i, " is out of range; there are ", size());
   const Index begin = i * options_.batch, rows = std::min(options_.batch, windows() - begin);
   Batch b = empty_batch(rows, options_.context);
   for (Index row = 0; row < rows; ++row) {
@@ -160,7 +159,8 @@ Batch WholeSplit::batch(Index i) const {
 }
 
 Index WholeSplit::counted_end(Index batches) const {
-  require(batches >= 0 && batches <= size(), "batches: the first ", batches, " were asked for; there are ", size());
+  require(batches >= 0 && batches <= size(), "batches: the first ", batches, " batches are out of range; there are ",
+          size());
   const Index rows = batches == 0 ? windows() : std::min(batches * options_.batch, windows());
   return (*starts_)[static_cast<std::size_t>(rows) - 1].first + options_.context + 1;
 }

@@ -138,8 +138,8 @@ class Dataset {
   // A type with batch() that is neither kind of data set: the compiler names the missing part.
   template <class T>
   requires(!DatasetLike<T> && !EvaluationSetLike<T> && requires { &T::batch; }) Dataset(T) {
-    static_assert(DatasetLike<T>, "Dataset: it must have `Batch batch(std::uint64_t seed, std::uint64_t step) const`; "
-                                  "mind the const");
+    static_assert(DatasetLike<T>,
+                  "Dataset: it must have `Batch batch(std::uint64_t seed, std::uint64_t step) const`; note the const");
   }
   Batch batch(std::uint64_t seed, std::uint64_t step) const { return held_->batch(seed, step); }
   std::optional<std::string> fingerprint() const { return held_->fingerprint(); }  // nullopt if the type has none
@@ -175,7 +175,7 @@ struct Dataset::Held final : Concept {
     if constexpr (requires { set.continued(read); }) {
       return set.continued(read);
     } else {
-      fail("batches: the data set has no continued(), so that it cannot go on with batches of another size");
+      fail("batches: the data set has no continued(), so it cannot continue with batches of another size");
     }
   }
 };
@@ -193,7 +193,7 @@ class EvaluationSet {
   template <class T>
   requires(!DatasetLike<T> && !EvaluationSetLike<T> && requires { &T::batch; }) EvaluationSet(T) {
     static_assert(EvaluationSetLike<T>,
-                  "EvaluationSet: it must have `Index size() const` and `Batch batch(Index i) const`; mind the const");
+                  "EvaluationSet: it must have `Index size() const` and `Batch batch(Index i) const`; note the const");
   }
   Index size() const { return size_; }  // batches
   Batch batch(Index i) const { return batch_(i); }

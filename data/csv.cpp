@@ -28,7 +28,7 @@ class CsvReader {
     } while (taken(separator_));
     taken('\r');
     require(ended() || taken('\n'), "csv: ", file_, ", line ", line_, ", column ", fields.size(), " has ",
-            excerpt(text_.substr(at_, 1)), " after its quotes; a separator or the end of the line must follow");
+            excerpt(text_.substr(at_, 1)), " after its closing quote; a separator or the end of the line must follow");
     ++line_;
     return fields;
   }
@@ -54,7 +54,7 @@ class CsvReader {
     if ((ended() || text_[at_] == '\n') && end > begin && text_[end - 1] == '\r') --end;
     const std::string_view field = text_.substr(begin, end - begin);
     require(field.find('"') == field.npos, "csv: ", file_, ", line ", line_, ", column ", column, " is ",
-            excerpt(field), "; a field with quotes must have quotes around it, and each of its own doubled");
+            excerpt(field), "; a field that contains quotes must be quoted, with each inner quote doubled");
     return std::string(field);
   }
 
@@ -63,7 +63,7 @@ class CsvReader {
     std::string field;
     while (true) {
       require(!ended(), "csv: ", file_, ", line ", begin, ", column ", column,
-              " begins with a quote that is not closed; it must be, before the file ends");
+              " begins with a quote that is not closed before the end of the file");
       const char c = text_[at_++];
       if (c == '"' && !taken('"')) return field;
       if (c == '\n') ++line_;
@@ -97,13 +97,12 @@ CsvTable CsvTable::read(const std::filesystem::path& file, const CsvOptions& opt
                 names.begin() + static_cast<std::ptrdiff_t>(i),
             "csv: two columns of ", table.file_, " are named ", excerpt(names[i]), "; names must differ");
   const auto invalid = [](const std::string& field) { return find_invalid_utf8(field).has_value(); };
-  require(std::ranges::none_of(names, invalid), "csv: the names of the columns of ", table.file_,
-          " are not UTF-8; they must be");
+  require(std::ranges::none_of(names, invalid), "csv: the column names of ", table.file_, " must be UTF-8");
   while (!reader.only_blank()) {
     const Index line = reader.line();
     std::vector<std::string> fields = reader.row();
     require(fields.size() == names.size(), "csv: ", table.file_, ", line ", line, " has ", fields.size(),
-            " fields; it must have ", names.size(), ", one for each column");
+            " fields; it must have ", names.size(), ", one per column");
     if (std::ranges::any_of(fields, invalid)) {  // only with InvalidUtf8::skip
       TextReport* report = options.reading.report;
       if (report != nullptr) report->count(report->skipped, "line " + std::to_string(line) + " of " + table.file_);
@@ -113,7 +112,7 @@ CsvTable CsvTable::read(const std::filesystem::path& file, const CsvOptions& opt
     std::move(fields.begin(), fields.end(), std::back_inserter(table.fields_));
   }
   require(table.rows() > 0, "csv: ", table.file_, " has no rows; it must have one or more",
-          options.names.empty() ? " below the names of the columns" : "");
+          options.names.empty() ? " below the column names" : "");
   return table;
 }
 
@@ -128,12 +127,12 @@ std::string CsvTable::where(std::size_t row, std::size_t column) const {
 }
 
 const std::string& CsvTable::field(Index row, std::string_view column) const {
-  require(row >= 0 && row < rows(), "csv: row ", row, " of ", file_, " was asked for; there are ", rows());
+  require(row >= 0 && row < rows(), "csv: row ", row, " of ", file_, " is out of range; there are ", rows());
   return at(static_cast<std::size_t>(row), place_of(column));
 }
 
 Tensor CsvTable::numbers(const std::vector<std::string>& columns) const {
-  require(!columns.empty(), "csv: no columns of ", file_, " were asked for; there must be one or more");
+  require(!columns.empty(), "csv: the list of columns of ", file_, " is empty; it must name one or more");
   std::vector<std::size_t> places;
   for (const std::string& column : columns) places.push_back(place_of(column));
   std::vector<float> values;

@@ -154,7 +154,7 @@ bool is_held_out(const std::chrono::sys_days& day) {
 DateSentences::DateSentences(const DateOptions& options) : options_(options) {
   require(options.first_year >= 1000 && options.first_year <= options.last_year && options.last_year <= 9999,
           "dates: the years are ", options.first_year, " to ", options.last_year,
-          "; they must lie in 1000 to 9999, the first not after the last");
+          "; they must be within 1000 to 9999, and the first not after the last");
 }
 
 DateSentence DateSentences::sentence(std::uint64_t seed, std::uint64_t index) const {

@@ -26,7 +26,7 @@ std::size_t Teller::choose(std::span<const Option> options) {
     require(i == taken || options[i].weight == 0 ||
                 !(options[i].text.starts_with(text) || text.starts_with(options[i].text)),
             "grammar: the options \"", text, "\" and \"", options[i].text,
-            "\" begin alike; no option may begin with another");
+            "\" begin alike; no option may be a prefix of another");
   position_ += text.size();
   log_probability_ += std::log(options[taken].weight / total);
   return taken;

@@ -43,13 +43,13 @@ std::int32_t apply(std::int32_t op, std::vector<std::int32_t> arguments) {
 
 // The value of the expression that begins at tokens[at]. Moves `at` past the expression.
 std::int32_t read(std::span<const std::int32_t> tokens, std::size_t& at) {
-  require(at < tokens.size(), "listops: the expression ends within a list; there must be a ] for each");
+  require(at < tokens.size(), "listops: the expression ends within a list; each list must end with ]");
   const std::int32_t token = tokens[at++];
   if (token >= 0 && token < 10) return token;
-  require(opens(token), "listops: token ", token, " at ", at - 1, " begins nothing; there must be a digit or a list");
+  require(opens(token), "listops: token ", token, " at ", at - 1, " must be a digit or begin a list");
   std::vector<std::int32_t> arguments;
   while (at < tokens.size() && tokens[at] != ListOps::kClose) arguments.push_back(read(tokens, at));
-  require(at < tokens.size(), "listops: the expression ends within a list; there must be a ] for each");
+  require(at < tokens.size(), "listops: the expression ends within a list; each list must end with ]");
   require(!arguments.empty(), "listops: the list that ends at ", at, " is empty; it must have an argument");
   ++at;
   return apply(token, std::move(arguments));
@@ -68,7 +68,7 @@ ListOps::ListOps(const ListOpsOptions& o) : options_(o) {
   require(o.depth >= 1 && o.arguments >= 2, "listops: depth is ", o.depth, " and arguments ", o.arguments,
           "; they must be 1 or more and 2 or more");
   require(o.least <= o.most && o.most >= 4, "listops: expressions have ", o.least, " to ", o.most,
-          " tokens; the most must be 4 or more, and no less than the least");
+          " tokens; the maximum must be at least 4 and at least the minimum");
   require(o.list >= 0 && o.list <= 1, "listops: the share of lists is ", o.list, "; it must be from 0 to 1");
   example(0, 0);  // so that an error is thrown here, not during training
 }
@@ -83,15 +83,15 @@ ListOpsExample ListOps::example(std::uint64_t seed, std::uint64_t index) const {
     const std::int32_t answer = value(tokens);
     return {std::move(tokens), answer};
   }
-  fail("listops: of ", kAttempts, " expressions none had ", options_.least, " to ", options_.most,
-       " tokens; allow other lengths, or other depths and arguments");
+  fail("listops: none of ", kAttempts, " expressions had ", options_.least, " to ", options_.most,
+       " tokens; change the lengths, the depth or the arguments");
 }
 
 std::string ListOps::text(std::span<const std::int32_t> tokens) {
   std::string text;
   for (const std::int32_t token : tokens) {
     if (token == kPadding) continue;
-    require(token >= 0 && token < kPadding, "listops: token ", token, " is none; tokens are 0 to ", kPadding);
+    require(token >= 0 && token < kPadding, "listops: token ", token, " is out of range; tokens are 0 to ", kPadding);
     text += (text.empty() ? "" : " ") + std::string(kWords[token]);
   }
   return text;
@@ -103,8 +103,8 @@ Tokens ListOps::tokens(std::string_view text) {
   for (std::string word; words >> word;) {
     const auto* found = std::find(std::begin(kWords), std::end(kWords), word);
     require(found != std::end(kWords), "listops: '", word,
-            "' is no word of an expression; they are 0 to 9, [MAX, [MIN, "
-            "[MED, [SM and ], with spaces between");
+            "' is not a token; tokens are 0 to 9, [MAX, [MIN, "
+            "[MED, [SM and ], separated by spaces");
     tokens.push_back(static_cast<std::int32_t>(found - std::begin(kWords)));
   }
   return tokens;
@@ -126,7 +126,7 @@ std::string ListOps::fingerprint() const {
 
 ListOpsBatches::ListOpsBatches(ListOps examples, Exactly<Index> rows)
     : examples_(std::move(examples)), rows_(rows), order_(std::max<Index>(1, rows)) {
-  require(rows > 0, "listops: ", rows, " rows per batch were asked for; there must be 1 or more");
+  require(rows > 0, "listops: a batch has ", rows, " rows; it must have 1 or more");
 }
 
 Batch ListOpsBatches::batch(std::uint64_t seed, std::uint64_t step) const {
@@ -143,8 +143,7 @@ ListOpsBatches ListOpsBatches::continued(const std::vector<BatchesRead>& read) c
 
 ListOpsHeldOut::ListOpsHeldOut(ListOps examples, Exactly<Index> count, Exactly<Index> rows, std::uint64_t seed)
     : examples_(std::move(examples)), count_(count), rows_(rows), seed_(2 * seed + 1) {
-  require(count > 0 && rows > 0, "listops: ", count, " examples in batches of ", rows,
-          " were asked for; both must be 1 or more");
+  require(count > 0 && rows > 0, "listops: count is ", count, " and rows is ", rows, "; both must be 1 or more");
 }
 
 ListOpsExample ListOpsHeldOut::example(Index i) const {

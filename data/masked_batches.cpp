@@ -18,8 +18,8 @@ void check_options(const MaskOptions& o) {
   require(o.mask >= 0, "masks: the mask token is ", o.mask, "; it must be 0 or more");
   require(o.share > 0 && o.share <= 1, "masks: the share of chosen positions is ", o.share,
           "; it must be above 0 and at most 1");
-  require(o.masked >= 0 && o.random >= 0 && o.masked + o.random <= 1, "masks: ", o.masked,
-          " of the chosen are masked and ", o.random, " become random; both must be 0 or more, together at most 1");
+  require(o.masked >= 0 && o.random >= 0 && o.masked + o.random <= 1, "masks: masked is ", o.masked, " and random is ",
+          o.random, "; both must be 0 or more, and their sum at most 1");
 }
 
 // The chosen positions of one row, in random order.
@@ -43,7 +43,7 @@ Batch hide(const Batch& text, const MaskOptions& o, const std::function<Rng(Inde
           "; they must be int32 [batch, positions]");
   require(!counts.defined() || (counts.dtype() == DType::int32 && counts.shape() == x.shape()),
           "masks: the targets of the texts are ", counts, " and their inputs ", x,
-          "; targets must be int32, of the shape of the inputs");
+          "; targets must be int32 and have the shape of the inputs");
   const Tensor own = counts.defined() ? counts.dense() : counts;  // row-major
   const Index rows = x.dim(0), length = x.dim(1);
   Batch b = text;  // keeps the other tensors, such as lengths

@@ -16,12 +16,12 @@ namespace {
 std::string field(const std::string& header, const std::string& key, const std::string& name) {
   const std::size_t at = header.find("'" + key + "':");
   require(at != std::string::npos, "load_npy: ", name, " has no '", key,
-          "' in its header; it is not a whole .npy file");
+          "' in its header; it is not a complete .npy file");
   const std::size_t begin = std::min(header.find_first_not_of(' ', at + key.size() + 3), header.size());
   const bool list = header[begin] == '(';
   const std::size_t end = header.find_first_of(list ? ")" : ",}", begin);
   require(end != std::string::npos, "load_npy: ", name, " has a header that ends within '", key,
-          "'; it is not a whole .npy file");
+          "'; it is not a complete .npy file");
   return header.substr(begin, end - begin + (list ? 1 : 0));
 }
 
@@ -104,8 +104,8 @@ Header read_header(const std::filesystem::path& file) {
   Header h{std::find_if(std::begin(kTypes), std::end(kTypes), [&](const Type& t) { return type == t.name; }),
            {},
            sizeof start + length};
-  require(h.type != std::end(kTypes), "load_npy: ", name, " holds ", excerpt(type),
-          "; it must be little-endian and float16, float32, float64, whole numbers or bool");
+  require(h.type != std::end(kTypes), "load_npy: ", name, " has dtype ", excerpt(type),
+          "; it must be little-endian float16, float32, float64, integer or bool");
   require(field(header, "fortran_order", name) == "False", "load_npy: ", name,
           " is in Fortran order; it must be in C order");
   std::istringstream sizes(field(header, "shape", name));

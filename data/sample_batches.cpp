@@ -12,11 +12,11 @@ namespace {
 constexpr std::uint64_t kEpochStream = std::uint64_t{0xE90C4} << 44;  // of Rng, reserved for the order of epochs
 
 void check_options(const Samples& samples, const SampleBatchOptions& o) {
-  require(o.rows >= 0 && o.tokens >= 0 && (o.rows > 0 || o.tokens > 0), "batches: ", o.rows, " rows and ", o.tokens,
-          " tokens a batch were asked for; they must be 0 or more, and one of them above 0");
+  require(o.rows >= 0 && o.tokens >= 0 && (o.rows > 0 || o.tokens > 0), "batches: rows is ", o.rows, " and tokens is ",
+          o.tokens, "; both must be 0 or more, and one of them above 0");
   require(samples.size() > 0, "batches: there are no samples; there must be one or more");
   require(o.tokens == 0 || !o.padding.empty(), "batches: tokens is ", o.tokens,
-          " but no padding is given; without, all samples have one length: give rows");
+          " but padding is empty; without padding all samples have one length, so give rows instead");
 }
 
 // The length of the longest padded tensor of each sample; 0 if tokens are not limited.
@@ -29,11 +29,11 @@ std::vector<Index> lengths_of(const Samples& samples, const SampleBatchOptions& 
     for (const auto& [name, how] : o.padding) {
       const auto x = sample.find(name);
       require(x != sample.end() && x->second.rank() > 0, "batches: ", samples.where(i), " has no ", name,
-              " with an axis, which padding is given for");
+              " with an axis, but padding is given for it");
       longest = std::max(longest, x->second.dim(0));
     }
-    require(longest <= o.tokens, "batches: ", samples.where(i), " is ", longest, " long, and a batch may hold ",
-            o.tokens, " tokens; leave it out, or let a batch hold more");
+    require(longest <= o.tokens, "batches: ", samples.where(i), " has length ", longest, ", but a batch has at most ",
+            o.tokens, " tokens; remove the sample or increase tokens");
   }
   return lengths;
 }
@@ -210,7 +210,7 @@ SampleEvaluation::SampleEvaluation(Samples samples, SampleBatchOptions options)
 }
 
 Batch SampleEvaluation::batch(Index i) const {
-  require(i >= 0 && i < size(), "batches: batch ", i, " was asked for; there are ", size());
+  require(i >= 0 && i < size(), "batches: batch ", i, " is out of range; there are ", size());
   const Index begin = begins_[static_cast<std::size_t>(i)], end = begins_[static_cast<std::size_t>(i) + 1];
   std::vector<Index> chosen(static_cast<std::size_t>(end - begin));
   std::iota(chosen.begin(), chosen.end(), begin);

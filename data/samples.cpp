@@ -26,7 +26,7 @@ Tensor stacked(const std::string& name, const std::vector<Sample>& samples, cons
                std::vector<Index>& lengths) {
   const Tensor& first = samples[0].find(name)->second;
   require(first.defined() && (padding == nullptr || first.rank() > 0), "collate: ", name, " of sample 0 is ", first,
-          "; it must have values, and to be padded an axis");
+          "; it must be defined, and needs an axis for padding");
   const auto rest = [&](const Tensor& x) {  // the sizes that must agree between samples
     Shape shape = x.shape();
     if (padding != nullptr && x.rank() > 0) shape[0] = 0;
@@ -35,8 +35,8 @@ Tensor stacked(const std::string& name, const std::vector<Sample>& samples, cons
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const Tensor& x = samples[i].find(name)->second;
     require(x.defined() && x.dtype() == first.dtype() && rest(x) == rest(first), "collate: ", name, " of sample ", i,
-            " is ", x, " and of sample 0 ", first, "; they must be alike",
-            padding != nullptr ? " but for the first axis" : ", as no padding is given for it");
+            " is ", x, " and of sample 0 ", first, "; they must be equal",
+            padding != nullptr ? " except for the first axis" : ", because no padding is given for it");
     lengths.push_back(padding != nullptr ? x.dim(0) : 0);
   }
   Shape shape = first.shape();
@@ -82,7 +82,7 @@ Index counted_of(const Batch& b, Index samples, std::optional<Index> measured) {
 Batch collate(const std::vector<Sample>& samples, const PaddingByName& padding) {
   require(!samples.empty(), "collate: there are no samples; there must be one or more");
   for (const auto& [name, how] : padding)
-    require(samples[0].count(name) == 1, "collate: there is no ", name, " in sample 0, which padding is given for");
+    require(samples[0].count(name) == 1, "collate: padding is given for ", name, ", but sample 0 has no such tensor");
   const std::string names = names_of(samples[0]);
   for (std::size_t i = 1; i < samples.size(); ++i)
     require(names_of(samples[i]) == names, "collate: sample ", i, " has the tensors ", names_of(samples[i]),
@@ -108,7 +108,7 @@ Batch collate(const std::vector<Sample>& samples, const PaddingByName& padding) 
 }
 
 Sample Samples::sample(Index i) const {
-  require(i >= 0 && i < size_, "samples: sample ", i, " was asked for; there are ", size_);
+  require(i >= 0 && i < size_, "samples: sample ", i, " is out of range; there are ", size_);
   return sample_(i);
 }
 
@@ -117,7 +117,7 @@ std::string Samples::where(Index i) const {
 }
 
 Samples Samples::chosen(const std::vector<Index>& rows) const {
-  for (const Index i : rows) require(i >= 0 && i < size_, "samples: sample ", i, " was asked for; there are ", size_);
+  for (const Index i : rows) require(i >= 0 && i < size_, "samples: sample ", i, " is out of range; there are ", size_);
   Samples part = *this;
   part.size_ = static_cast<Index>(rows.size());
   part.sample_ = [all = sample_, rows](Index i) { return all(rows[static_cast<std::size_t>(i)]); };
@@ -147,7 +147,7 @@ TensorDataset::TensorDataset(TensorsByName tensors) : tensors_(std::move(tensors
   const auto& [first, x] = *tensors_.begin();
   for (const auto& [name, y] : tensors_)
     require(y.defined() && y.rank() > 0 && y.dim(0) == x.dim(0), "TensorDataset: ", name, " is ", y, " and ", first,
-            " ", x, "; their first axes, one sample each, must be of one size");
+            " ", x, "; their first axes (samples) must have the same size");
 }
 
 std::string TensorDataset::fingerprint() const {

@@ -78,9 +78,8 @@ class Samples {
     constexpr bool has_size = requires(const T& t) { t.size() + Index{}; };
     constexpr bool can_be_asked = requires(const T& t, Index i) { t.sample(i); };
     static_assert(has_size, "Samples: the type lacks `Index size() const`");
-    static_assert(can_be_asked, "Samples: its sample() must be `Sample sample(Index i) const`; mind the const");
-    static_assert(!has_size || !can_be_asked,
-                  "Samples: its sample() gives no Sample, which is tensors by name, a TensorsByName");
+    static_assert(can_be_asked, "Samples: its sample() must be `Sample sample(Index i) const`; note the const");
+    static_assert(!has_size || !can_be_asked, "Samples: its sample() must return Sample, which is TensorsByName");
   }
   Index size() const { return size_; }
   Sample sample(Index i) const;                          // throws Error unless 0 <= i < size()

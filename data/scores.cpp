@@ -117,10 +117,10 @@ std::vector<Characters> words_of(const Characters& text) {
 
 void check_lists(const char* op, std::size_t texts, const std::vector<std::vector<std::string>>& references) {
   require(texts > 0 && !references.empty(), op, ": there are ", texts, " texts and ", references.size(),
-          " lists of references; there must be one of each or more");
+          " lists of references; at least one of each is required");
   for (const auto& list : references)
     require(list.size() == texts, op, ": there are ", texts, " texts and ", list.size(),
-            " references; there must be as many");
+            " references; the numbers must be equal");
 }
 
 }  // namespace

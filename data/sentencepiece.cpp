@@ -215,7 +215,7 @@ SentencePieceTokenizer SentencePieceTokenizer::from_state(std::string_view seria
 SentencePieceTokenizer SentencePieceTokenizer::train(const std::vector<std::filesystem::path>& files,
                                                      const SentencePieceOptions& options,
                                                      const ReadTextOptions& reading) {
-  require(options.sample > 0, "tokenizer: a sample of ", options.sample, " bytes was asked for; it must be positive");
+  require(options.sample > 0, "tokenizer: sample is ", options.sample, " bytes; it must be positive");
   LineSample sample(static_cast<std::size_t>(options.sample), options.unicode);
   read_text_pieces(
       files, [&](const TextPiece& piece) { sample.feed(piece.text); }, reading);
@@ -228,12 +228,11 @@ SentencePieceTokenizer SentencePieceTokenizer::train_on_text(std::string_view gi
           "\"; it must be bpe or unigram");
   require(!given.empty(), "tokenizer: the text to learn the pieces from is empty");
   require(can_learn(given),
-          "tokenizer: SentencePiece can learn nothing from this text: no line has a character but zero "
-          "bytes and tabs, or all have U+2585, its own sign");
+          "tokenizer: SentencePiece can learn nothing from this text: each line has only zero bytes "
+          "and tabs, or has U+2585, which SentencePiece reserves");
   constexpr Index kAlways = 256 + 3;  // byte_fallback adds 256; <unk>, <s>, </s>
-  require(options.vocabulary > kAlways, "tokenizer: a vocabulary of ", options.vocabulary,
-          " pieces was asked for; it must be above ", kAlways,
-          ", as each byte is one and SentencePiece has 3 of its own");
+  require(options.vocabulary > kAlways, "tokenizer: vocabulary is ", options.vocabulary, "; it must be above ", kAlways,
+          ": one piece per byte, and 3 of SentencePiece itself");
   if (const auto bad = find_invalid_utf8(given))
     fail("tokenizer: the text to learn from is not UTF-8 at offset ", *bad);
   const std::string text = normalized(given, options.unicode);

@@ -6,8 +6,8 @@ namespace heed {
 
 Stories::Stories(StoryWords words, StoryOptions options) : words_(std::move(words)), options_(options) {
   const auto& w = words_;
-  require(options_.most_events > 0, "stories: ", options_.most_events,
-          " events were asked for; there must be 1 or more");
+  require(options_.most_events > 0, "stories: the number of events is ", options_.most_events,
+          "; it must be 1 or more");
   for (const auto* list : {&w.girls, &w.boys, &w.colours, &w.prepositions, &w.lands, &w.asides})
     require(!list->empty(), "stories: a list of words is empty; each must have one or more");
   require(w.spots.size() > 1, "stories: there is ", w.spots.size(),
@@ -80,7 +80,7 @@ std::vector<StoryQuestion> Stories::questions(std::string_view text) const {
       begin += reader.position();
     }
   } catch (Reader::Stuck) {
-    fail("stories: the text is not of this grammar (story at offset ", begin, ")");
+    fail("stories: the text does not follow this grammar (story at offset ", begin, ")");
   } catch (Reader::CutShort) {
     fail("stories: the story at offset ", begin, " is cut short");
   }

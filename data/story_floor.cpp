@@ -11,7 +11,7 @@ StoryFloor story_floor(const Stories& stories, const WholeSplit& split, const To
   split.tokens().read(split.counted_begin(), ids);
   const std::string text = tokenizer.decode(ids);
   const auto nats = stories.nats(text);
-  require(nats.has_value(), "story_floor: the text is not a corpus of these stories, begun by a line feed");
+  require(nats.has_value(), "story_floor: the text is not a corpus of these stories that begins with a line feed");
 
   // The loss is a ratio of sums over stories. Its error is that of story - loss * length (Cochran 1977, section 2.11).
   std::vector<std::pair<double, double>> per_story(1);  // (nats, characters)

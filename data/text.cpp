@@ -87,7 +87,7 @@ std::vector<char32_t> decode_utf8(std::string_view text) {
   for (std::size_t i = 0; i < text.size();) {
     bool whole;
     const std::size_t n = detail::fitting_utf8(text, i, whole);
-    require(whole, "decode_utf8: the byte at offset ", i, " does not belong to UTF-8 text");
+    require(whole, "decode_utf8: the byte at offset ", i, " is not valid UTF-8");
     code_points.push_back(detail::code_point_at(text, i, n));
     i += n;
   }

@@ -67,7 +67,7 @@ enum class InvalidUtf8 {
 struct TextReport {
   std::size_t replaced = 0, skipped = 0;  // replaced parts; left-out lines, pairs or rows
   std::string first = {};                 // position of the first change: "line 3 of a.txt"
-  // "2 lines were left out, as they are not UTF-8 (the first: line 3 of a.txt)"; empty if nothing was changed.
+  // "2 lines were skipped, because they are not UTF-8 (the first: line 3 of a.txt)"; empty if nothing was changed.
   std::string text() const;
   // Adds 1 to `which`; keeps the first position.
   void count(std::size_t& which, const std::string& where) {

@@ -49,7 +49,7 @@ std::vector<fs::path> text_files(const std::vector<fs::path>& files_and_folders)
         below.push_back(it->path());
     }
     require(!error, "text: the folder ", path.native(), " cannot be read: ", error.message());
-    require(!below.empty(), "text: the folder ", path.native(), " has no files (hidden ones do not count)");
+    require(!below.empty(), "text: the folder ", path.native(), " has no files (hidden files do not count)");
     std::sort(below.begin(), below.end());
     files.insert(files.end(), below.begin(), below.end());
   }
@@ -58,10 +58,10 @@ std::vector<fs::path> text_files(const std::vector<fs::path>& files_and_folders)
 
 std::string TextReport::text() const {
   const auto said = [&](std::size_t n, const std::string& what, const char* done) {
-    return std::to_string(n) + " " + what + (n == 1 ? " was " : "s were ") + done + ", as " +
+    return std::to_string(n) + " " + what + (n == 1 ? " was " : "s were ") + done + ", because " +
            (n == 1 ? "it is" : "they are") + " not UTF-8 (the first: " + first + ")";
   };
-  if (skipped > 0) return said(skipped, "line", "left out");
+  if (skipped > 0) return said(skipped, "line", "skipped");
   if (replaced > 0) return said(replaced, "part", "replaced by U+FFFD");
   return {};
 }
@@ -199,10 +199,10 @@ class TextReader {
     std::snprintf(hex, sizeof hex, "0x%02X", static_cast<unsigned>(static_cast<unsigned char>(text[at])));
     constexpr std::size_t kSeen = 1 << 15;
     const std::string guess = guess_encoding(text.substr(at - std::min(at, kSeen)));
-    fail("text: ", shown_file(path_), " is not UTF-8: the byte ", hex, " at offset ", offset + at,
-         " cannot stand there (", line_of(text, at), ")", guess.empty() ? "" : "; it looks like " + guess,
+    fail("text: ", shown_file(path_), " is not UTF-8: the byte ", hex, " at offset ", offset + at, " is invalid (",
+         line_of(text, at), ")", guess.empty() ? "" : "; it looks like " + guess,
          guess.empty() ? "" : ", which iconv -f " + guess + " -t UTF-8 converts",
-         "; or read it by InvalidUtf8::replace or skip (--invalid-utf8)");
+         "; or read it with InvalidUtf8::replace or skip (--invalid-utf8)");
   }
 
   [[noreturn]] void lone_carriage_return(std::string_view text, std::size_t at, std::size_t offset) const {
@@ -211,7 +211,7 @@ class TextReader {
     fail("text: ", first ? "the first line" : line_of(text, at), " of ", shown_file(path_),
          first ? " ends with a carriage return (offset " : " has a carriage return without a line feed (offset ",
          offset + at,
-         "), and lines must end with a line feed; LineEnds::any (--line-ends any) reads such line ends, LineEnds::keep "
+         "), but lines must end with a line feed; LineEnds::any (--line-ends any) reads such line ends, LineEnds::keep "
          "(--line-ends keep) keeps them");
   }
 
@@ -294,7 +294,7 @@ std::string read_whole(const std::vector<fs::path>& files_and_folders, const Rea
     text += piece.text;
     // A pipe may be endless. Memory is checked for the text and its tokens, 4 bytes per byte token.
     if ((text.size() >> 20) != ((text.size() - piece.text.size()) >> 20))
-      check_memory("text: what was read so far, with its tokens,", 2 * static_cast<double>(text.size()));
+      check_memory("text: the text read so far, with its tokens,", 2 * static_cast<double>(text.size()));
   };
   read_files(files_and_folders, use, o, std::size_t{1} << 20, unchecked);
   return text;

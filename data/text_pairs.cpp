@@ -28,8 +28,8 @@ std::vector<TextPair> read_text_pairs(const std::filesystem::path& source, const
   const bool more = sources.size() > targets.size();
   const std::size_t both = std::min(sources.size(), targets.size());
   require(sources.size() == targets.size(), "text pairs: line ", both + 1, " of ", shown_file(more ? source : target),
-          " has no partner, as ", shown_file(more ? target : source), " has ", both,
-          " lines; the files must have the same number");
+          " has no counterpart, because ", shown_file(more ? target : source), " has ", both,
+          " lines; the files must have the same number of lines");
   std::vector<TextPair> pairs;
   const std::string files = shown_file(source) + " and " + shown_file(target);
   for (std::size_t i = 0; i < both; ++i) add_pair(pairs, sources[i], targets[i], i + 1, files, o);
@@ -80,7 +80,7 @@ std::string shown_pair(Index number, const std::string& files) {
 TextPairs::TextPairs(const std::vector<TextPair>& pairs, const Tokenizer& source, const Tokenizer& target,
                      const TextPairOptions& options)
     : source_(text_marks(source)), target_(text_marks(target)), files_(options.files) {
-  require(options.longest >= 0, "text pairs: longest is ", options.longest, "; it must be 0 (any) or more");
+  require(options.longest >= 0, "text pairs: longest is ", options.longest, "; it must be 0 (no limit) or more");
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     const Index number = pairs[i].line > 0 ? pairs[i].line : -static_cast<Index>(i + 1);
     const std::string where = shown_pair(number, files_);
@@ -95,9 +95,9 @@ TextPairs::TextPairs(const std::vector<TextPair>& pairs, const Tokenizer& source
     const auto sources = static_cast<Index>(from.size()), targets = static_cast<Index>(to.size()) - 1;
     const bool empty = empty_source || targets == 1;
     const bool longer = options.longest > 0 && std::max(sources, targets) > options.longest;
-    require(options.skip || !(empty || longer), "text pairs: ", where, " has ", sources, " tokens of source and ",
-            targets - 1, " of target; there must be one or more",
-            longer ? ", and with one more of target at most " + std::to_string(options.longest) : "",
+    require(options.skip || !(empty || longer), "text pairs: ", where, " has ", sources, " source tokens and ",
+            targets - 1, " target tokens; both must be at least 1",
+            longer ? ", and at most " + std::to_string(options.longest) + " (the target with its end token)" : "",
             "; or skip such pairs");
     if (empty || longer) {
       ++skipped_;
@@ -108,13 +108,13 @@ TextPairs::TextPairs(const std::vector<TextPair>& pairs, const Tokenizer& source
     sources_.push_back(std::move(from));
     targets_.push_back(std::move(to));
   }
-  require(size() > 0, "text pairs: of ", pairs.size(), " pairs ", skipped_, " were skipped; one or more must be left");
+  require(size() > 0, "text pairs: ", skipped_, " of ", pairs.size(), " pairs were skipped; one or more must remain");
 }
 
 std::string TextPairs::where(Index i) const { return shown_pair(numbers_.at(static_cast<std::size_t>(i)), files_); }
 
 Sample TextPairs::sample(Index i) const {
-  require(i >= 0 && i < size(), "text pairs: sample ", i, " was asked for; there are ", size());
+  require(i >= 0 && i < size(), "text pairs: sample ", i, " is out of range; there are ", size());
   const Tensor target = Tensor::from(targets_[static_cast<std::size_t>(i)]);
   return {{"source", Tensor::from(sources_[static_cast<std::size_t>(i)])},
           {"inputs", target.slice(0, 0, -1)},

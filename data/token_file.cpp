@@ -95,7 +95,7 @@ void check_header(const Header& h, std::size_t bytes, const std::string& name) {
   require(h.tokenizer_bytes <= bytes - sizeof h, "token file: ", name, " ends within its tokenizer; it is truncated");
   const std::uint64_t rest = bytes - sizeof h - h.tokenizer_bytes, held = rest / h.width;
   require(rest % h.width == 0 && held == h.count, "token file: ", name, " holds ", held, " tokens but its header says ",
-          h.count, held < h.count ? "; it is truncated" : "; something was appended");
+          h.count, held < h.count ? "; it is truncated" : "; bytes were appended");
 }
 
 }  // namespace
@@ -135,8 +135,8 @@ std::int32_t TokenSource::operator[](Index i) const {
 
 void TokenSource::read(Index from, std::span<std::int32_t> tokens) const {
   const auto n = static_cast<Index>(tokens.size());
-  require(from >= 0 && n <= size() && from <= size() - n, "tokens: ", n, " tokens from position ", from,
-          " were asked for; there are ", size());
+  require(from >= 0 && n <= size() && from <= size() - n, "tokens: cannot read ", n, " tokens from position ", from,
+          "; there are ", size());
   store_->values([&](const auto* all) { std::copy(all + begin_ + from, all + begin_ + from + n, tokens.begin()); });
   for (std::int32_t t : tokens)
     require(t >= 0 && t < store_->vocabulary, "token file: ", store_->name, " is damaged: token ", t,
@@ -152,12 +152,13 @@ Tokens TokenSource::to_vector() const {
 Tokenizer TokenSource::tokenizer() const {
   const Store& s = *store_;
   require(s.map != nullptr && s.header.tokenizer_bytes > 0,
-          "token file: ", s.map ? s.name : "a row of tokens in memory", " does not hold the tokenizer that made it");
+          "token file: ", s.map ? s.name : "a list of tokens in memory",
+          " does not contain the tokenizer that made it");
   try {
     Tokenizer tokenizer = Tokenizer::from_json({s.bytes() + sizeof(Header), s.header.tokenizer_bytes});
     require(tokenizer.hash() == s.header.tokenizer, "tokenizer: its hash is not the one in the header");
     require(tokenizer.vocabulary_size() == s.vocabulary, "tokenizer: its vocabulary has ", tokenizer.vocabulary_size(),
-            " tokens and that of the file ", s.vocabulary, "; they must be the same");
+            " tokens and that of the file ", s.vocabulary, "; the numbers must be equal");
     return tokenizer;
   } catch (const Error& e) {
     fail("token file: the tokenizer in ", s.name, " cannot be used: ", e.what());
@@ -179,7 +180,7 @@ std::uint64_t TokenSource::hash() const {
   }
   const bool whole = s.map && size() == static_cast<Index>(s.header.count);
   require(!whole || hash.value() == s.header.tokens, "token file: ", s.name,
-          " is damaged: its tokens are not those that were written");
+          " is damaged: its tokens differ from those that were written");
   return hash.value();
 }
 
@@ -192,7 +193,7 @@ std::string TokenSource::fingerprint() const {
 
 TokenSource TokenSource::part(Index begin, Index end) const {
   require(0 <= begin && begin <= end && end <= size(), "tokens: the part from ", begin, " to ", end,
-          " was asked for; there are ", size());
+          " is out of range; there are ", size());
   return TokenSource(store_, begin_ + begin, begin_ + end);
 }
 

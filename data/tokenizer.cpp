@@ -81,8 +81,7 @@ Tokenizer Tokenizer::from_json(std::string_view text) {
   if (kind == "byte") return ByteTokenizer(form);
   if (kind == "char") {
     CharTokenizer tokenizer(state, form);
-    require(tokenizer.state() == state,
-            "tokenizer: the stored characters are damaged: they must be in order, each there once");
+    require(tokenizer.state() == state, "tokenizer: the stored characters are damaged: they must be sorted and unique");
     return tokenizer;
   }
   if (kind == "word") return WordTokenizer::from_state(state, form);
@@ -93,7 +92,7 @@ Tokenizer Tokenizer::from_json(std::string_view text) {
     return tokenizer;
   }
   fail("tokenizer: the stored tokenizer is of the kind \"", excerpt(kind),
-       "\"; only byte, char, word and sentencepiece can be made again here");
+       "\"; it must be byte, char, word or sentencepiece");
 }
 
 std::uint64_t Tokenizer::hash() const {
@@ -217,7 +216,7 @@ Tokens CharTokenizer::encode(std::string_view given) const {
   if (const auto bad = find_invalid_utf8(given)) {  // as an EncodeError, whose offset callers can move to a larger text
     char byte[8];
     std::snprintf(byte, sizeof byte, "0x%02X", static_cast<unsigned>(static_cast<unsigned char>(given[*bad])));
-    throw EncodeError(std::string("char tokenizer: the byte ") + byte, *bad, "does not belong to UTF-8 text");
+    throw EncodeError(std::string("char tokenizer: the byte ") + byte, *bad, "is not valid UTF-8");
   }
   const std::vector<char32_t> code_points = decode_utf8(normalized(given, unicode_));
   Tokens ids;
@@ -251,7 +250,7 @@ std::string CharTokenizer::state() const { return encode_utf8(characters_); }
 
 std::string tokenizer_name_error(const std::string& name) {
   if (name == "byte" || name == "char" || name.ends_with(".model")) return {};
-  return "\"" + name + "\" is no tokenizer; it must be byte, char or a SentencePiece FILE.model";
+  return "\"" + name + "\" is not a tokenizer; it must be byte, char or a SentencePiece FILE.model";
 }
 
 static Tokenizer fixed_tokenizer(const std::string& name, std::optional<UnicodeForm> unicode) {

@@ -25,8 +25,8 @@ std::vector<std::string> chosen(const Counts& counts, const WordOptions& o) {
     if (count >= o.min_frequency) all.emplace_back(-count, word);
   std::sort(all.begin(), all.end());
   if (o.vocabulary > 0) all.resize(std::min(all.size(), static_cast<std::size_t>(o.vocabulary)));
-  require(!all.empty(), "word tokenizer: of ", counts.size(), " words of the text none is there ", o.min_frequency,
-          " times; one or more must be left");
+  require(!all.empty(), "word tokenizer: none of the ", counts.size(), " words of the text occurs ", o.min_frequency,
+          " times; at least one must");
   std::vector<std::string> words;
   for (auto& [count, word] : all) words.push_back(std::move(word));
   return words;
@@ -62,7 +62,7 @@ WordTokenizer WordTokenizer::from_state(std::string_view words, UnicodeForm unic
   WordTokenizer tokenizer(unicode);
   for (const std::string_view word : split_lines(words)) {
     require(!word.empty() && word.find_first_of(kWhiteSpace) == word.npos,
-            "word tokenizer: the stored words are damaged: «", excerpt(word), "» is no word");
+            "word tokenizer: the stored words are damaged: «", excerpt(word), "» is not a word");
     tokenizer.add(std::string(word));
   }
   require(!tokenizer.words_.empty(), "word tokenizer: the stored words are damaged: there are none");
@@ -72,7 +72,7 @@ WordTokenizer WordTokenizer::from_state(std::string_view words, UnicodeForm unic
 void WordTokenizer::add(std::string word) {
   const auto id = static_cast<std::int32_t>(4 + words_.size());
   require(ids_.emplace(word, id).second, "word tokenizer: the stored words are damaged: «", excerpt(word),
-          "» is there twice");
+          "» occurs twice");
   words_.push_back(std::move(word));
 }
 

@@ -94,7 +94,7 @@ TEST_CASE("windows may start at separators only") {
   for (Index r = 0; r < 50; ++r) rows.insert(ids_of(b.targets[r]));
   CHECK(rows == std::set<Ids>{{3, 4, 5, 0}, {6, 0, 7, 8}, {7, 8, 9, 1}});
   CHECK(contains(error_of([&] { LanguageModelBatches(TokenSource(ids, 10), {.context = 4, .separator = 9}); }),
-                 "no token 9 is followed by 4 tokens"));
+                 "no separator (token 9) is followed by 4 tokens"));
 }
 
 TEST_CASE("the whole split is read in order, each token counted once") {
@@ -109,7 +109,7 @@ TEST_CASE("the whole split is read in order, each token counted once") {
   CHECK(split.counted_end() == 25);
   CHECK(split.counted_end(1) == 17);
   CHECK(split.counted_end(2) == 25);
-  CHECK(error_of([&] { split.counted_end(3); }) == "batches: the first 3 were asked for; there are 2");
+  CHECK(error_of([&] { split.counted_end(3); }) == "batches: the first 3 batches are out of range; there are 2");
   CHECK(WholeSplit(counting(9), {.context = 8}).windows() == 1);
   CHECK_THROWS_AS(split.batch(2), Error);
   CHECK_THROWS_AS(split.batch(-1), Error);
@@ -255,5 +255,5 @@ TEST_CASE("continued: a data set without continued() cannot continue with anothe
   CHECK_FALSE(own.fingerprint());
   CHECK(test::error_of([&] {
           own.continued({{{.rows = 3}, 1}});
-        }) == "batches: the data set has no continued(), so that it cannot go on with batches of another size");
+        }) == "batches: the data set has no continued(), so it cannot continue with batches of another size");
 }

@@ -54,15 +54,16 @@ TEST_CASE("csv: errors name file, line and column") {
   test::check_errors({
       {"missing.csv", [&] { CsvTable::read(folder.path / "missing.csv"); }},
       {"there is no text", reading("")},
-      {"csv: " + file + " has no rows; it must have one or more below the names of the columns", reading("a,b\n")},
+      {"csv: " + file + " has no rows; it must have one or more below the column names", reading("a,b\n")},
       {"csv: two columns of " + file + " are named a; names must differ", reading("a,b,a\n1,2,3\n")},
-      {"csv: " + file + ", line 3 has 1 fields; it must have 2, one for each column", reading("a,b\n1,2\n\n3,4\n")},
+      {"csv: " + file + ", line 3 has 1 fields; it must have 2, one per column", reading("a,b\n1,2\n\n3,4\n")},
       {"csv: " + file + ", line 4 has 3 fields; it must have 2", reading("a,b\n\"1\n\",2\n1,2,3\n")},
-      {"csv: " + file + ", line 2, column 2 begins with a quote that is not closed; it must be, before the file ends",
+      {"csv: " + file + ", line 2, column 2 begins with a quote that is not closed before the end of the file",
        reading("a,b\n1,\"2\n3,4\n")},
-      {"csv: " + file + ", line 2, column 1 is 5\"; a field with quotes must have quotes around it",
+      {"csv: " + file + ", line 2, column 1 is 5\"; a field that contains quotes must be quoted",
        reading("a,b\n5\",2\n")},
-      {"csv: " + file + ", line 2, column 1 has x after its quotes; a separator or the end of the line must follow",
+      {"csv: " + file +
+           ", line 2, column 1 has x after its closing quote; a separator or the end of the line must follow",
        reading("a,b\n\"5\"x,2\n")},
       {"csv: " + file + ", line 4, column b is «two»; it must be a finite number of float32", numbers("two")},
       {"line 4, column b is «»;", numbers("")},
@@ -76,8 +77,8 @@ TEST_CASE("csv: errors name file, line and column") {
   const CsvTable t = CsvTable::read(folder.write("t.csv", "a,b\n1,x\n2,\n"));
   test::check_errors({
       {"csv: " + file + " has no column c; it has a, b", [&] { t.column("c"); }},
-      {"csv: no columns of " + file + " were asked for; there must be one or more", [&] { t.numbers({}); }},
-      {"csv: row 2 of " + file + " was asked for; there are 2", [&] { t.field(2, "a"); }},
+      {"csv: the list of columns of " + file + " is empty; it must name one or more", [&] { t.numbers({}); }},
+      {"csv: row 2 of " + file + " is out of range; there are 2", [&] { t.field(2, "a"); }},
       {"csv: " + file + ", line 3, column b is «»; it must be one of x", [&] { t.classes("b"); }},
       {"csv: " + file + ", line 2, column b is «x»; it must be one of y, z",
        [&] {

@@ -66,7 +66,7 @@ TEST_CASE("options that begin alike are refused") {
     t.choose(options);
   };
   Sampler sampler(1, 0);
-  CHECK(contains(error_of([&] { ambiguous(sampler); }), "begin alike; no option may begin with another"));
+  CHECK(contains(error_of([&] { ambiguous(sampler); }), "begin alike; no option may be a prefix of another"));
   Reader reader("pan.");
   CHECK_THROWS_AS(ambiguous(reader), Error);
   Sampler empty(1, 0);

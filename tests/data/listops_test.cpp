@@ -153,18 +153,18 @@ TEST_CASE("ListOps: errors") {
   const auto error = [](const ListOpsOptions& o) { return error_of([&] { ListOps lists(o); }); };
   CHECK(error({.depth = 0}) == "listops: depth is 0 and arguments 5; they must be 1 or more and 2 or more");
   CHECK(error({.least = 9, .most = 8}) ==
-        "listops: expressions have 9 to 8 tokens; the most must be 4 or more, and no less than the least");
+        "listops: expressions have 9 to 8 tokens; the maximum must be at least 4 and at least the minimum");
   CHECK(error({.list = 2}) == "listops: the share of lists is 2; it must be from 0 to 1");
   CHECK(error({.depth = 1, .least = 20}) ==
-        "listops: of 10000 expressions none had 20 to 48 tokens; allow other lengths, or other depths and arguments");
+        "listops: none of 10000 expressions had 20 to 48 tokens; change the lengths, the depth or the arguments");
   const auto wrong = [](const std::string& text) { return error_of([&] { value_of(text); }); };
-  CHECK(wrong("[MAX 1 2") == "listops: the expression ends within a list; there must be a ] for each");
-  CHECK(wrong("") == "listops: the expression ends within a list; there must be a ] for each");
+  CHECK(wrong("[MAX 1 2") == "listops: the expression ends within a list; each list must end with ]");
+  CHECK(wrong("") == "listops: the expression ends within a list; each list must end with ]");
   CHECK(wrong("[MAX ]") == "listops: the list that ends at 1 is empty; it must have an argument");
-  CHECK(wrong("] 1") == "listops: token 14 at 0 begins nothing; there must be a digit or a list");
+  CHECK(wrong("] 1") == "listops: token 14 at 0 must be a digit or begin a list");
   CHECK(wrong("1 2") == "listops: the expression ends at 1 but there are 2 tokens");
-  CHECK(contains(wrong("[MAXI 1 2 ]"), "listops: '[MAXI' is no word of an expression"));
+  CHECK(contains(wrong("[MAXI 1 2 ]"), "listops: '[MAXI' is not a token"));
   CHECK(contains(error_of([] { ListOps::text(Ids{16}); }), "listops: token 16 is none"));
-  CHECK(contains(error_of([] { ListOpsBatches(ListOps(), 0); }), "0 rows per batch were asked for"));
-  CHECK(contains(error_of([] { ListOpsHeldOut(ListOps(), 0, 5, 1); }), "0 examples in batches of 5 were asked for"));
+  CHECK(contains(error_of([] { ListOpsBatches(ListOps(), 0); }), "a batch has 0 rows; it must have 1 or more"));
+  CHECK(contains(error_of([] { ListOpsHeldOut(ListOps(), 0, 5, 1); }), "count is 0 and rows is 5"));
 }

@@ -164,7 +164,7 @@ TEST_CASE("masks of an evaluation read targets by their strides, and need one ta
   const auto refused = [&](const Tensor& targets) {
     return error_of([&] { MaskedEvaluation(One{{inputs, targets, 4}}, options).batch(0); });
   };
-  const std::string must = " and their inputs [4, 20] int32; targets must be int32, of the shape of the inputs";
+  const std::string must = " and their inputs [4, 20] int32; targets must be int32 and have the shape of the inputs";
   CHECK(refused(Tensor::zeros({4}, DType::int32)) == "masks: the targets of the texts are [4] int32" + must);
   CHECK(refused(Tensor::zeros({4, 20})) == "masks: the targets of the texts are [4, 20] float32" + must);
   CHECK(refused(wide) == "masks: the targets of the texts are [4, 23] int32" + must);
@@ -194,7 +194,7 @@ TEST_CASE("masks: invalid options are errors") {
   CHECK(error({.vocabulary = 5, .share = 0}) ==
         "masks: the share of chosen positions is 0; it must be above 0 and at most 1");
   CHECK(error({.vocabulary = 5, .masked = 0.8, .random = 0.3}) ==
-        "masks: 0.8 of the chosen are masked and 0.3 become random; both must be 0 or more, together at most 1");
+        "masks: masked is 0.8 and random is 0.3; both must be 0 or more, and their sum at most 1");
   CHECK(contains(error_of([] { MaskedEvaluation(EvaluationSet{}, {}); }), "the vocabulary is 0"));
   struct Flat {
     Batch batch(std::uint64_t, std::uint64_t) const { return {Tensor::zeros({3}), Tensor::zeros({3}), 3}; }

@@ -129,7 +129,7 @@ TEST_CASE(".npy files are NumPy's, byte for byte, and others are refused by name
   refused(npy("{'descr': '<i8', 'fortran_order': False, 'shape': (3,), }", four),
           " has 144 bytes; its header says 152");
   refused(npy("{'descr': '<c8', 'fortran_order': False, 'shape': (2,), }", four),
-          " holds '<c8'; it must be little-endian and float16, float32, float64, whole numbers or bool");
+          " has dtype '<c8'; it must be little-endian float16, float32, float64, integer or bool");
   refused(npy("{'descr': '\x1B[2J\xFF', 'fortran_order': False, 'shape': (4,), }", four),
           " holds '\\x1B[2J\\xFF'; it must be little-endian");
   refused(npy("{'descr': '" + std::string(5000, 'x') + "', 'fortran_order': False, 'shape': (4,), }", four),
@@ -142,9 +142,9 @@ TEST_CASE(".npy files are NumPy's, byte for byte, and others are refused by name
   refused(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (-4,), }", four), " has an unreadable shape");
   refused(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (x,), }", four), " has an unreadable shape");
   refused(npy("{'descr': '<f4', 'fortran_order': False}", four),
-          " has no 'shape' in its header; it is not a whole .npy file");
+          " has no 'shape' in its header; it is not a complete .npy file");
   refused(npy("{'descr': '<f4', 'fortran_order': False, 'shape':", four),
-          " has a header that ends within 'shape'; it is not a whole .npy file");
+          " has a header that ends within 'shape'; it is not a complete .npy file");
   refused(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (4", four), " has a header that ends within 'shape'");
   refused(npy("{'descr': '<f4'}").substr(0, 20), " ends within its header");
   refused("\x93NUMPY\x02", " is not a .npy file of version 1");

@@ -114,21 +114,25 @@ TEST_CASE("evaluation of samples: every sample once, in order") {
   CHECK(ids_of(by_rows.batch(2).inputs) == Ids{4});
   const EvaluationSet erased = by_rows;
   CHECK(erased.batch(1).counted == 2);
-  CHECK(error_of([&] { by_rows.batch(3); }) == "batches: batch 3 was asked for; there are 3");
+  CHECK(error_of([&] { by_rows.batch(3); }) == "batches: batch 3 is out of range; there are 3");
 }
 
 TEST_CASE("batches of samples: errors") {
   test::check_errors({
-      {"batches: 0 rows and 0 tokens a batch were asked for; they must be 0 or more, and one of them above 0",
+      {"batches: rows is 0 and tokens is 0; both must be 0 or more, and one of them above 0",
        [] { SampleBatches(many(), {}); }},
-      {"batches: 4 rows and -1 tokens", [] { SampleEvaluation(many(), {.rows = 4, .tokens = -1}); }},
+      {"batches: rows is 4 and tokens is -1", [] { SampleEvaluation(many(), {.rows = 4, .tokens = -1}); }},
       {"batches: there are no samples; there must be one or more", [] { SampleBatches(Repeats{}, {.rows = 1}); }},
-      {"batches: tokens is 9 but no padding is given; without, all samples have one length: give rows",
+      {"batches: tokens is 9 but padding is empty; without padding all samples have one length, so give rows instead",
        [] { SampleBatches(many(), {.tokens = 9}); }},
-      {"batches: sample 1 is 12 long, and a batch may hold 9 tokens; leave it out, or let a batch hold more",
-       [] { SampleBatches(Repeats{{3, 12}}, {.tokens = 9, .padding = kPadded}); }},
-      {"batches: sample 0 has no source with an axis, which padding is given for",
-       [] { SampleBatches(many(), {.tokens = 9, .padding = {{"source", {}}}}); }},
+      {"batches: sample 1 has length 12, but a batch has at most 9 tokens; remove the sample or increase tokens",
+       [] {
+         SampleBatches(Repeats{{3, 12}}, {.tokens = 9, .padding = kPadded});
+       }},
+      {"batches: sample 0 has no source with an axis, but padding is given for it",
+       [] {
+         SampleBatches(many(), {.tokens = 9, .padding = {{"source", {}}}});
+       }},
   });
 }
 

@@ -37,8 +37,7 @@ TEST_CASE("batch: any number of tensors by name, inputs and targets among them")
   CHECK(error_of([&] { fixed["sorce"]; }) ==
         "batch: there is no tensor sorce; it must be one of inputs, targets, source");
   CHECK(error_of([&] { b.at("mask"); }) == "batch: there is no tensor mask; it must be one of inputs, targets, source");
-  CHECK(error_of([] { Batch().at("inputs"); }) ==
-        "batch: there is no tensor inputs; it must be one of none, as the batch is empty");
+  CHECK(error_of([] { Batch().at("inputs"); }) == "batch: there is no tensor inputs; the batch is empty");
   b["inputs"] = Tensor::arange(3);
   CHECK(b.inputs.numel() == 3);
   CHECK(Batch{Tensor(), Tensor(), 7}.read() == 7);
@@ -93,20 +92,36 @@ TEST_CASE("collate: errors") {
   const Sample a = pair_of({1, 2}, {3}, {4});
   test::check_errors({
       {"collate: there are no samples; there must be one or more", [] { collate({}); }},
-      {"collate: there is no mask in sample 0, which padding is given for", [&] { collate({a}, {{"mask", {}}}); }},
+      {"collate: padding is given for mask, but sample 0 has no such tensor",
+       [&] {
+         collate({a}, {{"mask", {}}});
+       }},
       {"collate: sample 1 has the tensors inputs, source and sample 0 inputs, source, targets; they must be the same",
-       [&] { collate({a, {{"inputs", Tensor::arange(1)}, {"source", Tensor::arange(2)}}}); }},
-      {"collate: source of sample 1 is [3] int32 and of sample 0 [2] int32; they must be alike, as no padding is given "
-       "for it",
-       [&] { collate({a, pair_of({1, 2, 3}, {3}, {4})}); }},
-      {"collate: x of sample 1 is [2, 4] float32 and of sample 0 [2, 3] float32; they must be alike but for the first "
-       "axis",
-       [] { collate({{{"x", Tensor::zeros({2, 3})}}, {{"x", Tensor::zeros({2, 4})}}}, {{"x", {}}}); }},
+       [&] {
+         collate({a, {{"inputs", Tensor::arange(1)}, {"source", Tensor::arange(2)}}});
+       }},
+      {"collate: source of sample 1 is [3] int32 and of sample 0 [2] int32; they must be equal, because no padding is "
+       "given for it",
+       [&] {
+         collate({a, pair_of({1, 2, 3}, {3}, {4})});
+       }},
+      {"collate: x of sample 1 is [2, 4] float32 and of sample 0 [2, 3] float32; they must be equal except for the "
+       "first axis",
+       [] {
+         collate({{{"x", Tensor::zeros({2, 3})}}, {{"x", Tensor::zeros({2, 4})}}}, {{"x", {}}});
+       }},
       {"collate: x of sample 1 is [2] float64 and of sample 0 [2] float32",
-       [] { collate({{{"x", Tensor::zeros({2})}}, {{"x", Tensor::zeros({2}, DType::float64)}}}, {{"x", {}}}); }},
-      {"collate: x of sample 0 is [] float32; it must have values, and to be padded an axis",
-       [] { collate({{{"x", Tensor::scalar(1)}}}, {{"x", {}}}); }},
-      {"collate: x of sample 0 is", [] { collate({{{"x", Tensor()}}}); }},
+       [] {
+         collate({{{"x", Tensor::zeros({2})}}, {{"x", Tensor::zeros({2}, DType::float64)}}}, {{"x", {}}});
+       }},
+      {"collate: x of sample 0 is [] float32; it must be defined, and needs an axis for padding",
+       [] {
+         collate({{{"x", Tensor::scalar(1)}}}, {{"x", {}}});
+       }},
+      {"collate: x of sample 0 is",
+       [] {
+         collate({{{"x", Tensor()}}});
+       }},
   });
 }
 
@@ -135,12 +150,17 @@ TEST_CASE("samples: rows of tensors, some of them, and a split at random") {
   CHECK(std::set<std::int32_t>(both.begin(), both.end()).size() == 10);
   CHECK(split(all, 0, 1).second.size() == 0);
   test::check_errors({
-      {"samples: sample 10 was asked for; there are 10", [&] { all.sample(10); }},
-      {"samples: sample -1 was asked for; there are 10", [&] { all.chosen({-1}); }},
+      {"samples: sample 10 is out of range; there are 10", [&] { all.sample(10); }},
+      {"samples: sample -1 is out of range; there are 10", [&] { all.chosen({-1}); }},
       {"split: the share is 1.5; it must be from 0 to 1", [&] { split(all, 1.5, 1); }},
       {"TensorDataset: there are no tensors; there must be one or more", [] { TensorDataset({}); }},
-      {"TensorDataset: y is [3] float32 and x [2] float32; their first axes, one sample each, must be of one size",
-       [] { TensorDataset({{"x", Tensor::zeros({2})}, {"y", Tensor::zeros({3})}}); }},
-      {"TensorDataset: x is [] float32", [] { TensorDataset({{"x", Tensor::scalar(1)}}); }},
+      {"TensorDataset: y is [3] float32 and x [2] float32; their first axes (samples) must have the same size",
+       [] {
+         TensorDataset({{"x", Tensor::zeros({2})}, {"y", Tensor::zeros({3})}});
+       }},
+      {"TensorDataset: x is [] float32",
+       [] {
+         TensorDataset({{"x", Tensor::scalar(1)}});
+       }},
   });
 }

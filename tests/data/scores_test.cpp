@@ -36,7 +36,7 @@ TEST_CASE("BLEU reports how it counted, and refuses texts that it cannot count")
   CHECK(corpus_bleu(one, {one, one}, {BleuTokens::none, true}).signature() ==
         "nrefs:2|case:lc|eff:no|tok:none|smooth:exp");
   check_errors({
-      {"there are 1 texts and 2 references; there must be as many",
+      {"there are 1 texts and 2 references; the numbers must be equal",
        [&] {
          corpus_bleu(one, {{"a", "b"}});
        }},

@@ -189,7 +189,7 @@ TEST_CASE("questions have their answers and the position of the fact") {
   CHECK(at(questions[1].answer, 4) == "Mia.");
   CHECK(at(questions[1].fact, 11) == "Mia took it");
   CHECK(contains(error_of([&] { stories.questions(first + "x"); }),
-                 "the text is not of this grammar (story at offset " + std::to_string(first.size()) + ")"));
+                 "the text does not follow this grammar (story at offset " + std::to_string(first.size()) + ")"));
   CHECK(contains(error_of([&] { stories.questions("Mia"); }), "the story at offset 0 is cut short"));
 }
 
@@ -257,7 +257,7 @@ TEST_CASE("word lists that make texts ambiguous, or leave no text, are refused")
   CHECK(contains(error_of([&] {
                    for (std::uint64_t i = 0; i < 100; ++i) ambiguous.story(1, i);
                  }),
-                 "no option may begin with another"));
+                 "no option may be a prefix of another"));
   words.spots = {"pan"};
   CHECK(contains(error_of([&] { Stories{words}; }),
                  "stories: there is 1 spot; things move, so there must be 2 or more spots in the words"));

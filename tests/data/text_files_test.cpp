@@ -60,7 +60,7 @@ TEST_CASE("text files: a single CR is refused, with its line and the option that
              end = f.write("end", "a\nb\r");
   check_errors({
       {"text: the first line of " + cr.string() +
-           " ends with a carriage return (offset 1), and lines must end with a "
+           " ends with a carriage return (offset 1), but lines must end with a "
            "line feed; LineEnds::any (--line-ends any) reads such line ends",
        [&] { read_text(cr); }},
       {"text: line 3 of " + one.string() + " has a carriage return without a line feed (offset 7)",
@@ -152,12 +152,12 @@ TEST_CASE("text files: text that is not UTF-8 is an Error with its line and a gu
   const TemporaryFolder f;
   const auto latin = f.write("latin", "Die K\xC3\xBChe\nstehen auf der gr\xFCnen Wiese und fressen. Sch\xF6n!\n");
   const std::string error = error_of([&] { read_text(latin); });
-  CHECK(contains(error, "is not UTF-8: the byte 0xFC at offset 27 cannot stand there (line 2)"));
+  CHECK(contains(error, "is not UTF-8: the byte 0xFC at offset 27 is invalid (line 2)"));
   CHECK(contains(error, "; it looks like "));
   CHECK(contains(error, "InvalidUtf8::replace or skip (--invalid-utf8)"));
   for (const char* bad : {"\xC0\xAF", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xE2\x82"})  // overlong, a surrogate, ...
     CHECK(contains(error_of([&] { read_text(f.write("bad", std::string("one\ntwo\nab") + bad)); }),
-                   "at offset 10 cannot stand there (line 3)"));
+                   "at offset 10 is invalid (line 3)"));
 }
 
 TEST_CASE("text files: invalid UTF-8 is replaced, or its lines are skipped, and counted") {
@@ -169,8 +169,9 @@ TEST_CASE("text files: invalid UTF-8 is replaced, or its lines are skipped, and 
   read_text(file, {.invalid = InvalidUtf8::replace, .report = &replaced});
   read_text(file, {.invalid = InvalidUtf8::skip, .report = &skipped});
   CHECK(replaced.text() ==
-        "4 parts were replaced by U+FFFD, as they are not UTF-8 (the first: line 2 of " + file.string() + ")");
-  CHECK(skipped.text() == "3 lines were left out, as they are not UTF-8 (the first: line 2 of " + file.string() + ")");
+        "4 parts were replaced by U+FFFD, because they are not UTF-8 (the first: line 2 of " + file.string() + ")");
+  CHECK(skipped.text() ==
+        "3 lines were skipped, because they are not UTF-8 (the first: line 2 of " + file.string() + ")");
   CHECK(TextReport().text().empty());
   CHECK(contains(error_of([&] { read_text(f.write("y", "\xFF\n"), {.invalid = InvalidUtf8::skip}); }),
                  "there is no text in"));
@@ -196,8 +197,8 @@ TEST_CASE("text files: pairs and rows with a side that is not UTF-8 are left out
   const auto pairs = read_text_pairs(a, b, {.invalid = InvalidUtf8::skip, .report = &report});
   REQUIRE(pairs.size() == 2);
   CHECK((pairs[1].source == "four" && pairs[1].target == "4" && pairs[1].line == 4));
-  CHECK(report.text() == "2 lines were left out, as they are not UTF-8 (the first: line 2 of " + a.string() + " and " +
-                             b.string() + ")");
+  CHECK(report.text() == "2 lines were skipped, because they are not UTF-8 (the first: line 2 of " + a.string() +
+                             " and " + b.string() + ")");
   CHECK(read_text_pairs(f.write("t", "a\tb\nc\t\xFF\nd\te\n"), {.invalid = InvalidUtf8::skip}).size() == 2);
   CHECK(contains(error_of([&] { read_text_pairs(a, b); }), "a is not UTF-8: the byte 0xFF at offset 5"));
   TextReport rows;
@@ -205,9 +206,9 @@ TEST_CASE("text files: pairs and rows with a side that is not UTF-8 are left out
   const CsvTable t = CsvTable::read(table, {.reading = {.invalid = InvalidUtf8::skip, .report = &rows}});
   CHECK(t.rows() == 2);
   CHECK(t.field(1, "b") == "z");
-  CHECK(rows.text() == "1 line was left out, as it is not UTF-8 (the first: line 3 of " + table.string() + ")");
+  CHECK(rows.text() == "1 line was skipped, because it is not UTF-8 (the first: line 3 of " + table.string() + ")");
   CHECK(contains(error_of([&] {
                    CsvTable::read(f.write("n.csv", "a\xFF,b\n1,2\n"), {.reading = {.invalid = InvalidUtf8::skip}});
                  }),
-                 "the names of the columns of " + (f.path / "n.csv").string() + " are not UTF-8; they must be"));
+                 "the column names of " + (f.path / "n.csv").string() + " must be UTF-8"));
 }

@@ -61,14 +61,14 @@ TEST_CASE("text pairs: pairs that do not fit are refused, or skipped and counted
                     worse = folder.write("worse.tsv", "a\tb\tc\n").string();
   const auto de = folder.write("de", "1\n2\n3\n"), en = folder.write("en", "1\n2\n"), none = folder.write("none", "");
   test::check_errors({
-      {"text pairs: pair 2 has 0 tokens of source and 1 of target; there must be one or more; or skip such pairs",
+      {"text pairs: pair 2 has 0 source tokens and 1 target tokens; both must be at least 1; or skip such pairs",
        [&] { TextPairs(pairs, t, t); }},
-      {"text pairs: pair 2 has 4 tokens of source and 1 of target; there must be one or more, and with one more of "
-       "target at most 3; or skip such pairs",
+      {"text pairs: pair 2 has 4 source tokens and 1 target tokens; both must be at least 1, and at most 3 (the target "
+       "with its end token); or skip such pairs",
        [&] {
          TextPairs({pairs[0], pairs[2]}, t, t, {.longest = 3});
        }},
-      {"text pairs: line 7 of x has 0 tokens of source",
+      {"text pairs: line 7 of x has 0 source tokens",
        [&] {
          TextPairs({{"", "d", 7}}, t, t, {.files = "x"});
        }},
@@ -76,26 +76,26 @@ TEST_CASE("text pairs: pairs that do not fit are refused, or skipped and counted
        [&] {
          TextPairs({{"a", "ad", 7}}, t, CharTokenizer("a"), {.files = "x"});
        }},
-      {"batches: sample 1 (line 9 of x) is 4 long, and a batch may hold 3 tokens",
+      {"batches: sample 1 (line 9 of x) has length 4, but a batch has at most 3 tokens",
        [&] {
          const TextPairs some({{"a", "b"}, {"abcd", "e", 9}}, t, t, {.files = "x"});
          SampleBatches(Samples(some).chosen({0, 1}), {.tokens = 3, .padding = TextPairs::padding()});
        }},
-      {"batches: sample 0 (pair 1) is 4 long",
+      {"batches: sample 0 (pair 1) has length 4",
        [&] {
          SampleBatches(TextPairs({{"abcd", "e"}}, t, t), {.tokens = 3, .padding = TextPairs::padding()});
        }},
-      {"text pairs: longest is -1; it must be 0 (any) or more", [&] { TextPairs(pairs, t, t, {.longest = -1}); }},
-      {"text pairs: of 2 pairs 2 were skipped; one or more must be left",
+      {"text pairs: longest is -1; it must be 0 (no limit) or more", [&] { TextPairs(pairs, t, t, {.longest = -1}); }},
+      {"text pairs: 2 of 2 pairs were skipped; one or more must remain",
        [&] {
          TextPairs({pairs[1], pairs[4]}, t, t, {.skip = true});
        }},
-      {"text pairs: of 0 pairs 0 were skipped; one or more must be left", [&] { TextPairs({}, t, t); }},
-      {"text pairs: sample 1 was asked for; there are 1", [&] { skipped.sample(1); }},
-      {"text pairs: line 3 of " + de.string() + " has no partner, as " + en.string() +
-           " has 2 lines; the files must have the same number",
+      {"text pairs: 0 of 0 pairs were skipped; one or more must remain", [&] { TextPairs({}, t, t); }},
+      {"text pairs: sample 1 is out of range; there are 1", [&] { skipped.sample(1); }},
+      {"text pairs: line 3 of " + de.string() + " has no counterpart, because " + en.string() +
+           " has 2 lines; the files must have the same number of lines",
        [&] { read_text_pairs(de, en); }},
-      {"text pairs: line 3 of " + de.string() + " has no partner", [&] { read_text_pairs(en, de); }},
+      {"text pairs: line 3 of " + de.string() + " has no counterpart", [&] { read_text_pairs(en, de); }},
       {"text pairs: " + bad + ", line 2 has 0 tabs; it must have one, between source and target: c",
        [&] { read_text_pairs(bad); }},
       {"text pairs: " + worse + ", line 1 has 2 tabs", [&] { read_text_pairs(worse); }},

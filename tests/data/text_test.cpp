@@ -46,7 +46,7 @@ TEST_CASE("invalid UTF-8 is found at its first byte") {
   CHECK(bad("\xE2\x82z") == 0);
   CHECK_FALSE(bad(""));
   CHECK_FALSE(bad(std::string("\0", 1)));
-  CHECK_THROWS_WITH_AS(decode_utf8("ab\xFF"), "decode_utf8: the byte at offset 2 does not belong to UTF-8 text", Error);
+  CHECK_THROWS_WITH_AS(decode_utf8("ab\xFF"), "decode_utf8: the byte at offset 2 is not valid UTF-8", Error);
 }
 
 TEST_CASE("incomplete characters at the end are distinguished from invalid ones") {
@@ -167,7 +167,7 @@ TEST_CASE("files that cannot be read are errors") {
                  "there is no text in an empty list of files"));
   const auto bad = f.write("bad.txt", std::string(100, 'x') + "\xFE rest");
   CHECK(contains(error_of([&] { read_text(bad); }),
-                 "text: " + at + "/bad.txt is not UTF-8: the byte 0xFE at offset 100 cannot stand there (line 1)"));
+                 "text: " + at + "/bad.txt is not UTF-8: the byte 0xFE at offset 100 is invalid (line 1)"));
   for (std::size_t size : {1, 16, 99, 101})
     CHECK(contains(error_of([&] {
                      read_text_pieces(

@@ -169,10 +169,10 @@ TEST_CASE("token files have a hash and their tokenizer") {
   const TokenSource source = TokenSource::open(file);
   CHECK(source.tokenizer().decode(source.to_vector()) == "cä€");
   CHECK(source.part(1, 2).tokenizer().vocabulary_size() == 4);
-  CHECK(contains(error_of([&] { TokenSource({1}, 2).tokenizer(); }), "in memory does not hold the tokenizer"));
+  CHECK(contains(error_of([&] { TokenSource({1}, 2).tokenizer(); }), "in memory does not contain the tokenizer"));
   write_ids(file, {1}, Index{5});
   CHECK(contains(error_of([&] { TokenSource::open(file).tokenizer(); }),
-                 "x.bin does not hold the tokenizer that made it"));
+                 "x.bin does not contain the tokenizer that made it"));
   write_ids(file, {1}, Tokenizer(Own()));
   CHECK(contains(error_of([&] { TokenSource::open(file).tokenizer(); }), "of the kind \"own\""));
 }
@@ -194,7 +194,7 @@ TEST_CASE("files that are not token files of heed are refused") {
   CHECK(contains(refused("a text file that is long enough to hold a whole header, or so one might think"),
                  "is not a token file"));
   CHECK(contains(refused(good.substr(0, good.size() - 1)), "holds 2 tokens but its header says 3; it is truncated"));
-  CHECK(contains(refused(good + "x"), "something was appended"));
+  CHECK(contains(refused(good + "x"), "bytes were appended"));
   CHECK(contains(refused(good.substr(0, 70)), "bad.tokens ends within its tokenizer; it is truncated"));
   for (std::size_t size = 0; size < good.size(); ++size) CHECK(refused(good.substr(0, size)) != "");
   std::string newer = good;
@@ -221,7 +221,7 @@ TEST_CASE("files that are not token files of heed are refused") {
   CHECK(contains(error_of([&] { source.to_vector(); }), "is damaged: token 9 is outside its vocabulary of 5"));
   const TokenSource swapped = TokenSource::open(f.write("swap.tokens", changed(good.size() - 2)));
   CHECK(contains(error_of([&] { swapped.hash(); }),
-                 "swap.tokens is damaged: its tokens are not those that were written"));
+                 "swap.tokens is damaged: its tokens differ from those that were written"));
   CHECK(swapped.part(0, 2).hash() == TokenSource({1, 2}, 5).hash());
 }
 

@@ -218,7 +218,7 @@ TEST_CASE("a byte that is not UTF-8 is an Error with its offset in the whole tex
   std::string text;
   for (int i = 0; i < 5000; ++i) text += "ab\n";
   for (const std::size_t at : {0ul, 3ul, 9000ul, 15000ul}) {  // parts have 4 kB
-    const std::string place = "at byte offset " + std::to_string(at) + " does not belong to UTF-8 text",
+    const std::string place = "at byte offset " + std::to_string(at) + " is not valid UTF-8",
                       broken = text.substr(0, at) + "\xFF" + text, unfinished = text.substr(0, at) + "\xE2\x82";
     CHECK_THROWS_WITH_AS(encode_text(t, broken), ("char tokenizer: the byte 0xFF " + place).c_str(), EncodeError);
     CHECK_THROWS_WITH_AS(encode_text(t, unfinished), ("char tokenizer: the byte 0xE2 " + place).c_str(), EncodeError);
@@ -257,13 +257,13 @@ TEST_CASE("SentencePiece trains on lines from all parts of a large text") {
 }
 
 TEST_CASE("SentencePiece explains why it cannot train") {
-  CHECK(contains(error_of([] { SentencePieceTokenizer::train_on_text("abc", {.vocabulary = 0}); }),
-                 "tokenizer: a vocabulary of 0 pieces was asked for; it must be above 259, as each byte is one and "
-                 "SentencePiece has 3 of its own"));
+  CHECK(
+      contains(error_of([] { SentencePieceTokenizer::train_on_text("abc", {.vocabulary = 0}); }),
+               "tokenizer: vocabulary is 0; it must be above 259: one piece per byte, and 3 of SentencePiece itself"));
   CHECK(contains(error_of([] { SentencePieceTokenizer::train_on_text("abc", {.vocabulary = 5000}); }),
                  "cannot learn 5000 pieces from this text: Vocabulary size too high"));
   CHECK(contains(error_of([] { SentencePieceTokenizer::train_on_text(corpus(), {.vocabulary = 2}); }),
-                 "a vocabulary of 2 pieces was asked for; it must be above 259"));
+                 "vocabulary is 2; it must be above 259"));
   const std::string few = error_of([] { SentencePieceTokenizer::train_on_text(corpus(), {.vocabulary = 270}); });
   CHECK(contains(few, " The vocabulary must hold every character of the text."));
   CHECK_FALSE(contains(few, "--"));
@@ -301,7 +301,7 @@ TEST_CASE("user-defined tokenizers work, and damaged ones are refused") {
   for (const char* state : {"ba", "abb"})
     CHECK(
         contains(error_of([&] { Tokenizer::from_json(R"({"kind": "char", "state": ")" + std::string(state) + "\"}"); }),
-                 "tokenizer: the stored characters are damaged: they must be in order, each there once"));
+                 "tokenizer: the stored characters are damaged: they must be sorted and unique"));
   CHECK(contains(error_of([] { Tokenizer::from_json(R"({"kind": "sentencepiece", "state_base64": "AAA"})"); }),
                  "multiple of 4"));
   CHECK(contains(error_of([] { Tokenizer::from_json(R"({"kind": "sentencepiece", "state_base64": "A*AA"})"); }),

@@ -35,14 +35,14 @@ TEST_CASE("words are learned from files, stored as JSON, and refused with a reas
   CHECK(again.encode("two four") == tokenizer.encode("two four"));
   CHECK(again.hash() == tokenizer.hash());
   check_errors({
-      {"word tokenizer: of 3 words of the text none is there 4 times",
+      {"word tokenizer: none of the 3 words of the text occurs 4 times",
        [&] { WordTokenizer(text, {.min_frequency = 4}); }},
       {"min_frequency is 0", [&] { WordTokenizer(text, {.min_frequency = 0}); }},
       {"decode: token 9 is not in the vocabulary of 7 tokens", [&] { tokenizer.decode({9}); }},
-      {"«two» is there twice", [] { WordTokenizer::from_state("two\ntwo\n"); }},
-      {"«» is no word", [] { WordTokenizer::from_state("two\n\nthree\n"); }},
+      {"«two» occurs twice", [] { WordTokenizer::from_state("two\ntwo\n"); }},
+      {"«» is not a word", [] { WordTokenizer::from_state("two\n\nthree\n"); }},
       {"there are none", [] { WordTokenizer::from_state(""); }},
-      {"«" + std::string(80, 'x') + "...» is there twice",
+      {"«" + std::string(80, 'x') + "...» occurs twice",
        [] { WordTokenizer::from_state(std::string(5000, 'x') + "\n" + std::string(5000, 'x') + "\n"); }},
   });
 }

@@ -111,7 +111,7 @@ TEST_CASE("classify: wrong flags say what is right") {
   refused("--attention nothing", "--attention: it is 'nothing'; it must be softmax");
   refused("--heads 3", "--width is 16 and --heads is 3; heads must divide the width");
   refused("--length 3", "a whole number, 4 or more");
-  refused("--length 2000 --depth 1", "of 10000 expressions none had 500 to 2000 tokens", 1);
+  refused("--length 2000 --depth 1", "none of 10000 expressions had 500 to 2000 tokens", 1);
   refused("--plot x.gif", "it must end with .svg or .png");
   REQUIRE(c.run("--steps 2").exit_code == 0);
   refused("--window 3 --resume", "--window is 3 and attention is softmax (stored in classify.h5); --attention must be");

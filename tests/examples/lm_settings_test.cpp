@@ -462,7 +462,7 @@ TEST_CASE("train_lm: settings in a checkpoint that flags would refuse are errors
        "it is '\\x1B[2J'; it must be sgd, adam, adamw, rmsprop, adagrad, lion, adafactor or muon"},
       {"dropout", 2, "it is '2'; it must be a number, from 0 to 0.99"},
       {"bias", 1, "it is 1, which has the wrong type"},
-      {"tokenizer", "words", "\"words\" is no tokenizer; it must be byte, char or a SentencePiece FILE.model"},
+      {"tokenizer", "words", "\"words\" is not a tokenizer; it must be byte, char or a SentencePiece FILE.model"},
       {"data", {1, 2}, "it is a list, which has the wrong type"}};
   for (const auto& [name, value, told] : cases) {
     json changed = good;

@@ -166,7 +166,7 @@ TEST_CASE("programs: an empty name of a file, and a number beyond its range, are
     INFO(flag);
     refused(t, t.run(std::string("--steps 1 ") + flag + " ''"), 2, "it is ''; it must be ");
   }
-  refused(t, t.run("--steps 1 --tokenizer ''"), 2, "\"\" is no tokenizer; it must be ");
+  refused(t, t.run("--steps 1 --tokenizer ''"), 2, "\"\" is not a tokenizer; it must be ");
   CHECK_FALSE(fs::exists(t.file("lm.h5")));
   refused(t, in_folder(t, program("tokenize") + " --data text.txt --out ''"), 2, "it must be the name of a file");
   refused(t, in_folder(t, program("04_two_moons") + " --plot ''"), 2, "it must be the name of a file");
@@ -309,7 +309,7 @@ TEST_CASE("programs: sizes beyond the memory are refused with both sizes, and en
   const Ran ran = in_folder(t, kLittleMemory + "yes | " + t.on_stories("--data /dev/stdin"));
   refused(
       t, ran, 1,
-      "what was read so far, with its tokens, takes at least 1.91 GiB of memory, and this process can have 1.91 GiB");
+      "the text read so far, with its tokens, takes at least 1.91 GiB of memory, and this process can have 1.91 GiB");
 #endif
   CHECK_FALSE(fs::exists(t.file("lm.h5")));
   CHECK_FALSE(fs::exists(t.file("z.tokens")));

@@ -158,10 +158,10 @@ TEST_CASE("text flags: files that are not UTF-8 are refused by name, repaired, o
   Ran ran = f.train("--invalid-utf8 skip", "bad");
   INFO(ran.output);
   CHECK(ran.exit_code == 0);
-  CHECK(contains(ran.output, "1 line was left out, as it is not UTF-8 (the first: line 61 of bad)\n"));
+  CHECK(contains(ran.output, "1 line was skipped, because it is not UTF-8 (the first: line 61 of bad)\n"));
   CHECK(same_models(f.file("good.h5"), f.file("bad.h5")));
   ran = f.run("tokenize", "--data bad --out x.tokens --invalid-utf8 replace");
-  CHECK(contains(ran.output, "1 part was replaced by U+FFFD, as it is not UTF-8 (the first: line 61 of bad)\n"));
+  CHECK(contains(ran.output, "1 part was replaced by U+FFFD, because it is not UTF-8 (the first: line 61 of bad)\n"));
   f.folder.write("x.gz", "\x1F\x8B\x08");
   check_refused(f.train("--invalid-utf8 skip", "x.gz"), 1, "x.gz is a gzip file, not UTF-8 text");
   write_pairs(f, text, text);
@@ -169,7 +169,7 @@ TEST_CASE("text flags: files that are not UTF-8 are refused by name, repaired, o
   check_refused(f.run("translate", kTranslate), 1, "a.t is not UTF-8");
   f.folder.write("a.t", text + "x\xFF\n"), f.folder.write("a.s", text + "y\n");
   CHECK(contains(f.run("translate", std::string(kTranslate) + "--invalid-utf8 skip").output,
-                 "1 line was left out, as it is not UTF-8 (the first: line 61 of a.s and a.t)\n"));
+                 "1 line was skipped, because it is not UTF-8 (the first: line 61 of a.s and a.t)\n"));
 }
 
 TEST_CASE("text flags: - is standard input, of train_lm and of tokenize, which reads it twice") {

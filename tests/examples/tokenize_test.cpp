@@ -155,7 +155,7 @@ TEST_CASE(
   refused("--data text.txt --out x.tokens --train bpe --model no/x.model", "there is no folder no for x.model", 1);
   f.write("bad.txt", std::string(3000000, 'x') + "\xFF");
   refused("--data text.txt bad.txt --out x.tokens",
-          "text: bad.txt is not UTF-8: the byte 0xFF at offset 3000000 cannot stand there", 2);
+          "text: bad.txt is not UTF-8: the byte 0xFF at offset 3000000 is invalid", 2);
   refused("--data text.txt bad.txt --out x.tokens --tokenizer byte", "at offset 3000000", 2);
   f.write("empty.txt", "");
   refused("--data empty.txt --out x.tokens", "there is no text in empty.txt", 3);
@@ -186,7 +186,7 @@ TEST_CASE("train_lm: token files that are damaged, truncated, foreign or not alo
   refused("--data short.tokens", 1, "it is truncated");
   refused("--data damaged.tokens", 1, "damaged.tokens is damaged");
   refused("--data other_name.bin", 1, "other_name.bin is damaged");
-  refused("--data none.tokens", 1, "none.tokens does not hold the tokenizer that made it");
+  refused("--data none.tokens", 1, "none.tokens does not contain the tokenizer that made it");
   refused("--data text.txt good.tokens", 2, "a token file must be the only file");
   refused("--data good.tokens --tokenizer char", 2, "good.tokens is a token file, which contains a tokenizer");
 }

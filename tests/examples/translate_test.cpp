@@ -104,7 +104,7 @@ TEST_CASE("translate: a line, a file, a folder or standard input is translated, 
   says("--translate - < " + test::quoted(t.file("bad.txt")), 1,
        "standard input is not UTF-8: the byte 0xFF at offset 8");
   says("--translate bad.txt --invalid-utf8 skip", 0,
-       "1 line was left out, as it is not UTF-8 (the first: line 2 of bad.txt)\n2 1\n");
+       "1 line was skipped, because it is not UTF-8 (the first: line 2 of bad.txt)\n2 1\n");
   t.folder.write("none.txt", "");
   says("--translate none.txt", 0, "");
   t.folder.write("mark.txt", "\xEF\xBB\xBF");
