@@ -49,7 +49,7 @@ void report(const Case& c, DType dtype, double peak) {
   const double n = static_cast<double>(c.length), pairs = c.causal ? n * (n + 1) / 2 : n * n;
   const double products = pairs * static_cast<double>(c.width * c.batch * c.heads),
                tokens = n * static_cast<double>(c.batch);
-  std::printf("  %-16s forward %8.2f us a token, both %8.2f; %4.0f and %4.0f GFLOP/s, %3.0f%% and %3.0f%% of peak\n",
+  std::printf("  %-16s forward %8.2f us per token, both %8.2f; %4.0f and %4.0f GFLOP/s, %3.0f%% and %3.0f%% of peak\n",
               c.name, forward / tokens * 1e6, both / tokens * 1e6, 4 * products / forward / 1e9,
               14 * products / both / 1e9, 400 * products / forward / peak, 1400 * products / both / peak);
 }
@@ -75,7 +75,7 @@ void report_decoder(Index positions) {
   };
   const double once = benchmarks::median_seconds([&] { step(projected); }, 0.3),
                anew = benchmarks::median_seconds([&] { step(block.project(memory)); }, 0.3);
-  std::printf("  decoder block of width 512, memory of %4lld: %8.1f us a token; projected anew %8.1f\n",
+  std::printf("  decoder block of width 512, memory of %4lld: %8.1f us per token; projected in each step %8.1f\n",
               static_cast<long long>(positions), once * 1e6, anew * 1e6);
 }
 

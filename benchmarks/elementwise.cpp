@@ -44,7 +44,7 @@ void measure(const char* title, Index rows, Index columns) {
               static_cast<long>(columns), copy);
   const auto line = [&](const char* name, int streams, const std::function<void()>& f) {
     const double rate = gigabytes_a_second(streams * one, f);
-    std::printf("  %-22s %7.1f GB/s  %6.2f ns an element  %3.0f%% of the copy\n", name, rate, streams * 4 / rate,
+    std::printf("  %-22s %7.1f GB/s  %6.2f ns per element  %3.0f%% of the copy\n", name, rate, streams * 4 / rate,
                 100 * rate / copy);
   };
   line("a + b", 3, [&] { elementwise(kernels::binary<"add">().forward[0], y, {a, b}); });

@@ -49,7 +49,7 @@ void report(Index length) {
       if (trained) with.score_mod = o.score_mod.with(std::vector<Tensor>{p});
       return flex_attention(q, k, v, with, {.causal = true});
     });
-    std::printf("  %-28s forward %8.2f ms, both %8.2f; %5.2f and %5.2f times attention()'s\n", name, t.forward * 1e3,
+    std::printf("  %-28s forward %8.2f ms, both %8.2f; %5.2f and %5.2f times attention()\n", name, t.forward * 1e3,
                 t.both * 1e3, t.forward / plain.forward, t.both / plain.both);
   };
   std::printf("  %-28s forward %8.2f ms, both %8.2f\n", "attention(), causal", plain.forward * 1e3, plain.both * 1e3);

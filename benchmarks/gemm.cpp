@@ -22,9 +22,9 @@ struct Case {
 constexpr Case kCases[] = {
     {"square 256", 256, 256, 256, false, false},
     {"square 512", 512, 512, 512, false, false},
-    {"square 512, b turned", 512, 512, 512, false, true},
+    {"square 512, b^T", 512, 512, 512, false, true},
     {"square 1024", 1024, 1024, 1024, false, false},
-    {"square 2048, b turned", 2048, 2048, 2048, false, true},
+    {"square 2048, b^T", 2048, 2048, 2048, false, true},
     {"nano qkv", 768, 384, 128, false, true},
     {"nano qkv, dx", 768, 128, 384, false, false},
     {"nano qkv, dw", 384, 128, 768, true, false},

@@ -76,12 +76,12 @@ void measure(const Config& c, DType type, const std::vector<Index>& rows) {
     const double step = benchmarks::median(times.step), read = benchmarks::median(times.read),
                  rate = static_cast<double>(n) / step;
     if (n == 1) one = rate;
-    std::printf("heed %s, %s, %d threads, %s, %ld rows: %.2f ms a step, %.1f tokens/s", c.what,
+    std::printf("heed %s, %s, %d threads, %s, %ld rows: %.2f ms per step, %.1f tokens/s", c.what,
                 type == DType::bfloat16 ? "bf16" : "f32", threads(), arch(), long{n}, step * 1e3, rate);
-    if (n > 1 && one > 0) std::printf(" = %.2f times those of one row", rate / one);
-    std::printf("; its weights are read in %.2f ms (%.1f GB/s), %.0f%% of that; %.1f ms for prompts of %ld tokens\n",
-                read * 1e3, bytes / read / 1e9, 100 * read / step, benchmarks::median(times.prompt) * 1e3,
-                long{kPrompt});
+    if (n > 1 && one > 0) std::printf(" = %.2f times the rate of one row", rate / one);
+    std::printf(
+        "; reading the weights takes %.2f ms (%.1f GB/s), %.0f%% of a step; %.1f ms for prompts of %ld tokens\n",
+        read * 1e3, bytes / read / 1e9, 100 * read / step, benchmarks::median(times.prompt) * 1e3, long{kPrompt});
     std::fflush(stdout);
   }
 }

@@ -45,10 +45,11 @@ void report(const Case& c, DType dtype, double peak) {
   const auto d = static_cast<double>(c.width), heads = static_cast<double>(c.heads);
   const double tokens = static_cast<double>(c.length * c.batch), chunk = 64;
   const double flops = heads * (chunk * 7 * d + 14 * d * d);
-  std::printf("  B=%-2lld H=%lld D=%-3lld T=%-6lld forward %6.2f us a token, both %6.2f (%3.0f%% of peak); %7.1f MiB\n",
-              static_cast<long long>(c.batch), static_cast<long long>(c.heads), static_cast<long long>(c.width),
-              static_cast<long long>(c.length), forward / tokens * 1e6, both / tokens * 1e6,
-              100 * flops * tokens / both / peak, mebibytes);
+  std::printf(
+      "  B=%-2lld H=%lld D=%-3lld T=%-6lld forward %6.2f us per token, both %6.2f (%3.0f%% of peak); %7.1f MiB\n",
+      static_cast<long long>(c.batch), static_cast<long long>(c.heads), static_cast<long long>(c.width),
+      static_cast<long long>(c.length), forward / tokens * 1e6, both / tokens * 1e6, 100 * flops * tokens / both / peak,
+      mebibytes);
 }
 
 }  // namespace

@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
-"""What a step of several ranks takes over a link, measured and as a model.
+"""The time of a step of several ranks over a link: measurements and a model.
 
-    benchmarks/links.py measure FILE   steps of bench_ranks over links that benchmarks/shaped_link holds to a rate: as root
-    benchmarks/links.py fit FILE       the model fitted to them, its errors, and what it says of 16 to 1024 machines
+    benchmarks/links.py measure FILE   measures steps of bench_ranks over links whose rate benchmarks/shaped_link
+                                       limits; needs root
+    benchmarks/links.py fit FILE       fits the model to the measurements; prints its errors and predictions for 16 to
+                                       1024 machines
 
-The model is LogGP's. A byte has a gap G, that of the link times what several senders lose that meet at one receiver,
-1 + k where R > 2, and that of the software; a step has a latency L. A rank sends n bytes, 8 P (R - 1) / R of P parameters in
-float32, half of them beside its backward pass and half beside the next forward pass, so that of a step that computes
-for C seconds
+The model is LogGP. A byte takes a gap G: the time on the link, times 1 + k if R > 2, because several senders meet at
+one receiver, plus the time of the software. A step has a latency L. A rank sends n = 8 P (R - 1) / R bytes for P
+parameters in float32, half of them during its backward pass and half during the next forward pass. A step that
+computes for C seconds takes
 
     s = n G,   T = max(C + t s, s + u C) + L
 
-where t is the part of the sending, and u that of computing, with which nothing overlaps: the last bucket, and the layers
-between the last values that arrive and the first gradients that leave. C is measured, of as many ranks without a shaped
-link.
+t is the part of sending that overlaps with no computing: the last bucket. u is the part of computing that overlaps
+with no sending: the layers between the last values received and the first gradients sent. C is measured with the same
+number of ranks without a limit on the link.
 """
 import collections
 import itertools
@@ -94,12 +96,12 @@ def fit(file):
     model = fitted(rows)
     print("t %.2f, u %.2f, k %.2f, software %.2f ns per byte, L %.2f ms" %
           (model[0], model[1], model[2], model[3] * 1e9, model[4] * 1e3))
-    print("| model | ranks | link | computes | measured | the model | off |\n|---|---|---|---|---|---|---|")
+    print("| size | ranks | link | compute | measured | model | error |\n|---|---|---|---|---|---|---|")
     for r in rows:
         t = step(model, r["compute"], r["ranks"], r["bytes"], RATES[r["rate"]])
         print("| %s | %d | %s | %.0f | %.0f | %.0f | %+.0f%% |" % (r["size"], r["ranks"], r["rate"], r["compute"] * 1e3,
               r["seconds"] * 1e3, t * 1e3, 100 * (t / r["seconds"] - 1)))
-    print("\nTokens that a machine must compute between two exchanges for a step to take 1.1 times its computing:")
+    print("\nTokens per machine and step at which a step takes 1.1 times its computing:")
     print("| machine | link | model | 16 | 64 | 256 | 1024 machines |\n|---|---|---|---|---|---|---|")
     for flops in (0.2e12, 2e12):
         for rate in (1e9, 1e10):

@@ -58,7 +58,7 @@ void measure(int thread_count) {
   });
   const double copy_rate = 8 * n / copy_time / 1e9;
   std::printf(
-      "\n%s, %d threads, %.1f million float32 parameters in %zu tensors\n\n| pass | ms | GB/s | of copy "
+      "\n%s, %d threads, %.1f million float32 parameters in %zu tensors\n\n| pass | ms | GB/s | share of copy "
       "|\n|---|---|---|---|\n",
       arch(), thread_count, n / 1e6, model.size());
   row("copy", copy_time, 8 * n, copy_rate);
@@ -79,7 +79,7 @@ void measure(int thread_count) {
 }  // namespace
 
 int main() {
-  std::printf("Times are medians; they mean something on an idle machine only.\n");
+  std::printf("Times are medians; measure on an idle machine.\n");
   measure(1);
   if (available_threads() > 1) measure(available_threads());
 }

@@ -77,7 +77,7 @@ void measure(const benchmarks::GptSize& c, Ranks* ranks, Index shards, Index ste
               static_cast<long long>(size), threads(), static_cast<long long>(shards), arch(), median * 1e3,
               static_cast<double>(c.batch * c.context) / median);
   if (ranks != nullptr)
-    std::printf("; a rank sends %.2f MB a step",
+    std::printf("; a rank sends %.2f MB per step",
                 static_cast<double>(ranks->bytes_sent()) / 1e6 / static_cast<double>(o.steps));
   std::printf("\n");
   if (!profile) return;

@@ -77,8 +77,8 @@ using Rows = std::vector<Index>;
 Rows chosen(const Rows& asked, const Rows& all) { return asked.empty() ? all : asked; }
 
 void head(const char* title, const char* first) {
-  std::printf("\n%s\n%12s%12s%14s%16s%16s%16s%14s%20s\n", title, first, "ms", "us a token", "GFLOP a step", "GFLOP/s",
-              "% of peak", "MiB", "core to core, ns");
+  std::printf("\n%s\n%12s%12s%14s%16s%16s%16s%14s%20s\n", title, first, "ms", "us per token", "GFLOP per step",
+              "GFLOP/s", "% of peak", "MiB", "core to core, ns");
 }
 
 void row(Index first, const Step& s, Index tokens, double peak) {
@@ -98,7 +98,7 @@ void by_width(const Rows& asked, double peak) {
 
 // Both attentions per context, since longer tables of angles stay in memory for shorter texts.
 void by_context(const Rows& asked, double peak) {
-  head("Context: one layer of width 128, 2 heads of 64, one text; softmax attention, and below it linear", "context");
+  head("Context: one layer of width 128, 2 heads of 64, one text; softmax attention, then linear attention", "context");
   for (const Index context : chosen(asked, {64, 256, 1024, 4096, 16384, 65536}))
     for (const char* name : {"softmax", "linear"}) {
       GPTOptions o{.vocabulary = 256, .context = context, .layers = 1, .heads = 2, .width = 128};
@@ -135,8 +135,7 @@ void by_threads(const Rows& asked) {
   } cases[] = {{"nano", {.vocabulary = 65, .context = 64, .layers = 4, .heads = 4, .width = 128}, 12},
                {"baby", {.vocabulary = 65, .context = 256, .layers = 6, .heads = 6, .width = 384}, 16},
                {"gpt2", {.vocabulary = 50257, .context = 64, .layers = 12, .heads = 12, .width = 768}, 4}};
-  std::printf("\nThreads: ms a step, how many times faster than one thread, and from core to core and back\n%12s",
-              "threads");
+  std::printf("\nThreads: ms per step, times faster than one thread, and core to core and back\n%12s", "threads");
   for (const auto& c : cases) std::printf("%20s", c.name);
   double one[std::size(cases)] = {};
   for (const Index n : chosen(asked, powers)) {
@@ -215,7 +214,7 @@ int main(int argc, char** argv) {
     } else {
       asked.push_back(std::atol(argv[i]));
       if (asked.back() > 0) continue;
-      std::fprintf(stderr, "bench_scaling: row '%s'; it must be a number above 0 of the table's first column\n",
+      std::fprintf(stderr, "bench_scaling: row '%s'; it must be a positive number from the first column of the table\n",
                    argv[i]);
       return 2;
     }

@@ -63,7 +63,7 @@ void training_step(bool bf16) {
                cell = 3.0 * hidden * (embedding + 2 * hidden), query = keys,
                output = 1.0 * vocabulary * (2 * hidden + embedding);
   const double flops = 6.0 * batch * length * (directions + keys + cell + query + output);
-  std::printf("GRU with Bahdanau's attention, %s, %d threads: %.1f ms a step, %.0f target tokens/s, %.0f GFLOP/s\n",
+  std::printf("GRU with Bahdanau's attention, %s, %d threads: %.1f ms per step, %.0f target tokens/s, %.0f GFLOP/s\n",
               bf16 ? "bf16" : "f32", threads(), seconds * 1e3, batch * length / seconds, flops / seconds / 1e9);
 }
 
@@ -72,9 +72,10 @@ void training_step(bool bf16) {
 // product with the context. A block of a Transformer has six (encoder) or ten (decoder).
 void steps_that_wait() {
   constexpr Index vocabulary = 1000, tokens = 4096;
-  std::printf("\nA training step of %lld tokens of source and of target: milliseconds, and products that wait for each "
-              "other\n%8s%8s%26s%26s%26s\n",
-              static_cast<long long>(tokens), "rows", "length", "GRU, Luong", "GRU, Bahdanau", "Transformer");
+  std::printf(
+      "\nA training step with %lld source tokens and as many target tokens: milliseconds, and sequential "
+      "products\n%8s%8s%26s%26s%26s\n",
+      static_cast<long long>(tokens), "rows", "length", "GRU, Luong", "GRU, Bahdanau", "Transformer");
   for (const Index length : {16, 64, 256, 1024}) {
     const Batch b = random_pairs(tokens / length, length, vocabulary);
     std::printf("%8lld%8lld", static_cast<long long>(tokens / length), static_cast<long long>(length));
@@ -104,7 +105,7 @@ void steps_that_wait() {
 void cost_of_attention() {
   constexpr Index batch = 64, targets = 24, width = 256;
   const char* const names[] = {"luong-general", "luong-local-m", "luong-local-p", "luong-concat", "bahdanau"};
-  std::printf("\nA decoder's attention, forward and backward, of 64 sentences of 24 words: ms\n%8s", "source");
+  std::printf("\nAttention of a decoder, forward and backward, for 64 sentences of 24 words: ms\n%8s", "source");
   for (const char* name : names) std::printf("%16s", name);
   for (const Index length : {32, 128, 512, 2048}) {
     std::printf("\n%8lld", static_cast<long long>(length));

@@ -57,11 +57,11 @@ int main(int argc, char** argv) {
   show("10^8 uniform numbers", benchmarks::median_seconds([&] { rng.uniform_(x); }, 1));
   x = {};
   release_cached_memory();
-  show("GPT-2: its first values", cold_median([] {
+  show("GPT-2: initial weights", cold_median([] {
          Rng of_model(1);
          const GPT model(kGpt2, of_model);
        }));
-  show("GPT-2: without values", cold_median([] {
+  show("GPT-2: no initial weights", cold_median([] {
          Rng of_model(1);
          const GPT model = skip_init<GPT>(kGpt2, of_model);
        }));
@@ -76,7 +76,6 @@ int main(int argc, char** argv) {
   std::printf("a checkpoint of GPT-2 and two moments: %.2f GB\n", gigabytes);
   show("save", cold_median([&] { save_checkpoint(file, checkpoint); }), gigabytes);
   show("load", cold_median([&] { load_checkpoint(file); }), gigabytes);
-  show("load, and the model's values from it", cold_median([&] { load_model(load_checkpoint(file), model); }),
-       gigabytes);
+  show("load into a model", cold_median([&] { load_model(load_checkpoint(file), model); }), gigabytes);
   std::filesystem::remove(file);
 }

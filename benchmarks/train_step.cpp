@@ -46,12 +46,12 @@ void measure(const benchmarks::GptSize& c, DType precision, int steps) {
   const double peak =
       benchmarks::peak_flops(precision == DType::bfloat16 ? DType::bfloat16 : DType::float32, threads());
   std::printf(
-      "heed %s %s, %d threads, %s: %.2f ms/step, %.0f tokens/s, %.0f GFLOP/s = %.0f%% of the %.0f that this machine "
-      "can; resident memory grew by %.0f MiB, "
-      "the pool's peak is %.0f MiB; %zu allocations of the system in %d warm steps\n",
+      "heed %s %s, %d threads, %s: %.2f ms/step, %.0f tokens/s, %.0f GFLOP/s = %.0f%% of the peak of %.0f; "
+      "resident memory grew by %.0f MiB, "
+      "the pool's peak is %.0f MiB; %zu system allocations in %d warm steps\n",
       c.name, precision == DType::bfloat16 ? "bf16" : "f32", threads(), arch(), median * 1e3, tokens / median,
-      flops / 1e9, 100 * flops / peak, peak / 1e9, resident.mib(),
-      static_cast<double>(memory_use().peak) / 1048576, memory_use().system_allocations - allocations, steps);
+      flops / 1e9, 100 * flops / peak, peak / 1e9, resident.mib(), static_cast<double>(memory_use().peak) / 1048576,
+      memory_use().system_allocations - allocations, steps);
 }
 
 }  // namespace

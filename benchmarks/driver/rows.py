@@ -10,10 +10,10 @@ HEED_STEP = r"^heed .*?: (?P<value>[\d.]+) ms/step, .*?(?P<rate>\d+) GFLOP/s.* m
 TORCH_STEP = r"^torch .*?: (?P<value>[\d.]+) ms/step, .* memory grew by (?P<mib>\d+) MiB"
 HEED_ATTENTION = (r"^ *(?P<label>T = \d+) +forward .*both +(?P<value>[\d.]+); .*and +(?P<rate>\d+) GFLOP/s, .*"
                   r"and +(?P<share>\d+)% of peak")
-TORCH_ATTENTION = r"^torch .*(?P<label>T = \d+), (?P<form>[a-z ]+): forward +[\d.]+ us a token, both +(?P<value>[\d.]+)"
+TORCH_ATTENTION = r"^torch .*(?P<label>T = \d+), (?P<form>[a-z ]+): forward +[\d.]+ us per token, both +(?P<value>[\d.]+)"
 HEED_LINEAR = r"^ *B=1 +H=8 .*(?P<label>T=(?:1024|4096)) .*both +(?P<value>[\d.]+) \( *(?P<share>\d+)% of peak\)"
-LLAMA_GENERATION = r"^llama.cpp .*, (?P<label>\d+ rows): (?P<value>[\d.]+) ms a step"
-HEED_GENERATION = r"^heed .*, (?P<label>\d+ rows): (?P<value>[\d.]+) ms a step, .*?(?P<share>\d+)% of that"
+LLAMA_GENERATION = r"^llama.cpp .*, (?P<label>\d+ rows): (?P<value>[\d.]+) ms per step"
+HEED_GENERATION = r"^heed .*, (?P<label>\d+ rows): (?P<value>[\d.]+) ms per step, .*?(?P<share>\d+)% of a step"
 
 
 @dataclass
@@ -61,36 +61,36 @@ def rows(bench, python, peers, threads, work, text=None, quick=False):
                              limit="float32" if dtype == "f32" else "bf16"))
     for dtype in ("f32", "bf16"):
         table.append(Row(f"attention/{dtype}",
-                         f"causal softmax attention, both passes, 8 heads of 64, {dtype_words[dtype]}, a token at", "us",
+                         f"causal softmax attention, both passes, 8 heads of 64, {dtype_words[dtype]}, per token at", "us",
                          heed("attention", "--dtype", dtype, str(threads), "lengths", pattern=HEED_ATTENTION),
                          {"": peer("attention_torch", "--dtype", dtype, pattern=TORCH_ATTENTION)},
                          limit="float32" if dtype == "f32" else "bf16"))
-    table.append(Row("linear_attention", "causal linear attention, both passes, 8 heads of 64, float32, a token at", "us",
+    table.append(Row("linear_attention", "causal linear attention, both passes, 8 heads of 64, float32, per token at", "us",
                      heed("linear_attention", str(threads), pattern=HEED_LINEAR), limit="float32"))
     for config, n in steps.items():
         flags = (config, "--steps", n)
-        table.append(Row(f"avx2/step/{config}", f"a step of `{config}`, float32, both held to AVX2", "ms",
+        table.append(Row(f"avx2/step/{config}", f"a step of `{config}`, float32, both limited to AVX2", "ms",
                          heed("train_step", *flags, env={"HEED_ARCH": "avx2"}, pattern=HEED_STEP),
                          torch_forms("gpt_step_torch", *flags, env=TORCH_AVX2, pattern=TORCH_STEP), limit="float32 avx2"))
-    table.append(Row("avx2/attention", "causal softmax attention, as above, both held to AVX2, a token at", "us",
+    table.append(Row("avx2/attention", "causal softmax attention, as above, both limited to AVX2, per token at", "us",
                      heed("attention", "--dtype", "f32", str(threads), "lengths", env={"HEED_ARCH": "avx2"}, pattern=HEED_ATTENTION),
                      {"": peer("attention_torch", env=TORCH_AVX2, pattern=TORCH_ATTENTION)}, limit="float32 avx2"))
     for dtype in ("f32", "bf16"):
         table.append(Row(f"seq2seq/{dtype}", f"a step of a GRU translator with Bahdanau's attention, {words[dtype]}", "ms",
                          heed("seq2seq", str(threads), dtype, "step",
-                              pattern=r"^GRU .*: (?P<value>[\d.]+) ms a step, .*?(?P<rate>\d+) GFLOP/s"),
+                              pattern=r"^GRU .*: (?P<value>[\d.]+) ms per step, .*?(?P<rate>\d+) GFLOP/s"),
                          torch_forms("seq2seq_torch", "--dtype", dtype,
                                      pattern=r"^torch .*: (?P<value>[\d.]+) ms/step"),
                          limit="float32" if dtype == "f32" else "bf16", rounds=2))
     for dtype in ("f32", "bf16"):
         table.append(Row(f"generation/{dtype}",
-                         f"a token of text, 12 layers of width 768, 85M parameters, {dtype_words[dtype]}, batch of", "ms",
+                         f"a step of generation, 12 layers of width 768, 85M parameters, {dtype_words[dtype]}, batch of", "ms",
                          heed("generation", "85m", "--dtype", dtype, pattern=HEED_GENERATION),
                          {"": peer("generation_llama_cpp", dtype, str(threads), pattern=LLAMA_GENERATION)},
                          peer="llama.cpp", limit="read", modules=("xllamacpp", "gguf")))
-    table.append(Row("start", "from nothing:", "s",
+    table.append(Row("start", "initialization:", "s",
                      heed("start", str(threads), str(work),
-                          pattern=r"^ *(?P<label>10\^8 normal numbers|GPT-2: its first values) +(?P<value>[\d.]+) s"),
+                          pattern=r"^ *(?P<label>10\^8 normal numbers|GPT-2: initial weights) +(?P<value>[\d.]+) s"),
                      {"": peer("start_torch", pattern=r"^torch (?P<label>[^,]+), \d+ threads: (?P<value>[\d.]+) s")},
                      rounds=2, modules=("torch", "transformers")))
     if threads > 1:
@@ -101,7 +101,7 @@ def rows(bench, python, peers, threads, work, text=None, quick=False):
     if text is not None:  # minutes, and a text that the tree has not
         for name, flags, title in (("nano", ("--lr", "1e-3"), "the recipe of `nano`, 2000 steps, rate 1e-3"),
                                    ("nano-3e-3", ("--lr", "3e-3"), "the same, rate 3e-3"),
-                                   ("fast", ("--recipe", "fast"), "`--recipe fast`, beside PyTorch's recipe at 3e-3")):
+                                   ("fast", ("--recipe", "fast"), "`--recipe fast`, PyTorch's recipe at 3e-3")):
             train = [f"{bench.parent}/examples/train_lm", "--data", str(text), "--preset", "nano", "--eval-batches", "0",
                      "--checkpoint", f"{work}/recipe.h5", *flags]
             rate = flags[1] if flags[0] == "--lr" else "3e-3"

@@ -63,7 +63,7 @@ def parse(command, output):
                 groups[number] = float(groups[number])
         found.append(Sample(**groups))
     if not found:
-        raise BenchError(f"{command.said()} printed no line of the form {command.pattern!r}, but:\n{output.strip()[-1500:]}")
+        raise BenchError(f"{command.said()} printed no line that matches {command.pattern!r}:\n{output.strip()[-1500:]}")
     return found
 
 
@@ -103,7 +103,7 @@ def measure(command, tries=3, execute=execute, watch=Watch):
             best = samples, disturbed
         if disturbed <= DISTURBED or tries == 1:
             break
-        print(f"    others used {100 * disturbed:.0f}% of the processors meanwhile; once more", file=sys.stderr, flush=True)
+        print(f"    other programs used {100 * disturbed:.0f}% of the processors; repeating the run", file=sys.stderr, flush=True)
     return best
 
 

@@ -4,7 +4,7 @@ import types
 
 from driver.samples import Line, Sample
 
-HEADS = ("", "heed", "of the limit", "the peer", "ratio", "resident memory grew by")
+HEADS = ("", "heed", "share of the limit", "peer", "ratio", "resident memory, growth")
 CORES = "core to core and back"  # the head of a column that stands where it was measured
 
 
@@ -38,7 +38,7 @@ def share_of(line, row, limits):
 def cells(row, line, limits, remarks):
     title = f"{row.title} {line.label}".strip()
     if remarks.disturbed:
-        title += f" (others used {100 * remarks.disturbed:.0f}% of the processors)"
+        title += f" (other programs used {100 * remarks.disturbed:.0f}% of the processors)"
     share, form = share_of(line, row, limits), line.form()
     heed_mib, peer_mib = line.of_heed("mib"), line.of_peer("mib")
     peer = f"{row.peer} {form}".strip() + f" {number(line.of_peer())} {row.unit}" if form is not None else ""
@@ -65,10 +65,11 @@ def markdown(measured):
 
 def about_cores(least, most):
     """What the last column means, below the table: these are the least and the most of its times, in nanoseconds."""
-    return (f"Core to core and back: what a cache line took between the cores, before each of heed's runs and after the row, the least and the "
-            f"most; in these rows {least} to {most} ns. It is short where cores share a cache and several times as long where they share none (on "
-            "Zen 4 about 100 ns, and 480 ns). A virtual machine may change from one to the other within seconds. Small steps are slower while it is "
-            "long: rows compare where it was alike, and a row in which it changed is of both.")
+    return ("Core to core and back: the time that a cache line takes to another core and back, measured before each of "
+            f"heed's runs and after the row, minimum and maximum; in these rows {least} to {most} ns. It is short if the "
+            "cores share a cache, and several times as long if they share none (on Zen 4 about 100 ns, and 480 ns). A "
+            "virtual machine may change between the two within seconds. Small steps are slower while the time is long: "
+            "compare rows with similar times. A row in which the time changed includes both.")
 
 
 def limits_in_words(limits):

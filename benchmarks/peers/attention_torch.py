@@ -54,7 +54,7 @@ def main():
             forms["written out"] = written_out(torch.ones(length, length).triu(1).bool())
         for name, attend in forms.items():
             forward, both = microseconds(attend, length, dtype, 0.7)
-            print("torch causal softmax attention %s, %d threads, %s: T = %d, %s: forward %.2f us a token, both %.2f"
+            print("torch causal softmax attention %s, %d threads, %s: T = %d, %s: forward %.2f us per token, both %.2f"
                   % (a.dtype, threads, torch.backends.cpu.get_cpu_capability(), length, name, forward, both), flush=True)
 
 

@@ -42,7 +42,7 @@ def require_fair_setup():
         with open("/proc/self/maps") as maps:
             blas = {os.path.realpath(line.split()[-1]) for line in maps if "blas" in line}
         if not any("openmp" in path for path in blas):
-            sys.exit("peer: PyTorch multiplies by %s; it must be MKL, or an OpenBLAS of OpenMP" % (sorted(blas) or "no BLAS"))
+            sys.exit("peer: PyTorch uses %s for products; it must be MKL, or OpenBLAS with OpenMP" % (sorted(blas) or "no BLAS"))
     hold_to_avx2()
     return int(threads)
 
@@ -54,8 +54,8 @@ def hold_to_avx2():
         return
     for name in ("ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS"):
         if os.environ.get(name) != "AVX2":
-            sys.exit("peer: ATEN_CPU_CAPABILITY is avx2, but %s is not AVX2; both must be" % name)
+            sys.exit("peer: ATEN_CPU_CAPABILITY is avx2, but %s is not AVX2; it must be" % name)
     if torch.backends.cpu.get_cpu_capability() != "AVX2":
-        sys.exit("peer: PyTorch runs at %s in spite of ATEN_CPU_CAPABILITY" % torch.backends.cpu.get_cpu_capability())
+        sys.exit("peer: PyTorch uses %s despite ATEN_CPU_CAPABILITY=avx2" % torch.backends.cpu.get_cpu_capability())
     from torch._inductor import config
     config.cpp.march = "haswell"  # else the compiler may take AVX-512 where the code does not

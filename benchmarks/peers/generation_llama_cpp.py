@@ -74,4 +74,4 @@ c.cpuparams.n_threads = c.cpuparams_batch.n_threads = threads
 request = {"prompt": "a b c d", "n_predict": 200, "max_tokens": 200, "temperature": 0, "ignore_eos": True}
 r = xllamacpp.Server(c).handle_completions(request)
 ms = (r if isinstance(r, dict) else json.loads(r))["timings"]["predicted_per_token_ms"]
-print(f"llama.cpp 85M parameters, {dtype}, {threads} threads, 1 rows: {ms:.2f} ms a step, {1000 / ms:.1f} tokens/s")
+print(f"llama.cpp 85M parameters, {dtype}, {threads} threads, 1 rows: {ms:.2f} ms per step, {1000 / ms:.1f} tokens/s")

@@ -28,7 +28,7 @@ def main():
     threads = require_fair_setup()
     config = GPT2Config()  # 12 layers, width 768, vocabulary 50257, context 1024
     numbers = torch.empty(10**8)
-    for name, run in (("GPT-2: its first values", lambda: GPT2LMHeadModel(config)),
+    for name, run in (("GPT-2: initial weights", lambda: GPT2LMHeadModel(config)),
                       ("10^8 normal numbers", lambda: numbers.normal_())):
         print("torch %s, %d threads: %.3f s" % (name, threads, median_seconds(run)), flush=True)
 

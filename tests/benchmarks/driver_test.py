@@ -52,7 +52,7 @@ class Parsing(unittest.TestCase):
         self.assertEqual(samples, [Sample(1.5, "T = 256", "flash", mib=12), Sample(3, "T = 1024", "plain")])
 
     def test_an_output_without_the_line_is_told(self):
-        with self.assertRaisesRegex(BenchError, "A=1 bench_x 3 printed no line of the form (?s:.*)oh no"):
+        with self.assertRaisesRegex(BenchError, "A=1 bench_x 3 printed no line that matches (?s:.*)oh no"):
             parse(Command(["bench_x", "3"], "^(?P<value>[0-9]+) ms", {"A": "1"}), "oh no\n")
 
 
@@ -169,7 +169,7 @@ class Table(unittest.TestCase):
                                                 "47 MiB against 86 |")
 
     def test_a_disturbed_row_says_so(self):
-        self.assertIn("a step T = 256 (others used 12% of the processors)",
+        self.assertIn("a step T = 256 (other programs used 12% of the processors)",
                       table.markdown([(self.row, [self.line()], {}, table.Remarks(0.12))]))
 
     def test_a_row_says_how_far_apart_the_cores_were(self):
@@ -271,7 +271,7 @@ class Program(unittest.TestCase):
     def test_without_peers_it_says_so_once(self):
         ran = self.run_all("--quick", "step/nano/f32|avx2/step/nano")
         self.assertEqual(ran.returncode, 0, ran.stderr)
-        self.assertEqual(ran.stderr, "bench: without torch, rows have no peer: ./run deps --peers installs what peers need\n")
+        self.assertEqual(ran.stderr, "bench: torch is missing, so rows have no peer; ./run deps --peers installs the peers\n")
 
     def test_a_program_that_fails_costs_its_row_only(self):
         self.program("benchmarks/bench_seq2seq", "echo no memory >&2; exit 3")
@@ -283,7 +283,7 @@ class Program(unittest.TestCase):
     def test_a_regex_that_matches_nothing(self):
         ran = self.run_all("nonsense")
         self.assertEqual((ran.returncode, ran.stderr),
-                         (1, "bench: no row matches 'nonsense'; ./run bench --list names them\n"))
+                         (1, "bench: no row matches 'nonsense'; ./run bench --list prints the names\n"))
 
     def test_a_busy_machine_is_refused(self):
         burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(machine.threads())]
@@ -294,8 +294,8 @@ class Program(unittest.TestCase):
                 burner.kill()
                 burner.wait()
         self.assertEqual(ran.returncode, 1)
-        self.assertRegex(ran.stderr, r"^bench: the processors are \d+% busy with other work; figures would mean nothing "
-                                     r"\(HEED_BENCH_ANYWAY=1 measures all the same\)\n$")
+        self.assertRegex(ran.stderr, r"^bench: the processors are \d+% busy with other work; figures would be meaningless "
+                                     r"\(HEED_BENCH_ANYWAY=1 measures anyway\)\n$")
 
 
 if __name__ == "__main__":
