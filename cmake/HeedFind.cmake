@@ -1,7 +1,7 @@
 # Finds packages in the same way for heed's own build and for find_package(heed).
 
 # xtensor, xtl and xsimd change their behaviour between releases, sometimes without an error from the compiler.
-option(HEED_UNTRIED_VERSIONS "Take versions of xsimd, xtensor and xtl that heed was not tested with" OFF)
+option(HEED_UNTRIED_VERSIONS "Accept versions of xsimd, xtensor and xtl that heed was not tested with" OFF)
 
 # heed_check_version(PACKAGE VERSION ...): checks a package against the versions that heed was tested with, oldest
 # first. A version between the oldest and the newest is accepted if it is of the same series (13 for 13.2, 0.25 for
@@ -20,7 +20,7 @@ function(heed_check_version package)
   if(NOT HEED_UNTRIED_VERSIONS AND (NOT known OR version VERSION_LESS oldest OR version VERSION_GREATER newest))
     list(JOIN ARGN ", " tried)
     message(FATAL_ERROR "${package} is ${${package}_VERSION} (${${package}_DIR}); heed was tested with ${tried}. "
-                        "-DHEED_UNTRIED_VERSIONS=ON takes it all the same: then run heed's tests")
+                        "-DHEED_UNTRIED_VERSIONS=ON accepts it; then run heed's tests")
   endif()
 endfunction()
 

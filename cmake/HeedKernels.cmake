@@ -22,7 +22,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(HEED_FLAGS_avx512 -mavx512f -mavx512cd -mavx512dq -mavx512bw -mavx512vl -mfma -mprefer-vector-width=512)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 16 AND CMAKE_CXX_COMPILER_VERSION
                                                                                                         VERSION_LESS 17)
-    message(STATUS "heed: without the level avx512_bf16, whose vectors crash clang 16 (LLVM #68117)")
+    message(STATUS "heed: no level avx512_bf16, because its vectors crash clang 16 (LLVM #68117)")
   else()
     list(APPEND HEED_LEVELS avx512_bf16)
     set(HEED_FLAGS_avx512_bf16 ${HEED_FLAGS_avx512} -mavx512bf16)
