@@ -109,7 +109,7 @@ def filled(text, values, quote=lambda s: s):
         elif name in values:
             found = values[name]
         else:
-            raise PageError(f"'{{{name}}}' is no column")
+            raise PageError(f"'{{{name}}}' is not a column")
         return found if words else quote(found)
     return re.sub(r"\{([^{}0-9,][^{}]*)\}", value, text)
 
@@ -132,7 +132,7 @@ def places_of(target, rule, rows):
             raise PageError(f"/{rule['page']}/ is not in the text")
         return [(target.start + text[:found.start()].count("\n"), "text", list(found.groups()), {})]
     if not target.table:
-        raise PageError(f"'{rule['kind']}' needs a table")
+        raise PageError(f"'{rule['kind']}' requires a table")
     if rule["kind"] == "column":
         at = target.column(rule["name"])
         cells = [(line, row, at) for line, row in target.rows if re.search(rows, plain(row[0]))]
@@ -190,7 +190,7 @@ def rules_of(page, target, text):
         elif line.startswith("rows /"):
             rows = line[6:-1]
         elif rule is None or command is None or (rule["kind"] != "table") != (rule["pattern"] is not None):
-            raise PageError(f"'{line}' is no rule")
+            raise PageError(f"'{line}' is not a rule")
         elif rule["kind"] == "table":
             used = True
             yield from table_figures(page, target, command, rule)

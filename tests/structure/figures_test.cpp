@@ -113,7 +113,7 @@ TEST_CASE(
   CHECK(says_in(ran, "FAILED with 3: build/release/examples/train --seed 3 5\n"));
   CHECK(says_in(ran, "page 1.9, command nothing, exact: DIFFERS\n"));
   CHECK(says_in(ran, "page 1.7, command -, exact: not compared (this processor lacks wings)\n"));
-  CHECK(says_in(ran, "not compared (DATA/none.txt is missing: --data names its folder)\n"));
+  CHECK(says_in(ran, "not compared (DATA/none.txt is missing; --data must name its folder)\n"));
   CHECK(says_in(ran, "0 figures are within tolerance, 2 differ, 2 were not compared"));
 }
 
@@ -130,7 +130,7 @@ TEST_CASE("figures: a comment that does not fit its page, and a table without on
       {start + "column loss = /x ([0-9]+) ([0-9]+)/\n-->\n" + table,
        "1 figures in small, loss, but the commands give 2"},
       {start + "text /gain ([0-9]+)/ = /x ([0-9]+)/\n-->\n" + table, "/gain ([0-9]+)/ is not in the text"},
-      {start + "colum loss\n-->\n" + table, "'colum loss' is no rule"},
+      {start + "colum loss\n-->\n" + table, "'colum loss' is not a rule"},
       {start + "-->\n" + table, "a command without a rule"},
       {"<!-- figures: none -->\n" + table, "must be <!-- figures, lines, -->"},
   };

@@ -92,7 +92,7 @@ void CrashDisk::apply(const DiskCall& call) {
     pending_ = std::move(rest);
     return;
   }
-  if (file < 0) throw std::runtime_error("crash states: the record has no call that made " + name);
+  if (file < 0) throw std::runtime_error("crash states: no recorded call created " + name);
   File& f = files_[static_cast<std::size_t>(file)];
   switch (call.kind) {
     case Kind::write:

@@ -30,7 +30,7 @@ M& with_parameters(Session& s, std::shared_ptr<M> model, const json& args, const
   to(*model, values.empty() ? DType::float32 : values[0].dtype());
   json numbers = args["parameters"];
   for (const NamedParameter& p : named_parameters(*model)) {
-    if (!numbers.contains(p.name)) throw Misuse("the parameter " + p.name + " was not given");
+    if (!numbers.contains(p.name)) throw Misuse("the parameter " + p.name + " is missing");
     const auto i = numbers[p.name].get<std::size_t>();
     p.parameter->copy_(values.at(i).detach());
     s.parameters[i] = *p.parameter;
@@ -162,7 +162,7 @@ json described(const Tensor& x) {
 Tensor read_tensor(const json& head) {
   Tensor x = Tensor::empty(sizes(head["shape"]), dtype_named(head["dtype"]));
   const std::size_t bytes = static_cast<std::size_t>(x.numel()) * size_of(x.dtype());
-  if (bytes != 0 && std::fread(x.raw(), 1, bytes, stdin) != bytes) throw Misuse("the input ended within a tensor");
+  if (bytes != 0 && std::fread(x.raw(), 1, bytes, stdin) != bytes) throw Misuse("the input ends within a tensor");
   return x;
 }
 
@@ -194,7 +194,7 @@ List answer(const json& head, const List& inputs, const List& dys) {
     else if (const auto op = ops().find(name); op != ops().end())
       results = op->second(x, args);
     else
-      throw Misuse("no op is named " + name);
+      throw Misuse("unknown op " + name);
     values.insert(values.end(), results.begin(), results.end());
   }
   List answers;

@@ -20,7 +20,7 @@ Shape sizes(const json& j) {
 DType dtype_named(const std::string& name) {
   for (const DType t : {DType::float32, DType::float64, DType::bfloat16, DType::int32, DType::bool8})
     if (name_of(t) == name) return t;
-  throw Misuse("no dtype is named " + name);
+  throw Misuse("unknown dtype " + name);
 }
 
 namespace {
@@ -33,7 +33,7 @@ heed::Reduction reduction_of(const json& args) {
                                                                {"sum", heed::Reduction::sum},
                                                                {"batchmean", heed::Reduction::batch_mean}};
   const auto found = names.find(args.value("reduction", "mean"));
-  if (found == names.end()) throw Misuse("no reduction is named " + args["reduction"].get<std::string>());
+  if (found == names.end()) throw Misuse("unknown reduction " + args["reduction"].get<std::string>());
   return found->second;
 }
 
@@ -49,7 +49,8 @@ Op one(Unary f) {
 Op two(Binary f, WithNumber with = nullptr, NumberFirst first = nullptr) {
   return [=](const List& x, const json& a) -> List {
     if (x.size() == 2) return {f(x[0], x[1])};
-    if ((flag(a, "first") ? first == nullptr : with == nullptr)) throw Misuse("no such op of a tensor and a number");
+    if ((flag(a, "first") ? first == nullptr : with == nullptr))
+      throw Misuse("there is no such op of a tensor and a number");
     return {flag(a, "first") ? first(number(a["number"]), x.at(0)) : with(x.at(0), number(a["number"]))};
   };
 }
