@@ -17,7 +17,7 @@ using detail::Grouped;
 using detail::Groups;
 
 void check_not_empty(const char* op, In x, const Groups& g) {
-  check(g.n > 0, x.where(), op, ": x is ", x.tensor(), "; the axes that are reduced must have elements");
+  check(g.n > 0, x.where(), op, ": x is ", x.tensor(), "; the reduced axes must not be empty");
   check(g.n <= std::numeric_limits<std::int32_t>::max(), x.where(), op, ": ", g.n,
         " elements are reduced to one; they must be fewer than 2^31");
 }
@@ -126,7 +126,7 @@ TopK top_k(In x, Index k, int axis, bool largest) {
     return {one.values.squeeze(0), one.indices.squeeze(0)};
   }
   const int a = detail::axis_of("top_k", x, axis);
-  check(k >= 0 && k <= x.shape()[a], x.where(), "top_k: k is ", k, " but x is ", x.tensor(), "; it must lie in [0, ",
+  check(k >= 0 && k <= x.shape()[a], x.where(), "top_k: k is ", k, " but x is ", x.tensor(), "; it must be in [0, ",
         x.shape()[a], "], the size of axis ", a);
   const Tensor lines = detail::widened(x->transpose(a, -1)).dense();
   Tensor at = Tensor::empty(lines.shape().with(-1, k), DType::int32);

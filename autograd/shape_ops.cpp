@@ -14,7 +14,7 @@ Tensor concatenate_few(std::span<const Tensor> parts, int axis, const Where& whe
   Index size = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     check(!__builtin_add_overflow(size, parts[i].shape()[axis], &size), where, "concatenate: the sizes along axis ",
-          axis, " add up to 2^63 or more; no tensor has so many");
+          axis, " add up to 2^63 or more; the sum must be below 2^63");
     ends.ptr<std::int32_t>()[i] = static_cast<std::int32_t>(size);
   }
   Tensor y = Tensor::empty(parts[0].shape().with(axis, size), parts[0].dtype());
@@ -89,7 +89,7 @@ Tensor concatenate(std::span<const Tensor> parts, int axis, Where where) {
     const Tensor& x = parts[i];
     check(x.dtype() == first.dtype() && x.rank() == first.rank() && x.shape().without(a) == first.shape().without(a),
           where, "concatenate: tensor 0 is ", first, " but tensor ", i, " is ", x,
-          "; dtypes and shapes must be the same but for axis ", a);
+          "; dtypes and shapes must be the same except along axis ", a);
   }
   if (parts.size() <= Inputs::kMostInputs) return concatenate_few(parts, a, where);
   std::vector<Tensor> groups;
@@ -107,7 +107,7 @@ Tensor stack(std::span<const Tensor> parts, int axis, Where where) {
   check(parts[0].defined(), where, "stack: tensor 0 is undefined; it must have values");
   const int rank = parts[0].rank() + 1;
   check(axis >= -rank && axis < rank, where, "stack: axis is ", axis, " but the tensors are ", parts[0],
-        "; it must lie in [", -rank, ", ", rank, ")");
+        "; it must be in [", -rank, ", ", rank, ")");
   std::vector<Tensor> views;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     check(parts[i].defined() && parts[i].dtype() == parts[0].dtype() && parts[i].shape() == parts[0].shape(), where,
@@ -137,7 +137,7 @@ std::vector<Tensor> split(In x, std::span<const Index> sizes, int axis) {
     if (__builtin_add_overflow(total, s, &total)) total = std::numeric_limits<Index>::max();
   }
   check(total == x.shape()[a], x.where(), "split: the sizes add up to ", total, " but x is ", x.tensor(),
-        "; they must add up to the ", x.shape()[a], " of axis ", a);
+        "; they must add up to ", x.shape()[a], ", the size of axis ", a);
   std::vector<Tensor> parts;
   Index begin = 0;
   for (Index s : sizes) {
@@ -154,7 +154,7 @@ Tensor triu(In x, Index diagonal) { return triangle("triu", false, x, diagonal);
 // behind]`, expanded and copied.
 Tensor repeat(In x, const Shape& counts) {
   check(x->defined() && counts.rank() >= x.rank(), x.where(), "repeat: the counts are ", counts, " but x is ",
-        x.tensor(), "; there must be one for each axis at least");
+        x.tensor(), "; there must be at least one count per axis");
   for (Index c : counts) check(c >= 0, x.where(), "repeat: the counts are ", counts, "; each must be 0 or more");
   Shape shape;
   for (int i = x.rank(); i < counts.rank(); ++i) shape.push_back(1);
@@ -164,7 +164,7 @@ Tensor repeat(In x, const Shape& counts) {
   for (int a = 0; a < shape.rank(); ++a)
     fits = !__builtin_mul_overflow(std::max<Index>(1, shape[a]), std::max<Index>(1, counts[a]), &whole[a]) && fits;
   check(fits && detail::can_be_counted(whole), x.where(), "repeat: the counts are ", counts, " and x is ", x.tensor(),
-        "; the elements are more than memory can hold");
+        "; the result has more elements than memory can hold");
   Tensor y = x->reshape(shape);
   for (int a = shape.rank() - 1; a >= 0; --a) {
     if (counts[a] == 1) continue;

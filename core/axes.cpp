@@ -17,7 +17,7 @@ unsigned Axes::of(const char* op, In x) const {
   for (int i = 0; i < count_; ++i) {
     const unsigned bit = 1u << detail::axis_of(op, In(vector, x.where()), axes_[i]);
     check(!(mask & bit), x.where(), op, ": axis ", axes_[i], " of x, which is ", x.tensor(),
-          ", is named twice; each may be named once");
+          ", is given twice; each axis may be given once");
     mask |= bit;
   }
   return mask;
@@ -38,7 +38,7 @@ Tensor cast(const Tensor& x, DType dtype) {
 
 int axis_of(const char* op, In x, int axis) {
   const int rank = x.rank();
-  check(axis >= -rank && axis < rank, x.where(), op, ": axis is ", axis, " but x is ", x.tensor(), "; it must lie in [",
+  check(axis >= -rank && axis < rank, x.where(), op, ": axis is ", axis, " but x is ", x.tensor(), "; it must be in [",
         -rank, ", ", rank, ")");
   return axis < 0 ? axis + rank : axis;
 }

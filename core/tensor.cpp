@@ -59,7 +59,7 @@ void delete_storage(Storage* s) noexcept {
 
 std::int32_t to_int32(const char* op, std::int64_t value) {
   require(value == static_cast<std::int32_t>(value), op, ": the value ", value,
-          " does not fit int32, as whole numbers are in tensors; ", "it must be from -2147483648 to 2147483647");
+          " does not fit int32, the dtype of integers in tensors; it must be in [-2147483648, 2147483647]");
   return static_cast<std::int32_t>(value);
 }
 
@@ -76,7 +76,7 @@ static void note_copy(Tensor& y, const Tensor& x) {
 
 static std::size_t bytes_of(const Shape& shape, DType dtype) {
   for (Index s : shape) require(s >= 0, "tensor: shape is ", shape, "; every size must be 0 or more");
-  require(detail::can_be_counted(shape), "tensor: shape is ", shape, "; its elements are more than memory can hold");
+  require(detail::can_be_counted(shape), "tensor: shape is ", shape, "; it has more elements than memory can hold");
   return static_cast<std::size_t>(shape.numel()) * size_of(dtype);
 }
 
@@ -136,9 +136,10 @@ bool Tensor::is_contiguous() const {
 
 void* Tensor::checked(DType wanted) const {
   require(defined(), "data: the tensor is undefined; it must have values");
-  require(dtype_ == wanted, "data: x is ", *this, "; data<T>() of a T for ", name_of(wanted), " was asked for");
+  require(dtype_ == wanted, "data: x is ", *this, " but data<T>() was called with T of ", name_of(wanted),
+          "; they must match");
   require(is_contiguous(), "data: x is ", *this, " with strides ", strides_,
-          "; data() needs a contiguous tensor: call contiguous() first");
+          "; data() requires a contiguous tensor: call contiguous() first");
   return raw();
 }
 
@@ -158,13 +159,13 @@ double Tensor::item_as_double() const {
 double Tensor::at(std::initializer_list<Exactly<Index>> index) const {
   require(defined(), "at: the tensor is undefined; it must have values");
   require(static_cast<int>(index.size()) == rank(), "at: ", index.size(), " indices were given but x is ", *this,
-          "; one an axis is needed");
+          "; give one index per axis");
   Index offset = 0;
   int axis = 0;
   for (Index i : index) {
     const Index n = shape_[axis];
-    require(i >= -n && i < n, "at: index ", i, " of axis ", axis, " but x is ", *this, "; it must lie in [", -n, ", ",
-            n, ")");
+    require(i >= -n && i < n, "at: the index of axis ", axis, " is ", i, " but x is ", *this, "; it must be in [", -n,
+            ", ", n, ")");
     offset += (i < 0 ? i + n : i) * strides_[axis++];
   }
   return load(*this, offset);
@@ -174,8 +175,8 @@ double Tensor::at(std::initializer_list<Exactly<Index>> index) const {
 static void check_once_each(const char* op, const Tensor& x) {
   if (x.numel() == 0) return;  // strides may be 0
   for (int a = 0; a < x.rank(); ++a)
-    require(x.strides()[a] != 0 || x.shape()[a] == 1, op, ": x is ", x, " with strides ", x.strides(),
-            ", so that axis ", a, " repeats elements; each must be there once: write to what x was expanded from");
+    require(x.strides()[a] != 0 || x.shape()[a] == 1, op, ": x is ", x, " with strides ", x.strides(), ", so axis ", a,
+            " repeats elements; each must occur once: write to the tensor that x was expanded from");
 }
 
 void Tensor::fill_(double value) {

@@ -9,8 +9,8 @@ namespace heed {
 // The axis counted from 0, of a tensor with `extra` more axes than x. Throws Error if it is out of range.
 static int axis_of(const Tensor& x, int axis, const char* op, int extra = 0) {
   const int rank = x.rank() + extra;
-  require(axis >= -rank && axis < rank, op, ": axis is ", axis, " but x is ", x, "; it must lie in [", -rank, ", ",
-          rank, ")");
+  require(axis >= -rank && axis < rank, op, ": axis is ", axis, " but x is ", x, "; it must be in [", -rank, ", ", rank,
+          ")");
   return axis < 0 ? axis + rank : axis;
 }
 
@@ -27,8 +27,8 @@ Tensor Tensor::as_strided(const Shape& shape, const Strides& strides, Index offs
 Tensor Tensor::select(Exactly<int> axis, Exactly<Index> i) const {
   const int a = axis_of(*this, axis, "select");
   const Index n = shape_[a];
-  require(i >= -n && i < n, "select: index ", i, " of axis ", axis, " but x is ", *this, "; it must lie in [", -n, ", ",
-          n, ")");
+  require(i >= -n && i < n, "select: the index of axis ", axis, " is ", i, " but x is ", *this, "; it must be in [", -n,
+          ", ", n, ")");
   return as_strided(shape_.without(a), strides_.without(a), offset_ + (i < 0 ? i + n : Index{i}) * strides_[a]);
 }
 
@@ -51,12 +51,12 @@ Tensor Tensor::transpose(Exactly<int> a, Exactly<int> b) const {
 
 Tensor Tensor::permute(const std::vector<int>& axes) const {
   require(static_cast<int>(axes.size()) == rank(), "permute: ", axes.size(), " axes were given but x is ", *this,
-          "; each axis must be named once");
+          "; each axis must be given once");
   Shape shape, strides;
   unsigned seen = 0;
   for (int axis : axes) {
     const int a = axis_of(*this, axis, "permute");
-    require(!(seen >> a & 1u), "permute: axis ", axis, " is named twice; each axis must be named once");
+    require(!(seen >> a & 1u), "permute: axis ", axis, " is given twice; each axis must be given once");
     seen |= 1u << a;
     shape.push_back(shape_[a]);
     strides.push_back(strides_[a]);
@@ -84,7 +84,7 @@ Tensor Tensor::expand(const Shape& shape) const {
   for (Index s : shape) require(s >= 0, "expand: shape is ", shape, "; every size must be 0 or more");
   require(broadcast(shape_, shape, out) && out == shape, "expand: x is ", *this, " and shape is ", shape,
           "; x must broadcast to it");
-  require(detail::can_be_counted(shape), "expand: shape is ", shape, "; its elements are more than can be counted");
+  require(detail::can_be_counted(shape), "expand: shape is ", shape, "; it has more elements than can be counted");
   Strides strides = shape;
   for (int i = 1; i <= shape.rank(); ++i) strides[-i] = i <= rank() && shape_[-i] == shape[-i] ? strides_[-i] : 0;
   return as_strided(shape, strides, offset_);
@@ -100,15 +100,15 @@ static Shape complete(const Tensor& x, const Shape& shape, const char* op) {
       unknown = i;
       full[i] = 1;
     } else {
-      require(shape[i] >= 0, op, ": shape is ", shape, "; every size must be 0 or more, but for one that may be -1");
+      require(shape[i] >= 0, op, ": shape is ", shape, "; every size must be 0 or more, except one that may be -1");
     }
   }
-  require(detail::can_be_counted(full), op, ": shape is ", shape, "; its elements are more than can be counted");
+  require(detail::can_be_counted(full), op, ": shape is ", shape, "; it has more elements than can be counted");
   const Index known = full.numel();
   if (unknown >= 0 && known != 0) full[unknown] = x.numel() / known;
   require(unknown < 0 || known != 0 || x.numel() != 0, op, ": x is ", x, " and shape is ", shape,
-          "; beside a size of 0, -1 may stand for any size: name one");
-  require(full.numel() == x.numel(), op, ": x is ", x, " of ", x.numel(), " elements and shape is ", shape,
+          "; with a size of 0, -1 is ambiguous: give the size");
+  require(full.numel() == x.numel(), op, ": x is ", x, " with ", x.numel(), " elements and shape is ", shape,
           "; the number of elements must be the same");
   return full;
 }
@@ -159,7 +159,7 @@ Tensor Tensor::reshape(const Shape& shape) const {
 Tensor Tensor::flatten(Exactly<int> from, Exactly<int> to) const {
   if (rank() == 0) return view({1});
   const int a = axis_of(*this, from, "flatten"), b = axis_of(*this, to, "flatten");
-  require(a <= b, "flatten: axes ", from, " to ", to, "; the first must not lie behind the last");
+  require(a <= b, "flatten: axes ", from, " to ", to, "; the first must not be after the last");
   Index n = 1;
   for (int i = a; i <= b; ++i) n *= shape_[i];
   return reshape(shape_.first(a) + Shape{n} + shape_.last(rank() - 1 - b));

@@ -116,9 +116,9 @@ TEST_CASE("max of empty tensors and scalars") {
   CHECK(contains(error_of([] {
                    max(Tensor::zeros({0, 3}), 0);
                  }),
-                 "max: x is [0, 3] float32; the axes that are reduced must have elements"));
+                 "max: x is [0, 3] float32; the reduced axes must not be empty"));
   CHECK(contains(error_of([] { argmin(Tensor::zeros({0})); }),
-                 "argmin: x is [0] float32; the axes that are reduced must have elements"));
+                 "argmin: x is [0] float32; the reduced axes must not be empty"));
   CHECK(contains(error_of([] { min(Tensor::zeros({2}, DType::bool8)); }),
                  "min: x is [2] bool8; it must be floating or int32"));
   CHECK(contains(error_of([] { argmax(Tensor::zeros({2}), 1); }), "argmax: axis is 1 but x is [2] float32"));
@@ -187,7 +187,7 @@ TEST_CASE("top_k takes the best in order, of equal ones the first") {
   CHECK(top_k(bad, 4).indices.to_vector<double>() == std::vector<double>{1, 4, 3, 2});
   CHECK(top_k(bad, 5, 0, false).indices.to_vector<double>() == std::vector<double>{5, 0, 2, 3, 1});
   CHECK(contains(error_of([&] { top_k(bad, 7); }),
-                 "top_k: k is 7 but x is [6] float32; it must lie in [0, 6], the size of axis 0"));
+                 "top_k: k is 7 but x is [6] float32; it must be in [0, 6], the size of axis 0"));
   CHECK(contains(error_of([&] { top_k(bad, -1); }), "top_k: k is -1"));
   CHECK(contains(error_of([&] { top_k(bad.to(DType::int32), 1); }), "top_k: x is [6] int32"));
 }

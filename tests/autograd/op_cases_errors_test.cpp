@@ -131,18 +131,30 @@ TEST_CASE("extreme integers: errors") {
   const Tensor x = Tensor::zeros({2, 3}), none = Tensor::zeros({0, 5}), one = Tensor::scalar(1);
   constexpr Index big = Index{1} << 32;
   check_errors({
-      {"view: shape is [4294967296, 4294967296]; its elements are more than can be counted",
-       [&] { none.view({big, big}); }},
-      {"reshape: shape is [4294967296, 4294967296, -1]; its elements are more than can be counted",
-       [&] { x.t().reshape({big, big, -1}); }},
-      {"expand: shape is [4294967296, 4294967296]; its elements are more than can be counted",
-       [&] { one.expand({big, big}); }},
-      {"view: x is [0, 5] float32 and shape is [0, -1]; beside a size of 0, -1 may stand for any size: name one",
-       [&] { none.view({0, -1}); }},
-      {"view: x is [2, 3] float32 of 6 elements and shape is [0, -1]; the number of elements must be the same",
-       [&] { x.view({0, -1}); }},
-      {"repeat: the counts are [4294967296, 4294967296] and x is [2, 3] float32; the elements are more than memory",
-       [&] { repeat(x, {big, big}); }},
+      {"view: shape is [4294967296, 4294967296]; it has more elements than can be counted",
+       [&] {
+         none.view({big, big});
+       }},
+      {"reshape: shape is [4294967296, 4294967296, -1]; it has more elements than can be counted",
+       [&] {
+         x.t().reshape({big, big, -1});
+       }},
+      {"expand: shape is [4294967296, 4294967296]; it has more elements than can be counted",
+       [&] {
+         one.expand({big, big});
+       }},
+      {"view: x is [0, 5] float32 and shape is [0, -1]; with a size of 0, -1 is ambiguous: give the size",
+       [&] {
+         none.view({0, -1});
+       }},
+      {"view: x is [2, 3] float32 with 6 elements and shape is [0, -1]; the number of elements must be the same",
+       [&] {
+         x.view({0, -1});
+       }},
+      {"repeat: the counts are [4294967296, 4294967296] and x is [2, 3] float32; the result has more elements than",
+       [&] {
+         repeat(x, {big, big});
+       }},
       {"split: the sizes add up to 9223372036854775807 but x is [0, 5] float32",
        [&] {
          split(none, {kMostIndex, kMostIndex, 2});

@@ -376,15 +376,15 @@ TEST_CASE("reductions: errors name the wrong argument") {
   CHECK(contains(error_of([] {
                    sum(Tensor::scalar(1), {0, -1});
                  }),
-                 "sum: axis -1 of x, which is [] float32, is named twice"));
+                 "sum: axis -1 of x, which is [] float32, is given twice"));
   CHECK(
       contains(error_of([] { variance(Tensor::zeros({2}), {}, {.correction = kNaN}); }), "correction is nan; it must"));
   CHECK(contains(error_of([] { sum(Tensor::zeros({2}), 1); }),
-                 "sum: axis is 1 but x is [2] float32; it must lie in [-1, 1)"));
+                 "sum: axis is 1 but x is [2] float32; it must be in [-1, 1)"));
   CHECK(contains(error_of([] {
                    mean(Tensor::zeros({2, 2}), {0, 0});
                  }),
-                 "mean: axis 0 of x, which is [2, 2] float32, is named twice"));
+                 "mean: axis 0 of x, which is [2, 2] float32, is given twice"));
   CHECK(contains(error_of([] { variance(Tensor::zeros({2}, DType::bool8)); }),
                  "variance: x is [2] bool8; it must be floating"));
   CHECK(contains(error_of([] { stddev(Tensor::zeros({2}), -2); }), "stddev: axis is -2"));

@@ -122,7 +122,7 @@ TEST_CASE("concatenate, stack and split: errors name the wrong argument") {
                    concatenate({a, b}, 0);
                  }),
                  "concatenate: tensor 0 is [2, 3] float32 but tensor 1 is [2, 4] float32; dtypes and shapes must be "
-                 "the same but for axis 0"));
+                 "the same except along axis 0"));
   CHECK(contains(error_of([&] { concatenate({a, b}, 0); }), "shape_ops_test.cpp:"));
   CHECK(contains(error_of([&] { concatenate({a, a.to(DType::float64)}, 0); }), "tensor 1 is [2, 3] float64"));
   CHECK(contains(error_of([&] { concatenate({a, b}, 2); }), "concatenate: axis is 2"));
@@ -141,7 +141,7 @@ TEST_CASE("concatenate, stack and split: errors name the wrong argument") {
   CHECK(contains(error_of([&] {
                    split(a, {1, 3}, 1);
                  }),
-                 "split: the sizes add up to 4 but x is [2, 3] float32; they must add up to the 3 of axis 1"));
+                 "split: the sizes add up to 4 but x is [2, 3] float32; they must add up to 3, the size of axis 1"));
 }
 
 TEST_CASE("tril and triu keep one side of the diagonal") {

@@ -147,7 +147,7 @@ TEST_CASE("softmax: errors name the wrong argument") {
   CHECK(test::contains(test::error_of([] {
                          softmax(Tensor::zeros({2, 3}), 2);
                        }),
-                       "softmax: axis is 2 but x is [2, 3] float32; it must lie in [-2, 2)"));
+                       "softmax: axis is 2 but x is [2, 3] float32; it must be in [-2, 2)"));
   CHECK(test::contains(test::error_of([] { softmax(Tensor::zeros({2}, DType::int32)); }),
                        "softmax: x is [2] int32; it must be floating"));
   CHECK(test::contains(test::error_of([] { log_softmax(Tensor::zeros({2}, DType::bool8)); }),

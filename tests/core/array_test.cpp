@@ -24,8 +24,9 @@ TEST_CASE("array: an array of a tensor shares its memory") {
   const Tensor& constant = x;
   const xt::xarray<float> sums = xt::sum(constant.array<float>(), {1}, xt::evaluation_strategy::immediate);
   CHECK(sums(0) == doctest::Approx(2 * (1 + std::sqrt(2.0) + std::sqrt(3.0))));
-  CHECK(contains(error_of([&] { x.array<double>(); }), "x is [2, 3] float32; data<T>() of a T for float64"));
-  CHECK(contains(error_of([&] { x.t().array<float>(); }), "needs a contiguous tensor"));
+  CHECK(
+      contains(error_of([&] { x.array<double>(); }), "x is [2, 3] float32 but data<T>() was called with T of float64"));
+  CHECK(contains(error_of([&] { x.t().array<float>(); }), "requires a contiguous tensor"));
 }
 
 TEST_CASE("array: a tensor of an expression") {

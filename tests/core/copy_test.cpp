@@ -32,11 +32,11 @@ TEST_CASE("copy: between overlapping parts of one storage, the source is read be
 TEST_CASE("copy: a view that repeats elements is not written to") {
   Tensor x = Tensor::ones({3, 1});
   test::check_errors({
-      {"fill_: x is [3, 2] float32 with strides [1, 0], so that axis 1 repeats elements; each must be there once",
+      {"fill_: x is [3, 2] float32 with strides [1, 0], so axis 1 repeats elements; each must occur once",
        [&] {
          x.expand({3, 2}).fill_(5);
        }},
-      {"copy_: x is [4, 3, 1] float32 with strides [0, 1, 1], so that axis 0 repeats elements; each must be there once",
+      {"copy_: x is [4, 3, 1] float32 with strides [0, 1, 1], so axis 0 repeats elements; each must occur once",
        [&] {
          x.expand({4, 3, 1}).copy_(Tensor::zeros({4, 3, 1}));
        }},

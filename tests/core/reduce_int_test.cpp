@@ -176,7 +176,7 @@ TEST_CASE("integer reductions of no elements, of one and of rank 0") {
   CHECK(test::same_bits(max(Tensor::zeros({0, 3}, DType::int32), 1), Tensor::zeros({0}, DType::int32)));
   CHECK(test::same_bits(argmax(Tensor::zeros({2, 0, 3}, DType::int32), 2), Tensor::zeros({2, 0}, DType::int32)));
   const Tensor none = Tensor::zeros({0, 3}, DType::int32);
-  const std::string words = ": x is [0, 3] int32; the axes that are reduced must have elements";
+  const std::string words = ": x is [0, 3] int32; the reduced axes must not be empty";
   CHECK(contains(error_of([&] { max(none, 0); }), "max" + words));
   CHECK(contains(error_of([&] { min(none); }), "min" + words));
   CHECK(contains(error_of([&] { argmax(none, 0); }), "argmax" + words));

@@ -224,10 +224,10 @@ TEST_CASE("axes are checked") {
   CHECK(Axes(-1).of("sum", x) == 2u);
   CHECK(Axes({1, -2}).of("sum", x) == 3u);
   CHECK(test::contains(test::error_of([&] { Axes(2).of("sum", x); }),
-                       "sum: axis is 2 but x is [2, 3] float32; it must lie in [-2, 2)"));
+                       "sum: axis is 2 but x is [2, 3] float32; it must be in [-2, 2)"));
   CHECK(test::contains(test::error_of([&] {
                          Axes({0, -2}).of("sum", x);
                        }),
-                       "sum: axis -2 of x, which is [2, 3] float32, is named twice"));
+                       "sum: axis -2 of x, which is [2, 3] float32, is given twice"));
   CHECK(test::contains(test::error_of([&] { Axes({0, 0, 0, 0, 0, 0, 0, 0, 0}); }), "axes: more than 8 axes"));
 }

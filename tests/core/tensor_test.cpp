@@ -236,11 +236,11 @@ TEST_CASE("tensor: errors have messages that show the input") {
        [] {
          Tensor::zeros({2, -1});
        }},
-      {"its elements are more than memory can hold",
+      {"it has more elements than memory can hold",
        [] {
          Tensor::empty({Index{1} << 40, Index{1} << 40});
        }},
-      {"its elements are more than memory can hold", [] { Tensor::empty({Index{1} << 62}, DType::float64); }},
+      {"it has more elements than memory can hold", [] { Tensor::empty({Index{1} << 62}, DType::float64); }},
       {"tensor: 3 values were given for shape [2, 2]; it needs 4",
        [] {
          Tensor::from({1, 2, 3}, {2, 2});
@@ -253,21 +253,22 @@ TEST_CASE("tensor: errors have messages that show the input") {
        [] {
          Tensor::zeros({1, 1, 1, 1, 1, 1, 1, 1}).unsqueeze(0);
        }},
-      {"dim: axis is 2 but x is [2, 3] float32; it must lie in [-2, 2)", [&] { x.dim(2); }},
+      {"dim: axis is 2 but x is [2, 3] float32; it must be in [-2, 2)", [&] { x.dim(2); }},
       {"data: the tensor is undefined; it must have values", [&] { none.data<float>(); }},
-      {"data: x is [2, 3] float32; data<T>() of a T for int32 was asked for", [&] { x.data<std::int32_t>(); }},
-      {"data: x is [3, 2] float32 with strides [1, 3]; data() needs a contiguous tensor: call contiguous() first",
+      {"data: x is [2, 3] float32 but data<T>() was called with T of int32; they must match",
+       [&] { x.data<std::int32_t>(); }},
+      {"data: x is [3, 2] float32 with strides [1, 3]; data() requires a contiguous tensor: call contiguous() first",
        [&] { x.t().data<float>(); }},
       {"item: the tensor is undefined; it must have one element", [&] { none.item(); }},
       {"item: x is [2, 3] float32; it must have one element", [&] { x.item(); }},
       {"item: x is [0] float32; it must have one element", [] { Tensor::zeros({0}).item(); }},
       {"at: the tensor is undefined; it must have values", [&] { none.at({}); }},
-      {"at: 1 indices were given but x is [2, 3] float32; one an axis is needed", [&] { x.at({1}); }},
-      {"at: index 3 of axis 1 but x is [2, 3] float32; it must lie in [-3, 3)",
+      {"at: 1 indices were given but x is [2, 3] float32; give one index per axis", [&] { x.at({1}); }},
+      {"at: the index of axis 1 is 3 but x is [2, 3] float32; it must be in [-3, 3)",
        [&] {
          x.at({0, 3});
        }},
-      {"at: index -3 of axis 0 but x is [2, 3] float32; it must lie in [-2, 2)",
+      {"at: the index of axis 0 is -3 but x is [2, 3] float32; it must be in [-2, 2)",
        [&] {
          x.at({-3, 0});
        }},
@@ -279,23 +280,23 @@ TEST_CASE("tensor: errors have messages that show the input") {
       {"copy_: from is undefined and x is [2, 3] float32; both must have values", [&] { y.copy_(none); }},
       {"copy_: from is [2, 3] float32 and x is undefined; both must have values", [&] { undefined.copy_(x); }},
       {"copy_: from is [3, 2] float32 but x is [2, 3] float32; the shapes must be the same", [&] { y.copy_(x.t()); }},
-      {"select: axis is -3 but x is [2, 3] float32; it must lie in [-2, 2)", [&] { x.select(-3, 0); }},
-      {"select: index 2 of axis 0 but x is [2, 3] float32; it must lie in [-2, 2)", [&] { x[2]; }},
-      {"select: axis is 0 but x is [] float32; it must lie in [0, 0)", [] { Tensor::scalar(1)[0]; }},
-      {"slice: axis is 2 but x is [2, 3] float32; it must lie in [-2, 2)", [&] { x.slice(2, 0, 1); }},
+      {"select: axis is -3 but x is [2, 3] float32; it must be in [-2, 2)", [&] { x.select(-3, 0); }},
+      {"select: the index of axis 0 is 2 but x is [2, 3] float32; it must be in [-2, 2)", [&] { x[2]; }},
+      {"select: axis is 0 but x is [] float32; it must be in [0, 0)", [] { Tensor::scalar(1)[0]; }},
+      {"slice: axis is 2 but x is [2, 3] float32; it must be in [-2, 2)", [&] { x.slice(2, 0, 1); }},
       {"slice: step is 0; it must be 1 or more", [&] { x.slice(0, 0, 1, 0); }},
-      {"transpose: axis is 2 but x is [2, 3] float32; it must lie in [-2, 2)", [&] { x.transpose(0, 2); }},
-      {"transpose: axis is -2 but x is [4] float32; it must lie in [-1, 1)", [] { Tensor::zeros({4}).t(); }},
-      {"permute: 1 axes were given but x is [2, 3] float32; each axis must be named once", [&] { x.permute({1}); }},
-      {"permute: axis -1 is named twice; each axis must be named once",
+      {"transpose: axis is 2 but x is [2, 3] float32; it must be in [-2, 2)", [&] { x.transpose(0, 2); }},
+      {"transpose: axis is -2 but x is [4] float32; it must be in [-1, 1)", [] { Tensor::zeros({4}).t(); }},
+      {"permute: 1 axes were given but x is [2, 3] float32; each axis must be given once", [&] { x.permute({1}); }},
+      {"permute: axis -1 is given twice; each axis must be given once",
        [&] {
          x.permute({1, -1});
        }},
-      {"permute: axis is 5 but x is [2, 3] float32; it must lie in [-2, 2)",
+      {"permute: axis is 5 but x is [2, 3] float32; it must be in [-2, 2)",
        [&] {
          x.permute({0, 5});
        }},
-      {"unsqueeze: axis is 3 but x is [2, 3] float32; it must lie in [-3, 3)", [&] { x.unsqueeze(3); }},
+      {"unsqueeze: axis is 3 but x is [2, 3] float32; it must be in [-3, 3)", [&] { x.unsqueeze(3); }},
       {"squeeze: axis 1 of x, which is [2, 3] float32, has size 3; it must be 1", [&] { x.squeeze(1); }},
       {"expand: x is [2, 3] float32 and shape is [2, 4]; x must broadcast to it",
        [&] {
@@ -303,7 +304,7 @@ TEST_CASE("tensor: errors have messages that show the input") {
        }},
       {"expand: x is [2, 3] float32 and shape is [3]; x must broadcast to it", [&] { x.expand({3}); }},
       {"expand: shape is [-5]; every size must be 0 or more", [] { Tensor::zeros({1}).expand({-5}); }},
-      {"view: shape is [-2, -3]; every size must be 0 or more, but for one that may be -1",
+      {"view: shape is [-2, -3]; every size must be 0 or more, except one that may be -1",
        [&] {
          x.view({-2, -3});
        }},
@@ -311,26 +312,26 @@ TEST_CASE("tensor: errors have messages that show the input") {
        [&] {
          x.view({-1, -1});
        }},
-      {"view: x is [2, 3] float32 of 6 elements and shape is [4]; the number of elements must be the same",
+      {"view: x is [2, 3] float32 with 6 elements and shape is [4]; the number of elements must be the same",
        [&] { x.view({4}); }},
-      {"view: x is [2, 3] float32 of 6 elements and shape is [4, -1]; the number",
+      {"view: x is [2, 3] float32 with 6 elements and shape is [4, -1]; the number",
        [&] {
          x.view({4, -1});
        }},
-      {"view: x is [0] float32 and shape is [0, -1]; beside a size of 0, -1 may stand for any size: name one",
+      {"view: x is [0] float32 and shape is [0, -1]; with a size of 0, -1 is ambiguous: give the size",
        [] {
          Tensor::zeros({0}).view({0, -1});
        }},
       {"view: x is [3, 2] float32 with strides [1, 3] and shape is [6]; the strides do not allow a view: use reshape()",
        [&] { x.t().view({6}); }},
-      {"reshape: x is [2, 3] float32 of 6 elements and shape is [5]", [&] { x.reshape({5}); }},
-      {"flatten: axes 1 to 0; the first must not lie behind the last", [&] { x.flatten(1, 0); }},
-      {"flatten: axis is 2 but x is [2, 3] float32; it must lie in [-2, 2)", [&] { x.flatten(2); }},
+      {"reshape: x is [2, 3] float32 with 6 elements and shape is [5]", [&] { x.reshape({5}); }},
+      {"flatten: axes 1 to 0; the first must not be after the last", [&] { x.flatten(1, 0); }},
+      {"flatten: axis is 2 but x is [2, 3] float32; it must be in [-2, 2)", [&] { x.flatten(2); }},
       {"clone: the tensor is undefined", [&] { none.clone(); }},
       {"to: the tensor is undefined", [&] { none.to(DType::float64); }},
       {"to: the tensor is undefined", [&] { none.to_vector<double>(); }},
-      {"tensor: the value 2147483648 does not fit int32, as whole numbers are in tensors; it must be from -2147483648 "
-       "to",
+      {"tensor: the value 2147483648 does not fit int32, the dtype of integers in tensors; it must be in "
+       "[-2147483648, 2147483647]",
        [] {
          Tensor::from(std::vector<long>{0, 2147483648});
        }},
