@@ -31,9 +31,8 @@ void dry_run(const std::function<void()>& f) {
   }
   const std::int64_t kept = still_there;
   require(kept == 0, "dry_run: ", kept,
-          kept == 1 ? " tensor that was made in it is" : " tensors that were made in it are", " still there, and ",
-          kept == 1 ? "holds" : "hold",
-          " anything; what stays after a dry run must be made and computed under a DryRunPause");
+          kept == 1 ? " tensor created in the run still exists" : " tensors created in the run still exist",
+          ", with undefined values; a tensor that outlives a dry run must be created and computed under a DryRunPause");
 }
 
 DryRunPause::DryRunPause() : before_(std::exchange(is_dry, false)) {}

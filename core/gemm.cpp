@@ -85,7 +85,7 @@ void multiply(const Gemm& given, bool here) {
   const bool few_rows = has_few_rows(g);
   const GemmKind& kind = kind_of(g, few_rows);
   const Index items = g.batch[0].count * g.batch[1].count;
-  require(!g.finish || items == 1, "gemm: finish is of a product without batch, and this has ", items);
+  require(!g.finish || items == 1, "gemm: finish is given for a batch of ", items, "; the batch must be 1");
   if (g.m <= 0 || g.n <= 0 || items <= 0) return;
   count_product(kind, items * g.m, g.n, g.k);
   const auto item = [&](Index i) { return Work{problem_of(g, i), g.finish, 0}; };
@@ -137,7 +137,8 @@ PackedMatrix::PackedMatrix(const MatrixIn& b, Index k, Index n, DType a, DType p
 }
 
 Gemm PackedMatrix::whole(const Gemm& g) const {
-  require(g.a.dtype == a_, "gemm: a is ", name_of(g.a.dtype), " and b was packed for ", name_of(a_));
+  require(g.a.dtype == a_, "gemm: a is ", name_of(g.a.dtype), " and b was packed for ", name_of(a_),
+          "; the dtypes must be the same");
   Gemm all = g;
   all.n = n_, all.k = k_, all.b = {.dtype = b_}, all.products = products_;
   return all;

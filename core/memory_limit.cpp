@@ -55,7 +55,7 @@ double memory_limit() {
 
 void check_memory(const std::string& what, double bytes) {
   const double all = memory_limit();
-  require(!(bytes > all), what, " takes at least ", amount(bytes), " of memory, and this process can have ",
+  require(!(bytes > all), what, " takes at least ", amount(bytes), " of memory, but this process can use at most ",
           amount(all));
 }
 

@@ -40,8 +40,8 @@ bool ModeScope::is_of_this_thread() const { return home_ == &mode(); }
 void ModeScope::end() noexcept {
   if (home_ == nullptr) return;
   require(is_of_this_thread(),
-          "Tape: a Tape, NoTape, Evaluation or Profile ends on another thread than it began on, and that thread goes ",
-          "on; it must end where it began");
+          "Tape: a Tape, NoTape, Evaluation or Profile ends on another thread than it began on, and that thread is ",
+          "still running; it must end on the thread where it began");
   *home_ = home_->scope == this ? before_ : home_->scope->without(*this);
   home_ = nullptr;
 }

@@ -324,7 +324,7 @@ int available_threads() {
 }
 
 void set_threads(int n) {
-  require(n >= 0, "set_threads: ", n, " threads were asked for; the number must be 0 (all) or more");
+  require(n >= 0, "set_threads: n is ", n, "; it must be 0 (all) or more");
   const std::lock_guard lock(pool_mutex);
   const int wanted = n == 0 ? available_threads() : n;
   if (wanted != thread_pool().threads) start(wanted);

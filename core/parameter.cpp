@@ -36,7 +36,7 @@ Parameter& Parameter::operator=(Parameter&& other) noexcept {
 }
 
 static ParameterInfo& info(const Parameter& p) {
-  require(p.defined(), "Parameter: it is undefined (moved from, or never made)");
+  require(p.defined(), "Parameter: it is undefined (moved from, or default-constructed)");
   return *p.storage()->parameter;
 }
 

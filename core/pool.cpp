@@ -164,8 +164,7 @@ void* block_of(const Bucket& b, std::size_t bytes) {
     p = new_block(s, b);
   }
   const std::lock_guard lock(s.mutex);
-  require(p != nullptr, "memory: ", bytes, " bytes could not be had from the system; ", s.use.current,
-          " bytes are in tensors");
+  require(p != nullptr, "memory: cannot allocate ", bytes, " bytes; ", s.use.current, " bytes are in use by tensors");
   ++s.use.system_allocations;
   s.hand_out(b.bytes);
   return p;

@@ -108,8 +108,7 @@ Index Rng::integer(Exactly<Index> n) {
 }
 
 std::vector<Index> Rng::permutation(Exactly<Index> n) {
-  require(n >= 0 && n < Index{1} << 48, "permutation: n is ", n,
-          "; it must be 0 or more, and memory must hold n numbers");
+  require(n >= 0 && n < Index{1} << 48, "permutation: n is ", n, "; it must be in [0, 2^48)");
   std::vector<Index> p(static_cast<std::size_t>(n));
   std::iota(p.begin(), p.end(), Index{0});
   for (Index i = n - 1; i > 0; --i)
@@ -135,7 +134,7 @@ void Rng::uniform_(Tensor& x, double low, double high) {
   check_defined("uniform_", x);
   check_floating("uniform", x.dtype());
   require(low <= high && std::isfinite(high - low), "uniform: low is ", low, " and high is ", high,
-          "; low must not be greater, and both finite");
+          "; low must be at most high, and both must be finite");
   if (!x.is_contiguous()) return x.copy_(uniform(x.shape(), low, high, x.dtype()));
   const double most = low < high ? below(high, x.dtype()) : high;  // upper bound after rounding to the dtype
   fill_parts(x, blocks_from(*this, advance(static_cast<std::uint64_t>(x.numel()))),
@@ -149,7 +148,7 @@ void Rng::normal_(Tensor& x, double mean, double deviation) {
   check_defined("normal_", x);
   check_floating("normal", x.dtype());
   require(deviation >= 0 && std::isfinite(mean) && std::isfinite(deviation), "normal: mean is ", mean,
-          " and deviation is ", deviation, "; the deviation must not be negative, and both finite");
+          " and deviation is ", deviation, "; the deviation must be 0 or more, and both must be finite");
   if (!x.is_contiguous()) return x.copy_(normal(x.shape(), mean, deviation, x.dtype()));
   fill_parts(x, blocks_from(*this, advance(static_cast<std::uint64_t>(x.numel()))),
              [=](const auto& kernels, const auto& blocks, Index n, auto* values) {
@@ -159,9 +158,9 @@ void Rng::normal_(Tensor& x, double mean, double deviation) {
 }
 
 Tensor Rng::integers(const Shape& shape, Exactly<Index> low, Exactly<Index> high) {
-  require(low < high, "integers: low is ", low, " and high is ", high, "; low must be less");
+  require(low < high, "integers: low is ", low, " and high is ", high, "; low must be less than high");
   require(low >= std::numeric_limits<std::int32_t>::min() && high - 1 <= std::numeric_limits<std::int32_t>::max(),
-          "integers: low is ", low, " and high is ", high, "; both must be int32, or high one more");
+          "integers: low is ", low, " and high is ", high, "; integers in [low, high) must fit int32");
   Tensor x = Tensor::empty(shape, DType::int32);
   for (Index i = 0; i < x.numel(); ++i) x.ptr<std::int32_t>()[i] = static_cast<std::int32_t>(low + integer(high - low));
   return x;

@@ -115,7 +115,7 @@ constexpr ElementwiseKernel kOfInts<F> = plain_loop<int32_t, int32_t, F>;
 
 template <OpName op, class F, class Dx, class... Ints>
 constexpr UnaryKernel kernel_of(Row<op, F, Dx, Ints...> row, const UnaryKernel*) {
-  static_assert(reads<Dx>() != 3, "an op of one number keeps x or y for backward, not both");
+  static_assert(reads<Dx>() != 3, "a unary op keeps x or y for backward, not both");
   return {row.name.text,
           {unary_loop<float, F>, unary_loop<double, F>, kOfInts<Ints...>, nullptr},
           {unary_backward_loop<float, Dx>, unary_backward_loop<double, Dx>},

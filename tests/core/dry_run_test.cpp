@@ -28,11 +28,11 @@ TEST_CASE("dry_run: loops of its thread are skipped except in pauses, and except
 TEST_CASE("dry_run: a tensor that outlives the run is an Error, unless it was made in a pause") {
   Tensor one, other;
   CHECK(error_of([&] { detail::dry_run([&] { one = Tensor::zeros({3}); }); }) ==
-        "dry_run: 1 tensor that was made in it is still there, and holds anything; what stays after a dry run must be "
-        "made and computed under a DryRunPause");
+        "dry_run: 1 tensor created in the run still exists, with undefined values; a tensor that outlives a dry run "
+        "must be created and computed under a DryRunPause");
   CHECK(error_of([&] { detail::dry_run([&] { one = Tensor::zeros({3}), other = one.clone(); }); }) ==
-        "dry_run: 2 tensors that were made in it are still there, and hold anything; what stays after a dry run must "
-        "be made and computed under a DryRunPause");
+        "dry_run: 2 tensors created in the run still exist, with undefined values; a tensor that outlives a dry run "
+        "must be created and computed under a DryRunPause");
   detail::dry_run([&] {
     const Tensor gone = Tensor::zeros({3});
     const detail::DryRunPause pause;

@@ -139,7 +139,8 @@ TEST_CASE("members: a parameter owns its values and is not copied by accident") 
   const Parameter moved = std::move(from);
   CHECK(moved.path() == "a.b");
   CHECK(!moved.grad().defined());
-  CHECK(contains(error_of([&] { from.zero_grad(); }), "Parameter: it is undefined (moved from, or never made)"));
+  CHECK(
+      contains(error_of([&] { from.zero_grad(); }), "Parameter: it is undefined (moved from, or default-constructed)"));
   CHECK(error_of([&] {
           check(false, Where::current(), "op: x is ", moved, "; no");
         }).starts_with("op: x is [2] float32; no (a, members_test.cpp:"));

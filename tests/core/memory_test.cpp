@@ -52,8 +52,8 @@ TEST_CASE("memory: a computation that needs more memory than exists is refused w
   CHECK(test::error_of([] { check_memory("x", test::kNaN); }).empty());  // an unknown need is not refused
   const std::string message = test::error_of([] { check_memory("generate: a cache of 4 layers", std::ldexp(3, 60)); });
   CHECK(test::contains(message,
-                       "generate: a cache of 4 layers takes at least 3 EiB of memory, and this process can "
-                       "have "));
+                       "generate: a cache of 4 layers takes at least 3 EiB of memory, but this process can "
+                       "use at most "));
   CHECK(test::contains(test::error_of([] { check_memory("x", std::ldexp(1.5, 70)); }), "at least 1.54e+03 EiB"));
 }
 
@@ -73,7 +73,7 @@ TEST_CASE("memory: ulimit -v lowers the limit") {
   if (memory_limit() < static_cast<double>(kLimit)) return;
   CHECK(told_under(kLimit, refused(static_cast<double>(kLimit))) == "fits");
   CHECK(told_under(kLimit, refused(std::ldexp(1, 30))) ==
-        "x takes at least 1 GiB of memory, and this process can have 768 MiB");
+        "x takes at least 1 GiB of memory, but this process can use at most 768 MiB");
 }
 #endif
 

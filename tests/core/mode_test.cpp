@@ -148,8 +148,8 @@ TEST_CASE("scopes: ending a scope on another thread while its own thread runs te
   over.set_value();
   other.join();
   const std::string want =
-      "Tape: a Tape, NoTape, Evaluation or Profile ends on another thread than it began on, and that thread goes "
-      "on; it must end where it began";
+      "Tape: a Tape, NoTape, Evaluation or Profile ends on another thread than it began on, and that thread is "
+      "still running; it must end on the thread where it began";
   CHECK(contains(of_tape, want));
   CHECK(contains(of_guard, want));
 }

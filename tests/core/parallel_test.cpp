@@ -197,8 +197,7 @@ TEST_CASE("parallel: the number of threads") {
   CHECK(threads() == 5);
   set_threads(0);
   CHECK(threads() == available_threads());
-  CHECK(contains(error_of([] { set_threads(-1); }),
-                 "set_threads: -1 threads were asked for; the number must be 0 (all) or more"));
+  CHECK(contains(error_of([] { set_threads(-1); }), "set_threads: n is -1; it must be 0 (all) or more"));
   CHECK(threads() == available_threads());
 }
 

@@ -285,18 +285,27 @@ TEST_CASE("random: invalid limits are errors that name them") {
   Rng rng;
   test::check_errors({
       {"integer: n is 0; it must be 1 or more", [&] { rng.integer(0); }},
-      {"permutation: n is -1; it must be 0 or more", [&] { rng.permutation(-1); }},
-      {"integers: low is 3 and high is 3; low must be less", [&] { rng.integers({2}, 3, 3); }},
-      {"integers: low is 0 and high is 2147483649; both must be int32, or high one more",
+      {"permutation: n is -1; it must be in [0, 2^48)", [&] { rng.permutation(-1); }},
+      {"integers: low is 3 and high is 3; low must be less than high", [&] { rng.integers({2}, 3, 3); }},
+      {"integers: low is 0 and high is 2147483649; integers in [low, high) must fit int32",
        [&] { rng.integers({2}, 0, 2147483649); }},
-      {"integers: low is -2147483649 and high is 0; both must be int32", [&] { rng.integers({2}, -2147483649, 0); }},
-      {"uniform: low is 1 and high is 0; low must not be greater, and both finite", [&] { rng.uniform({2}, 1, 0); }},
-      {"uniform: low is 0 and high is inf; low must not be greater, and both finite",
+      {"integers: low is -2147483649 and high is 0; integers in [low", [&] { rng.integers({2}, -2147483649, 0); }},
+      {"uniform: low is 1 and high is 0; low must be at most high, and both must be finite",
+       [&] { rng.uniform({2}, 1, 0); }},
+      {"uniform: low is 0 and high is inf; low must be at most high, and both must be finite",
        [&] { rng.uniform({2}, 0, INFINITY); }},
-      {"normal: mean is 0 and deviation is -1; the deviation must not be negative, and both finite",
+      {"normal: mean is 0 and deviation is -1; the deviation must be 0 or more, and both must be finite",
        [&] { rng.normal({2}, 0, -1); }},
-      {"uniform_: the tensor is undefined; it must have values", [&] { Tensor x; rng.uniform_(x); }},
-      {"normal_: the tensor is undefined; it must have values", [&] { Tensor x; rng.normal_(x); }},
+      {"uniform_: the tensor is undefined; it must have values",
+       [&] {
+         Tensor x;
+         rng.uniform_(x);
+       }},
+      {"normal_: the tensor is undefined; it must have values",
+       [&] {
+         Tensor x;
+         rng.normal_(x);
+       }},
       {"uniform: the dtype is int32; it must be float32, float64 or bfloat16",
        [&] { rng.uniform({2}, 0, 1, DType::int32); }},
       {"normal: the dtype is bool8; it must be float32, float64 or bfloat16",

@@ -288,7 +288,7 @@ TEST_CASE("programs: sizes beyond the memory are refused with both sizes, and en
       "--layers " + two, "--width " + two, "--batch " + two, "--accumulate " + two,
       "--layers 1099511627776 --width 1099511627776 --heads 1 --batch 1099511627776"};
   for (const std::string& flags : sizes)
-    refused(t, in_folder(t, kLittleMemory + t.command(flags)), 1, "B of memory, and this process can have ");
+    refused(t, in_folder(t, kLittleMemory + t.command(flags)), 1, "B of memory, but this process can use at most ");
   refused(t, in_folder(t, kLittleMemory + t.command("--model mlm --batch " + two)), 1,
           "tokens, 1 per step, takes at least ");
   refused(t, in_folder(t, kLittleMemory + program("classify") + " --width " + two), 1, "takes at least ");
@@ -307,9 +307,9 @@ TEST_CASE("programs: sizes beyond the memory are refused with both sizes, and en
   // The memory limit of the shell that starts the program, and a pipe that never ends.
 #if !defined(HEED_SANITIZED)
   const Ran ran = in_folder(t, kLittleMemory + "yes | " + t.on_stories("--data /dev/stdin"));
-  refused(
-      t, ran, 1,
-      "the text read so far, with its tokens, takes at least 1.91 GiB of memory, and this process can have 1.91 GiB");
+  refused(t, ran, 1,
+          "the text read so far, with its tokens, takes at least 1.91 GiB of memory, but this process can use at most "
+          "1.91 GiB");
 #endif
   CHECK_FALSE(fs::exists(t.file("lm.h5")));
   CHECK_FALSE(fs::exists(t.file("z.tokens")));
