@@ -146,7 +146,8 @@ Tensor softplus(In x, double beta) {
 Tensor clamp(In x, double low, double high) {
   const auto fits = [&](double limit, double none) { return limit == none || holds(x.dtype(), limit); };
   check(fits(low, -detail::kInfinity) && fits(high, detail::kInfinity), x.where(), "clamp: x is ", x.tensor(),
-        " and the limits are ", low, " and ", high, "; ", x.dtype(), " must hold them exactly, or they be infinite");
+        " and the limits are ", low, " and ", high, "; ", x.dtype(),
+        " must hold both exactly, except low = -inf and high = inf");
   return detail::unary<"clamp">(x, low, high);
 }
 

@@ -53,7 +53,7 @@ Tensor embedding(In indices, In weight, std::optional<Index> padding_idx) {
         weight.tensor(), "; it must be [V, D], float32, float64 or bfloat16");
   const bool narrow = weight.dtype() == DType::bfloat16;
   check(!narrow || !wants_gradient({weight}), where, "embedding: weight is ", weight.tensor(),
-        " and wants a gradient; it must be float32 or float64 then");
+        "; if it requires a gradient, it must be float32 or float64");
   const Index rows = weight.dim(0);
   check(!padding_idx || (*padding_idx >= -rows && *padding_idx < rows), where, "embedding: padding_idx is ",
         padding_idx.value_or(0), " and weight is ", weight.tensor(), "; padding_idx must be in [", -rows, ", ", rows,

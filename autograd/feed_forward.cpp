@@ -93,9 +93,9 @@ MatrixIn beside(const Tensor& hidden) {
 void check_weights(In x, In up, In up_bias, In down, In down_bias) {
   const Where& at = x.where();
   check(x.rank() >= 1 && up.rank() == 2 && x.dim(-1) == up.dim(1), at, "feed_forward: x is ", x.tensor(), " but up is ",
-        up.tensor(), "; the last axis of x must be the last of up, [hidden, width]");
+        up.tensor(), "; the last axis of x must match the last axis of up, [hidden, width]");
   check(down.rank() == 2 && down.dim(1) == up.dim(0), at, "feed_forward: up is ", up.tensor(), " but down is ",
-        down.tensor(), "; the last axis of down must be the first of up, [out, hidden]");
+        down.tensor(), "; the last axis of down, [out, hidden], must match the first axis of up");
   for (const In& w : {up, down})
     check(detail::multiply_together(x.dtype(), w.dtype()), at, "feed_forward: x is ", x.tensor(), " but a weight is ",
           w.tensor(), "; both must be float64, or each float32 or bfloat16");

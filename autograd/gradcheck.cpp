@@ -89,9 +89,9 @@ void compare(const std::function<double()>& f, std::vector<Variable>& variables,
     }
     if (std::isnan(worst.error)) break;
   }
-  check(worst.error <= o.tolerance, where, "gradcheck: the derivative by element ", worst.element, " of ", worst.name,
-        " is ", worst.analytic, " but differences give ", worst.numeric, ": a relative error of ", worst.error,
-        "; it must be at most ", o.tolerance);
+  check(worst.error <= o.tolerance, where, "gradcheck: the derivative with respect to element ", worst.element, " of ",
+        worst.name, " is ", worst.analytic, " but finite differences give ", worst.numeric, ": a relative error of ",
+        worst.error, "; it must be at most ", o.tolerance);
 }
 
 }  // namespace
@@ -109,7 +109,7 @@ void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f, const
     for (const Tensor& x : values) watched.push_back(x.defined() && x.dtype() == DType::float64 ? tape.watch(x) : x);
     replay.start();
     const Tensor y = f(watched);
-    check(y.dtype() == DType::float64, where, "gradcheck: f gives ", y, "; it must give float64");
+    check(y.dtype() == DType::float64, where, "gradcheck: f returns ", y, "; it must return float64");
     weights = weights_for(y, o.seed);
     if (y.node() != 0) tape.backward(y, weights);
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -136,7 +136,7 @@ void gradcheck(const std::function<Tensor()>& f, const std::vector<NamedParamete
     Tape tape;
     replay.start();
     const Tensor y = f();
-    check(y.dtype() == DType::float64, where, "gradcheck: f gives ", y, "; it must give float64");
+    check(y.dtype() == DType::float64, where, "gradcheck: f returns ", y, "; it must return float64");
     weights = weights_for(y, o.seed);
     if (y.node() != 0) tape.backward(y, weights);
   }

@@ -11,7 +11,7 @@ Tensor checked_index(const char* op, In x, int a, In index) {
   bool fits = index.rank() == x.rank();
   for (int i = 0; fits && i < x.rank(); ++i) fits = i == a || index.shape()[i] <= x.shape()[i];
   check(fits, x.where(), op, ": x is ", x.tensor(), " and index is ", index.tensor(),
-        "; index must have x's rank and be no larger but along axis ", a);
+        "; index must have x's rank, and be no larger than x except along axis ", a);
   note_reads({index});
   return detail::indices_from_0(op, x.where(), index, x.shape()[a]);
 }

@@ -146,7 +146,7 @@ Operands check_operands(In x, In weight, In bias, In targets, const CrossEntropy
         where, op, ": x is ", x.tensor(), " and weight is ", weight.tensor(),
         "; both must be float64, or each float32 or bfloat16");
   check(x.rank() > 0 && weight.rank() == 2 && x.dim(-1) == weight.dim(1), where, op, ": x is ", x.tensor(),
-        " but weight is ", weight.tensor(), "; weight must be [C, D] with D the last axis of x");
+        " but weight is ", weight.tensor(), "; weight must be [C, D], where D is the last axis of x");
   const DType dtype = x.dtype() == DType::float64 ? DType::float64 : DType::float32;
   const Index classes = weight.dim(0), n = x.rows();
   check(!bias->defined() || (bias.shape() == Shape{classes} && bias.dtype() == dtype), where, op, ": weight is ",

@@ -31,7 +31,7 @@ std::optional<double> LossWeights::only(std::string_view who, LossWeight kind) c
     if (n.kind != kind) continue;
     require(!weight || *weight == n.weight, who, ": the loss of a batch has parts with the weights ",
             weight.value_or(0), " and ", n.weight,
-            ", so that batches cannot be joined; return weighted_loss(loss, weight) with the weight of the whole");
+            ", so batches cannot be combined; return weighted_loss(loss, weight) with the weight of the whole loss");
     weight = n.weight;
   }
   return weight;
@@ -55,13 +55,13 @@ bool LossWeights::is_cross_entropy(double value) const {
 Tensor weighted_mean(In values, In weights) {
   const Where& where = values.where();
   check(values->defined() && is_floating(values.dtype()), where, "weighted_mean: values are ", values.tensor(),
-        "; they must be of a floating type");
+        "; they must be floating");
   Shape shape;
   check(weights->defined() && broadcast(weights.shape(), values.shape(), shape) && shape == values.shape(), where,
         "weighted_mean: values are ", values.tensor(), " but weights are ", weights.tensor(),
         "; weights must broadcast to the shape of values");
   check(!wants_gradient({weights}), where,
-        "weighted_mean: the weights want a gradient, which is not defined; detach() them");
+        "weighted_mean: the weights require a gradient, which is not defined; detach() them");
   const Tensor all = weights->detach().expand(values.shape());
   double total = 0;
   for (const double w : weights->to_vector<double>()) {

@@ -68,7 +68,7 @@ Tensor pointwise(const char* op, Pointwise loss, In x, In target, Reduction redu
   check(x->defined() && target->defined() && (x.dtype() == DType::float32 || x.dtype() == DType::float64), x.where(),
         op, ": x is ", x.tensor(), " and the target is ", target.tensor(), "; both must be float32 or float64");
   check(x.shape() == target.shape() && x.dtype() == target.dtype(), x.where(), op, ": x is ", x.tensor(),
-        " but the target is ", target.tensor(), "; they must have one shape and dtype");
+        " but the target is ", target.tensor(), "; they must have the same shape and dtype");
   check(reduction != Reduction::batch_mean || loss == Pointwise::kl || loss == Pointwise::kl_log, x.where(), op,
         ": the reduction is batch_mean; it must be none, mean or sum");
   check(reduction != Reduction::batch_mean || x.rank() > 0, x.where(), op, ": x is ", x.tensor(),
@@ -107,7 +107,7 @@ Tensor weight_for(const char* name, In x, const Tensor& weight) {
         "binary_cross_entropy_with_logits: x is ", x.tensor(), " but ", name, " is ", weight,
         "; it must have x's dtype and broadcast to x's shape");
   check(!wants_gradient({weight}), x.where(), "binary_cross_entropy_with_logits: ", name,
-        " wants a gradient, which is not defined; detach() it");
+        " requires a gradient, which is not defined; detach() it");
   note_reads({weight});
   return weight.detach().expand(x.shape()).dense();
 }

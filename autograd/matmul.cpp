@@ -225,7 +225,7 @@ struct RoundTo {
 
 Tensor linear(In x, In weight, In bias, std::optional<DType> result) {
   check(x.rank() >= 1 && weight.rank() == 2 && x.dim(-1) == weight.dim(1), x.where(), "linear: x is ", x.tensor(),
-        " but weight is ", weight.tensor(), "; the last axis of x must be the last of weight, [out, in]");
+        " but weight is ", weight.tensor(), "; the last axis of x must match the last axis of weight, [out, in]");
   check(multiply_together(x.dtype(), weight.dtype()), x.where(), "linear: x is ", x.tensor(), " but weight is ",
         weight.tensor(), "; both must be float64, or each float32 or bfloat16");
   const Index out = weight.dim(0);
@@ -364,12 +364,12 @@ Tensor matmul(In a, In b) {
   const bool integers = a.dtype() == DType::int32 && b.dtype() == DType::int32;
   check(a.rank() >= 1 && b.rank() >= 1 && (integers || multiply_together(a.dtype(), b.dtype())), a.where(),
         "matmul: a is ", a.tensor(), " and b is ", b.tensor(),
-        "; both need an axis and must be float64, or int32, or each float32 or bfloat16");
+        "; both must have 1 axis or more and must be float64, or int32, or each float32 or bfloat16");
   Shape batch;
   const auto before = [](In x) { return x.shape().first(std::max(0, x.rank() - 2)); };
   check(a.dim(-1) == b.dim(b.rank() == 1 ? 0 : -2) && broadcast(before(a), before(b), batch), a.where(),
         "matmul: a is ", a.tensor(), " and b is ", b.tensor(),
-        "; the last axis of a must be the second last of b, or its only one, and the axes before must broadcast");
+        "; the last axis of a must match the second last (or only) axis of b, and the axes before must broadcast");
   if (a.rank() == 1) {
     const Tensor y = matmul(In(a->unsqueeze(0), a.where()), b);
     return y.select(b.rank() == 1 ? 0 : -2, 0);

@@ -15,7 +15,7 @@ void detail::check_cell(const char* op, RecurrentKind kind, In sums, In state, I
   const DType type = weight.dtype();
   check((type == DType::float32 || type == DType::float64) && sums.dtype() == type && sums.dim(-1) == gates * n,
         sums.where(), op, ": the sums are ", sums.tensor(), " and weight_hh is ", weight.tensor(),
-        "; they must be float32 or both float64, and the sums [", axes, ", ", gates * n, "]");
+        "; both must be float32 or both float64, and the sums must be [", axes, ", ", gates * n, "]");
   check(!bias->defined() || (bias.shape() == Shape{gates * n} && bias.dtype() == type), sums.where(), op,
         ": bias_hh is ", bias.tensor(), "; it must be ", Shape{gates * n}, " ", type);
   const Shape of_state = {sums.dim(0), states * n};

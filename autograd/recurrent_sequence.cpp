@@ -314,7 +314,7 @@ void detail::check_steps(const char* op, In x, const Tensor& lengths) {
   for (Index b = 0; b < batch; ++b) {
     const std::int32_t length = dense.ptr<std::int32_t>()[b];
     check(length >= 0 && length <= steps, x.where(), op, ": the length of row ", b, " is ", length,
-          "; it must be from 0 to ", steps, ", the steps that there are");
+          "; it must be from 0 to ", steps, ", the number of steps");
   }
 }
 

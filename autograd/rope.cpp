@@ -124,14 +124,15 @@ Tensor rope(In x, const RopeOptions& o) {
   check(x.rank() >= 2, x.where(), "rope: x is ", x.tensor(), "; it must be [..., length, width]");
   const Index dims = o.dims == 0 ? x.dim(-1) : o.dims;
   check(dims % 2 == 0 && dims >= 0 && dims <= x.dim(-1), x.where(), "rope: x is ", x.tensor(), " and dims is ", dims,
-        "; dims must be even and at most the last axis");
+        "; dims must be even and at most the size of the last axis");
   check(o.offset >= 0 && o.offset <= kMostPositions - x.dim(-2), x.where(), "rope: x is ", x.tensor(),
         " and offset is ", o.offset, "; offset must be 0 or more, and all positions below 2^31");
   check(o.base > 0, x.where(), "rope: base is ", o.base, "; it must be positive");
   check(!o.offsets.defined() || (x.rank() > 2 && o.offset == 0 && o.offsets.shape() == Shape{x.dim(0)} &&
                                  o.offsets.dtype() == DType::int32),
         x.where(), "rope: x is ", x.tensor(), ", offset is ", o.offset, " and offsets are ", o.offsets,
-        "; offsets must be int32 [", x.dim(0), "], one for each of the first axis, and offset 0 with them");
+        "; x must have 3 axes or more, offsets must be int32 [", x.dim(0),
+        "], one per entry of the first axis, and offset must be 0");
   const Tensor offsets = o.offsets.defined() ? o.offsets.clone() : Tensor();
   for (Index b = 0; offsets.defined() && b < offsets.numel(); ++b)
     check(offsets.ptr<std::int32_t>()[b] >= 0, x.where(), "rope: offsets[", b, "] is ", offsets.ptr<std::int32_t>()[b],

@@ -181,5 +181,5 @@ TEST_CASE("cross_entropy: errors") {
   const Parameter weight(Tensor::ones({4}));
   const Tape tape;
   CHECK(contains(error_of([&] { cross_entropy(x, good, {.weight = weight}); }),
-                 "the class weights want a gradient, which is not defined; detach() them"));
+                 "the class weights require a gradient, which is not defined; detach() them"));
 }

@@ -242,9 +242,9 @@ TEST_CASE("elementwise: errors show the arguments and the rule") {
   CHECK(contains(error_of([&] { where(m, Tensor(), 1); }), "where: x is undefined"));
   CHECK(contains(error_of([&] { lt(Tensor(), 1); }), "lt: x is undefined; it must have values"));
   CHECK(contains(error_of([&] { f + h; }), "add: a is [2, 3] float32 but b is [2] bfloat16; their dtypes"));
-  CHECK(contains(
-      error_of([&] { clamp(i, 0.5, 2); }),
-      "clamp: x is [2] int32 and the limits are 0.5 and 2; int32 must hold them exactly, or they be infinite"));
+  CHECK(contains(error_of([&] { clamp(i, 0.5, 2); }),
+                 "clamp: x is [2] int32 and the limits are 0.5 and 2; int32 must hold both exactly, except low = -inf "
+                 "and high = inf"));
   CHECK(contains(error_of([&] { clamp(f, Tensor(), Tensor()); }),
                  "clamp: x is [2, 3] float32 and both limits are undefined; one must have values"));
   CHECK(contains(error_of([&] { clamp(f, d, Tensor()); }),

@@ -101,7 +101,7 @@ TEST_CASE("embedding: errors") {
     embedding(Tensor::from<std::int32_t>({0, 2}), narrow);
   };
   CHECK(contains(error_of(of_narrow),
-                 "embedding: weight is [3, 2] bfloat16 and wants a gradient; it must be float32 or"));
+                 "embedding: weight is [3, 2] bfloat16; if it requires a gradient, it must be float32 or"));
   CHECK(contains(error_of([&] { embedding(i, w, 3); }),
                  "embedding: padding_idx is 3 and weight is [3, 2] float32; padding_idx must be in [-3, 3)"));
 }

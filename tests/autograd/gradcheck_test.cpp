@@ -38,8 +38,9 @@ TEST_CASE("gradcheck finds an error of 1e-5 at any element, and lets 1e-8 pass")
   const Tensor x = normal({3, 4});
   for (Index i = 0; i < 12; ++i) {
     const std::string error = error_of([&] { gradcheck([i](const List& in) { return wrong(in[0], i, 1e-5); }, {x}); });
-    CHECK(contains(error, "gradcheck: the derivative by element " + std::to_string(i) + " of input 0 is "));
-    CHECK(contains(error, " but differences give "));
+    CHECK(
+        contains(error, "gradcheck: the derivative with respect to element " + std::to_string(i) + " of input 0 is "));
+    CHECK(contains(error, " but finite differences give "));
     CHECK(contains(error, "it must be at most 1e-06 (gradcheck_test.cpp:"));
     gradcheck([i](const List& in) { return wrong(in[0], i, 1e-8); }, {x});
   }
@@ -66,7 +67,7 @@ TEST_CASE("gradcheck of parameters names the path, restores values and mode, and
   CHECK(!model.a.grad().defined());
   CHECK(
       contains(error_of([&] { gradcheck([&] { return model.a * wrong(model.b, 1, 1e-3); }, named_parameters(model)); }),
-               "the derivative by element 1 of b is "));
+               "the derivative with respect to element 1 of b is "));
   const auto throwing = [n = 0](const List& in) mutable {
     require(++n < 3, "three");
     return in[0] * 2;
@@ -100,11 +101,11 @@ TEST_CASE("gradcheck: errors") {
   const auto twice = [](const List& in) { return in[0] * 2; };
   const Tensor x = normal({2});
   check_errors({
-      {"gradcheck: f gives [2] float32; it must give float64",
+      {"gradcheck: f returns [2] float32; it must return float64",
        [&] { gradcheck([](const List& in) { return in[0].to(DType::float32); }, {x}); }},
-      {"gradcheck: f gives undefined; it must give float64",
+      {"gradcheck: f returns undefined; it must return float64",
        [&] { gradcheck([](const List&) { return Tensor(); }, {x}); }},
-      {"gradcheck: f gives [] int32; it must give float64",
+      {"gradcheck: f returns [] int32; it must return float64",
        [&] { gradcheck([] { return Tensor::scalar(1, DType::int32); }, {}); }},
       {"gradcheck: parameter w is [2] float32; it must be float64",
        [&] {

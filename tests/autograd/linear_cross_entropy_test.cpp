@@ -202,9 +202,10 @@ TEST_CASE("linear_cross_entropy: errors") {
   CHECK(contains(message(x, w, Tensor(), t),
                  "linear_cross_entropy: targets[1] is 3; it must be in [0, 3) or ignore_index, -100 "
                  "(linear_cross_entropy_test.cpp:"));
-  CHECK(contains(message(x, w.t(), Tensor(), t),
-                 "linear_cross_entropy: x is [2, 4] float32 but weight is [4, 3] float32; weight must be [C, D] with D "
-                 "the last axis of x"));
+  CHECK(
+      contains(message(x, w.t(), Tensor(), t),
+               "linear_cross_entropy: x is [2, 4] float32 but weight is [4, 3] float32; weight must be [C, D], where D "
+               "is the last axis of x"));
   CHECK(contains(message(x, w.to(DType::float64), Tensor(), t), "both must be float64, or each float32 or bfloat16"));
   CHECK(contains(message(x, w, Tensor::zeros({4}), t),
                  "linear_cross_entropy: weight is [3, 4] float32 but bias is [4] float32; it must be [3] float32"));

@@ -95,7 +95,7 @@ TEST_CASE("loss weights: losses of several parts") {
   CHECK(weight_of([&] { return weighted(some), plain(some); }) == 3);
   CHECK(weight_of([&] { return weighted_loss(weighted(all) + weighted(some), 7); }) == 7);
   const std::string end =
-      ", so that batches cannot be joined; return weighted_loss(loss, weight) with the weight of the whole";
+      ", so batches cannot be combined; return weighted_loss(loss, weight) with the weight of the whole loss";
   CHECK(refusal_of([&] {
           const Tensor first = weighted(all);
           return first + weighted(some);
@@ -129,22 +129,28 @@ TEST_CASE("weighted_mean and weighted_loss: errors") {
   const Tensor v = Tensor::zeros({2, 3});
   Parameter p{Tensor::ones({2, 3})};
   test::check_errors({
-      {"weighted_mean: values are [2, 3] int32; they must be of a floating type",
-       [&] { weighted_mean(v.to(DType::int32), v); }},
+      {"weighted_mean: values are [2, 3] int32; they must be floating", [&] { weighted_mean(v.to(DType::int32), v); }},
       {"weighted_mean: values are [2, 3] float32 but weights are [2] float32; weights must broadcast to the shape of "
        "values",
        [&] { weighted_mean(v, Tensor::ones({2})); }},
-      {"weights must broadcast to the shape of values", [&] { weighted_mean(v, Tensor::ones({4, 2, 3})); }},
+      {"weights must broadcast to the shape of values",
+       [&] {
+         weighted_mean(v, Tensor::ones({4, 2, 3}));
+       }},
       {"weights must broadcast to the shape of values", [&] { weighted_mean(v, Tensor()); }},
-      {"weighted_mean: the weights want a gradient, which is not defined; detach() them",
+      {"weighted_mean: the weights require a gradient, which is not defined; detach() them",
        [&] {
          const Tape tape;
          weighted_mean(v, p);
        }},
       {"weighted_mean: a weight is -1; weights must be finite and 0 or more",
-       [&] { weighted_mean(v, Tensor::full({2, 3}, -1)); }},
+       [&] {
+         weighted_mean(v, Tensor::full({2, 3}, -1));
+       }},
       {"weighted_mean: a weight is nan; weights must be finite and 0 or more",
-       [&] { weighted_mean(v, Tensor::full({2, 3}, NAN)); }},
+       [&] {
+         weighted_mean(v, Tensor::full({2, 3}, NAN));
+       }},
       {"weighted_loss: the loss is [2, 3] float32; it must be one number", [&] { weighted_loss(v, 1); }},
       {"weighted_loss: the weight is -2; it must be finite and 0 or more",
        [&] { weighted_loss(Tensor::scalar(1.0), -2); }},

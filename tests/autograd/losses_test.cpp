@@ -223,10 +223,11 @@ TEST_CASE("losses have the same bits at any number of threads") {
 TEST_CASE("losses: errors") {
   const Tensor x = Tensor::zeros({2, 3}), t = Tensor::zeros({3});
   CHECK(contains(error_of([&] { mse_loss(x, t); }),
-                 "mse_loss: x is [2, 3] float32 but the target is [3] float32; they must have one shape and dtype "
+                 "mse_loss: x is [2, 3] float32 but the target is [3] float32; they must have the same shape and dtype "
                  "(losses_test.cpp:"));
-  CHECK(contains(error_of([&] { l1_loss(x, x.to(DType::float64)); }),
-                 "l1_loss: x is [2, 3] float32 but the target is [2, 3] float64; they must have one shape and dtype"));
+  CHECK(contains(
+      error_of([&] { l1_loss(x, x.to(DType::float64)); }),
+      "l1_loss: x is [2, 3] float32 but the target is [2, 3] float64; they must have the same shape and dtype"));
   CHECK(contains(error_of([&] { mse_loss(x.to(DType::int32), x); }),
                  "mse_loss: x is [2, 3] int32 and the target is [2, 3] float32; both must be float32 or float64"));
   CHECK(contains(error_of([&] { mse_loss(Tensor(), x); }), "both must be float32 or float64"));
@@ -246,5 +247,5 @@ TEST_CASE("losses: errors") {
   const Parameter weight(Tensor::ones({3}));
   const Tape tape;
   CHECK(contains(error_of([&] { binary_cross_entropy_with_logits(x, x, {.weight = weight}); }),
-                 "the weight wants a gradient, which is not defined; detach() it"));
+                 "the weight requires a gradient, which is not defined; detach() it"));
 }

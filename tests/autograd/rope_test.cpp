@@ -91,7 +91,7 @@ TEST_CASE("rope: same bits at any number of threads, empty tensors, errors") {
   refuses([] { rope(Tensor::zeros({4})); }, "rope: x is [4] float32; it must be [..., length, width]");
   refuses([] { rope(Tensor::zeros({4, 4}, DType::int32)); }, "it must be float32 or float64");
   refuses([] { rope(Tensor::zeros({4, 3})); }, "dims is 3; dims must be even");
-  refuses([] { rope(Tensor::zeros({4, 4}), {.dims = 6}); }, "dims must be even and at most the last axis");
+  refuses([] { rope(Tensor::zeros({4, 4}), {.dims = 6}); }, "dims must be even and at most the size of the last axis");
   refuses(
       [] {
         rope(Tensor::zeros({4, 4}), {.offset = -1});
@@ -108,9 +108,8 @@ TEST_CASE("rope: one offset per element of the first axis equals separate calls,
   for (Index b = 0; b < 3; ++b) CHECK(same_bits(y[b], rope(x[b], {.offset = offsets[static_cast<std::size_t>(b)]})));
   gradcheck([&](const std::vector<Tensor>& in) { return rope(in[0], together); }, {x});
   check_errors({
-      {"rope: x is [3, 2, 5, 8] float64, offset is 0 and offsets are [2] int32; offsets must be int32 [3], one for "
-       "each "
-       "of the first axis, and offset 0 with them",
+      {"rope: x is [3, 2, 5, 8] float64, offset is 0 and offsets are [2] int32; x must have 3 axes or "
+       "more, offsets must be int32 [3], one per entry of the first axis, and offset must be 0",
        [&] { rope(x, {.offsets = Tensor::zeros({2}, DType::int32)}); }},
       {"offset is 4 and offsets are [3] int32", [&] { rope(x, {.offset = 4, .offsets = together.offsets}); }},
       {"rope: offsets[1] is -2; it must be 0 or more",

@@ -192,8 +192,8 @@ TEST_CASE("06_own_op: the derivative is right, and the wrong one is found out") 
     CHECK(near(numbers(out, at), {slope, slope}, 6e-5));
   }
   CHECK(contains(out, "gradcheck agrees with snake\n"));
-  CHECK(contains(out, "wrong_snake: gradcheck: the derivative by element "));
-  CHECK(contains(out, " but differences give "));
+  CHECK(contains(out, "wrong_snake: gradcheck: the derivative with respect to element "));
+  CHECK(contains(out, " but finite differences give "));
   CHECK(contains(out, "wrong input: snake: x is [3] int32; it must be float32 or float64 (06_own_op.cpp:"));
 }
 

@@ -184,7 +184,7 @@ TEST_CASE("recurrent layers: errors") {
        }},
       {"hidden is 0", [&] { GRU({.input = 3}, rng); }},
       {"dropout is 1", [&] { GRU({.input = 3, .hidden = 2, .dropout = 1}, rng); }},
-      {"Recurrent: the length of row 1 is 6; it must be from 0 to 5, the steps that there are",
+      {"Recurrent: the length of row 1 is 6; it must be from 0 to 5, the number of steps",
        [&] {
          both(normal({2, 5, 3}, 1, DType::float32), {.lengths = Tensor::from<std::int32_t>({5, 6})});
        }},
