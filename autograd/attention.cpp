@@ -288,8 +288,8 @@ void check_options(In q, In k, const FlexAttentionOptions& o) {
   if (o.block_mask.defined()) {
     const Shape& mask = o.block_mask.shape();
     check(one_or(mask[0], batch) && one_or(mask[1], heads) && mask[2] == queries && mask[3] == keys, at,
-          "flex_attention: block_mask is of ", mask, " but [batch, heads, queries, keys] is ",
-          Shape{batch, heads, queries, keys}, "; it must be the same, or 1 for batch or heads");
+          "flex_attention: block_mask has shape ", mask, " but [batch, heads, queries, keys] is ",
+          Shape{batch, heads, queries, keys}, "; it must be the same, except that batch and heads may be 1");
   }
   const DType scores = detail::score_dtype(q.dtype());
   check(!o.sinks.defined() || (o.sinks.shape() == Shape{heads} && o.sinks.dtype() == scores), at,
@@ -299,7 +299,7 @@ void check_options(In q, In k, const FlexAttentionOptions& o) {
         "flex_attention: positions is ", o.positions, "; it must be ", Shape{batch}, " int32");
   const Tensor& first = Mods::parameters(o.score_mod)[0];
   check(!Mods::by_head(o.score_mod) || one_or(first.dim(0), heads), at, "flex_attention: the score_mod's parameter is ",
-        first, " and q is ", q.tensor(), "; it must have a row for each head, or one for all");
+        first, " and q is ", q.tensor(), "; it must have one row per head, or one for all heads");
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ void check_heads(const char* op, In q, In k, In v, bool bfloat16) {
   check(k.dim(0) == q.dim(0) && k.dim(3) == q.dim(3), at, op, ": q is ", q.tensor(), " but k is ", k.tensor(),
         "; batch and width must be the same");
   check(v.dim(0) == k.dim(0) && v.dim(1) == k.dim(1) && v.dim(2) == k.dim(2), at, op, ": k is ", k.tensor(),
-        " but v is ", v.tensor(), "; all axes but the last must be the same");
+        " but v is ", v.tensor(), "; all axes except the last must be the same");
   check(k.dim(1) > 0 && q.dim(1) % k.dim(1) == 0, at, op, ": q is ", q.tensor(), " and k is ", k.tensor(),
         "; the heads of k and v must divide the heads of q");
   check(q.dim(3) > 0, at, op, ": q is ", q.tensor(), "; its last axis must not be empty");

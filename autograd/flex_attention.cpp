@@ -10,7 +10,7 @@ using detail::ScoreModAccess;
 
 void ScoreMod::add_parameter(const Tensor& x) {
   require(count_ < kMostScoreParameters, "ScoreMod: more than ", kMostScoreParameters,
-          " parameters; a function of scores has at most so many");
+          " parameters; a function of scores has at most that many");
   require(x.defined() && is_floating(x.dtype()) && x.rank() <= 4 && x.numel() > 0, "ScoreMod: a parameter is ", x,
           "; it must be floating, of up to 4 axes, and not empty");
   parameters_[static_cast<std::size_t>(count_++)] = x;
@@ -39,7 +39,8 @@ struct BlockMask::State {
 };
 
 const Shape& BlockMask::shape() const {
-  require(defined(), "BlockMask: shape() of a mask that allows all pairs; it must be made by create_block_mask()");
+  require(defined(),
+          "BlockMask: shape() was called on a mask that allows all pairs; it must be made by create_block_mask()");
   return state_->shape;
 }
 
@@ -55,7 +56,7 @@ const BlockKind* ScoreModAccess::blocks(const BlockMask& m) { return m.state_->k
 BlockMask create_block_mask(const MaskMod& mask_mod, Index batch, Index heads, Index queries, Index keys,
                             const Tensor& positions) {
   const Shape shape = {batch, heads, queries, keys};
-  require(mask_mod.defined(), "create_block_mask: the mask has no function; it must have one");
+  require(mask_mod.defined(), "create_block_mask: mask_mod is empty; it must be a function");
   require(batch > 0 && heads > 0 && queries >= 0 && keys >= 0 && std::max(queries, keys) < Index{1} << 30,
           "create_block_mask: [batch, heads, queries, keys] is ", shape,
           "; batch and heads must be 1 or more, queries and keys 0 or more and below 2^30");

@@ -143,7 +143,7 @@ struct ScoreReads {
     int n = 0;
     while (n < count && to[n] != sum) ++n;
     require(n < kMostScoreReads, "flex_attention: a score depends on more than ", kMostScoreReads,
-            " entries of parameters that are trained; it must be at most so many");
+            " entries of trained parameters; it must be at most that many");
     if (n == count) to[count++] = sum;
     return static_cast<std::size_t>(n);
   }
@@ -191,7 +191,7 @@ class ScoreTable {
     Shape given, sizes(p_.sizes, p_.sizes + 4);
     for (std::size_t axis = 0; axis < count; ++axis) given.push_back(places[axis]);
     fail("flex_attention: a function of scores reads entry ", given, " of a parameter of ", sizes,
-         " (1 for axes that it does not have); it must be inside, with a place for each axis");
+         " (1 for missing axes); the entry must exist, with one index per axis");
   }
 };
 
@@ -324,8 +324,8 @@ class ScoreMod {
     ScoreMod f = *this;
     f.count_ = 0;
     for (const Tensor& x : parameters) f.add_parameter(x);
-    require(f.count_ == count_, "ScoreMod: ", f.count_, " parameters for a function of ", count_,
-            "; they must be as many");
+    require(f.count_ == count_, "ScoreMod: ", f.count_, " parameters were given to a function with ", count_,
+            "; the numbers must be the same");
     return f;
   }
 

@@ -28,10 +28,8 @@ void check_call(In q, In k, In v, const Similarity& f, const AttentionCall& call
   check(!f.log || f.by == SimilarityNorm::sum, at, "generic_attention: the similarity '", f.name,
         "' is given by its logarithm and normalised by count; it must be normalised by sum");
   check(o.pool >= 1, at, "generic_attention: pool is ", o.pool, "; it must be 1 or more");
-  check(
-      o.pool == 1 || !(call.causal || call.mask.defined() || call.bias.defined()), at, "generic_attention: pool is ",
-      o.pool,
-      ", with causal masking, a mask or a bias of single pairs; pooled keys mix positions, and can have none of them");
+  check(o.pool == 1 || !(call.causal || call.mask.defined() || call.bias.defined()), at, "generic_attention: pool is ",
+        o.pool, ", with causal masking, a mask or a bias; pooled keys mix positions, so pooling supports none of them");
 }
 
 // Backward calls f on plain scores, so the gradient of anything else that f uses would be lost. Without a tape, a
@@ -39,7 +37,7 @@ void check_call(In q, In k, In v, const Similarity& f, const AttentionCall& call
 void check_constant(In q, const Similarity& f) {
   const detail::ModeScope aside([](detail::Mode& m, void*) { m.tape = nullptr, m.first_run = nullptr; });
   check(!f.f(Tensor::zeros({1, 1, 1, 1}, q.dtype())).is_unrecorded(), q.where(), "generic_attention: f of '", f.name,
-        "' uses a parameter, or another value that wants a gradient, which would be lost; f must depend on scores ",
+        "' uses a parameter, or another value that requires a gradient, which would be lost; f must depend on scores ",
         "alone: put the parameter into q, k or the bias, or detach() it if a constant is meant");
 }
 
@@ -116,7 +114,7 @@ struct Block {
 Tensor similarity_of(const Problem& p, const Tensor& scores) {
   const Tensor y = p.f.f(scores);
   require(y.defined() && y.shape() == scores.shape() && y.dtype() == scores.dtype(), "generic_attention: f of '",
-          p.f.name, "' made ", y, " of ", scores, "; shape and dtype must be the same");
+          p.f.name, "' returned ", y, " for ", scores, "; shape and dtype must be the same");
   return y;
 }
 

@@ -233,7 +233,7 @@ void check_call(const char* op, In q, In k, In v, const AttentionCall& call, dou
   detail::check_key_masks(op, k, call);
   check(eps >= 0 && eps < 1, at, op, ": eps is ", eps, "; it must be in [0, 1)");
   check(!call.mask.defined() && call.dropout == 0, at, op,
-        ": a mask of pairs or dropout was asked for; the weights of single pairs are never there");
+        ": mask or dropout is given; it supports neither, because it never computes weights of single pairs");
   if (!call.bias.defined()) return;
   const Shape grid = {q.dim(0), q.dim(1), 1, k.dim(2)};
   Shape both;
@@ -281,7 +281,7 @@ Tensor linear_attention_op(const char* op, In q, In k, In v, const AttentionCall
 Tensor step(const char* op, In q, In k, In v, LinearAttentionSums& state, AttentionCall call, const LinearForm& form) {
   detail::check_heads(op, q, k, v, true);
   check(q.dim(2) == k.dim(2), q.where(), op, ": q is ", q.tensor(), " and k is ", k.tensor(),
-        "; a step takes as many queries as keys");
+        "; a step requires as many queries as keys");
   const NoTape guard;
   call.causal = true;
   const AttentionInputs x = detail::attention_inputs(q, k, v, call);
@@ -291,7 +291,7 @@ Tensor step(const char* op, In q, In k, In v, LinearAttentionSums& state, Attent
   check(!at.defined() || (at.shape() == sums && at.dtype() == dtype && state.norms.shape() == norms), q.where(), op,
         ": q is ", q.tensor(), " and v is ", v.tensor(), " but the state holds ", at, "; it must be ", sums);
   check(!at.defined() || state.maxima.defined() == (form.kind != LinearKind::features), q.where(), op,
-        ": the state is of another feature map; it must be the one that it began with");
+        ": the state was made with another feature map; all steps must use the same one");
   LinearAttentionSums next{Tensor::empty(sums, dtype), Tensor::empty(norms, dtype), {}};
   if (form.kind != LinearKind::features) next.maxima = Tensor::empty(norms, dtype);
   const Tensor y = detail::attention_output(x);
@@ -312,21 +312,21 @@ constexpr LinearForm kEfficient{LinearKind::efficient, FeatureMap::identity, 0};
 Tensor features_of(const char* name, const FeatureFunction& map, In x) {
   const Tensor y = map(x);
   check(y.defined() && y.rank() == 4 && y.shape().first(3) == x.shape().first(3) && y.dtype() == x.dtype(), x.where(),
-        "linear_attention: ", name, " made ", y, " of ", x.tensor(), "; all but the last axis must stay the same");
+        "linear_attention: ", name, " returned ", y, " for ", x.tensor(), "; only the last axis may differ");
   return y;
 }
 
 void check_not_negative(const char* name, In x) {
   if (x.numel() == 0) return;
   const double least = min(x->detach()).item();
-  check(!(least < 0), x.where(), "linear_attention: ", name, " made the feature ", least,
-        "; features must be 0 or more, or signed_features true where no weight f(q) . g(k) is negative");
+  check(!(least < 0), x.where(), "linear_attention: a feature from ", name, " is ", least,
+        "; features must be 0 or more, or signed_features must be true (if no weight f(q) . g(k) is negative)");
 }
 
 bool has_maps(const LinearFeatures& f, In q) {
   const bool queries = f.query_map != nullptr, keys = f.key_map != nullptr;
   check(queries == keys, q.where(), "linear_attention: ", queries ? "query_map" : "key_map",
-        " is given alone; there must be both of query_map and key_map, or none");
+        " is given alone; give both query_map and key_map, or neither");
   return queries;
 }
 

@@ -181,7 +181,7 @@ void backward(const AttentionInputs& x, const KeyLists& lists, const Tensor& out
 
 KeyLists checked_lists(In q, In k, const KeyLists& lists) {
   check(lists.offsets.defined() && lists.keys.defined(), q.where(),
-        "sparse_attention: the lists are undefined; they must be offsets and keys");
+        "sparse_attention: the lists are undefined; both offsets and keys must be given");
   note_reads({lists.offsets, lists.keys});
   const KeyLists dense{lists.offsets.dense(), lists.keys.dense()};
   detail::check_lists("sparse_attention", q, k, dense);

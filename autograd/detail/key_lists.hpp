@@ -17,7 +17,7 @@ inline KeyLists lists_from(const std::vector<std::int32_t>& offsets, const std::
 // The number of pairs as int32. Throws Error if it does not fit.
 inline std::int32_t checked_pairs(std::size_t pairs) {
   require(pairs < std::size_t{1} << 31, "sparse attention: there are ", pairs,
-          " pairs of queries and keys; there must be fewer than 2^31: attend to fewer keys, or in smaller batches");
+          " pairs of queries and keys; there must be fewer than 2^31: use fewer keys or smaller batches");
   return static_cast<std::int32_t>(pairs);
 }
 

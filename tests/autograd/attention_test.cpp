@@ -340,7 +340,7 @@ TEST_CASE("attention refuses arguments that do not fit") {
       "[batch, heads, length, width]");
   refuses([&] { attention(q, k.to(DType::float64), v); }, "all must be float32, all bfloat16, or all float64");
   refuses([&] { attention(q, f({2, 2, 7, 9}), v); }, "batch and width must be the same");
-  refuses([&] { attention(q, k, f({2, 2, 8, 6})); }, "all axes but the last must be the same");
+  refuses([&] { attention(q, k, f({2, 2, 8, 6})); }, "all axes except the last must be the same");
   refuses([&] { attention(q, f({2, 3, 7, 8}), f({2, 3, 7, 6})); }, "the heads of k and v must divide the heads of q");
   refuses([&] { attention(f({2, 4, 5, 0}), f({2, 2, 7, 0}), v); }, "its last axis must not be empty");
   refuses(

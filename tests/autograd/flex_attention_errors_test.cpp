@@ -17,15 +17,15 @@ TEST_CASE("flex_attention refuses arguments that do not fit") {
        [&] {
          flex_attention(q, normal({2, 5, 8}), k);
        }},
-      {"block_mask is of [1, 1, 7, 5] but [batch, heads, queries, keys] is [2, 4, 5, 7]",
+      {"block_mask has shape [1, 1, 7, 5] but [batch, heads, queries, keys] is [2, 4, 5, 7]",
        with({.block_mask = create_block_mask(always, 1, 1, 7, 5)})},
-      {"block_mask is of [3, 1, 5, 7]", with({.block_mask = create_block_mask(always, 3, 1, 5, 7)})},
+      {"block_mask has shape [3, 1, 5, 7]", with({.block_mask = create_block_mask(always, 3, 1, 5, 7)})},
       {"sinks is [2] float64", with({.sinks = normal({2})})},
       {"sinks is [4] float32", with({.sinks = Tensor::zeros({4})})},
       {"positions is [2] float32", with({.positions = Tensor::zeros({2})})},
       {"positions is [4] int32", with({.positions = Tensor::zeros({4}, DType::int32)})},
       {"scale is inf", with({.scale = kInf})},
-      {"create_block_mask: the mask has no function", [] { create_block_mask({}, 1, 1, 5, 7); }},
+      {"create_block_mask: mask_mod is empty", [] { create_block_mask({}, 1, 1, 5, 7); }},
       {"[batch, heads, queries, keys] is [0, 1, 5, 7]", [&] { create_block_mask(always, 0, 1, 5, 7); }},
       {"positions is [2] int32; it must be [1] int32", [&] { create_block_mask(always, 1, 1, 5, 7, starts); }},
       {"a parameter is [2] int32", [&] { ScoreMod(f, starts); }},
@@ -35,10 +35,10 @@ TEST_CASE("flex_attention refuses arguments that do not fit") {
        [&] {
          ScoreMod(f, Tensor::zeros({1, 1, 1, 1, 1}));
        }},
-      {"2 parameters for a function of 1",
+      {"2 parameters were given to a function with 1",
        [&] {
          ScoreMod(f, table).with(std::vector<Tensor>{table, table});
        }},
-      {"shape() of a mask that allows all pairs", [] { BlockMask().shape(); }},
+      {"shape() was called on a mask that allows all pairs", [] { BlockMask().shape(); }},
   });
 }

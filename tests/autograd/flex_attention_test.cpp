@@ -328,7 +328,7 @@ TEST_CASE("exceptions of a score function or mask function reach the caller") {
                    const auto beyond = [](auto s, int, int h, int, int k, auto by) { return s + by(h, k); };
                    flex_attention(x.q, x.k, x.v, {.score_mod = {beyond, table}});
                  }},
-                {"with a place for each axis",
+                {"with one index per axis",
                  [&] {
                    const auto few = [](auto s, int, int h, int, int, auto by) { return s + by(h); };
                    flex_attention(x.q, x.k, x.v, {.score_mod = {few, table}});

@@ -234,7 +234,7 @@ TEST_CASE("generic attention: a similarity whose f uses a value that needs a gra
     return error_of([&] { generic_attention(q, x.k, v, f); });
   };
   const std::string wanted =
-      "generic_attention: f of 'scaled' uses a parameter, or another value that wants a gradient";
+      "generic_attention: f of 'scaled' uses a parameter, or another value that requires a gradient";
   CHECK(contains(error(x.q, x.v, scaled(w)), wanted));  // no tape records
   Tape tape;
   const Tensor q = tape.watch(x.q), v = tape.watch(x.v), factor = tape.watch(Tensor::ones({1}, DType::float64)) * 2;
@@ -288,9 +288,9 @@ TEST_CASE("generic attention: errors") {
       {"generic_attention: bias is [2, 2] bool8 and q is ", call(relu, {.bias = mask})},
       {"generic_attention: dropout is 1.5; it must be in [0, 1]", call(relu, {.dropout = 1.5})},
       {"generic_attention: pool is 0; it must be 1 or more", call(relu, {}, {.pool = 0})},
-      {"generic_attention: pool is 2, with causal masking, a mask or a bias of single pairs",
+      {"generic_attention: pool is 2, with causal masking, a mask or a bias; pooled",
        call(relu, {.causal = true}, {.pool = 2})},
-      {"pooled keys mix positions, and can have none of them", call(relu, {.mask = mask}, {.pool = 2})},
+      {"pooled keys mix positions, so pooling supports none of them", call(relu, {.mask = mask}, {.pool = 2})},
       {"pooled keys mix positions", call(relu, {.bias = bad}, {.pool = 2})},
       {"similarity: the name is 'cosine'; it must be one of embedded-gaussian, dot-product, relu",
        [] { similarity_by_name("cosine"); }},

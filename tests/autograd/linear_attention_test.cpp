@@ -272,18 +272,18 @@ TEST_CASE("linear attention: errors name the wrong argument") {
                  "key_lengths is [3] int32; it must be [2] int32"));
   CHECK(contains(error_of([&] { linear_attention(x, x, x, {.bias = Tensor::ones({5})}); }), "bias is [5] float32"));
   for (const AttentionCall& call : {AttentionCall{.mask = Tensor::ones({3, 3}, DType::bool8)}, {.dropout = 0.1}})
-    CHECK(contains(error_of([&] { linear_attention(x, x, x, call); }), "a mask of pairs or dropout was asked for"));
+    CHECK(contains(error_of([&] { linear_attention(x, x, x, call); }), "mask or dropout is given"));
   CHECK(contains(error_of([&] {
                    linear_attention(x, x, x, {.bias = Tensor::ones({3, 3})});
                  }),
                  "it must have q's dtype and broadcast to [batch, heads, 1, keys]"));
   CHECK(contains(error_of([&] { linear_attention_step(x, x.slice(2, 0, 2), x.slice(2, 0, 2), state); }),
-                 "a step takes as many queries as keys"));
+                 "a step requires as many queries as keys"));
   linear_attention_step(x, x, x, state);
   const Tensor other = Tensor::ones({2, 2, 1, 5});
   CHECK(contains(error_of([&] { linear_attention_step(other, other, other, state); }), "but the state holds"));
   CHECK(contains(error_of([&] { linear_attention_step(x, x, x, state, {}, {.feature_map = FeatureMap::exp}); }),
-                 "the state is of another feature map; it must be the one that it began with"));
+                 "the state was made with another feature map; all steps must use the same one"));
   CHECK(state.sums.shape() == Shape{2, 2, 4, 4});
 }
 

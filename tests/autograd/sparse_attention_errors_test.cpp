@@ -18,7 +18,7 @@ TEST_CASE("sparse attention: errors name the wrong argument") {
   CHECK(sparse_attention(x, x, x, good).shape() == x.shape());
   check_errors({
       {"sparse_attention: q is [2, 3, 4]", [&] { sparse_attention(x[0], x, x, good); }},
-      {"the lists are undefined; they must be offsets and keys", [&] { sparse_attention(x, x, x, {}); }},
+      {"the lists are undefined; both offsets and keys must be given", [&] { sparse_attention(x, x, x, {}); }},
       {"offsets is [3] int32; it must be [4] or [2, 2, 4] int32", with({0, 1, 2}, {0, 1})},
       {"offsets is [4] float32",
        [&] {

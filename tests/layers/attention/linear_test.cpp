@@ -294,15 +294,17 @@ TEST_CASE("linear attention refuses negative features, unless an option declares
   const auto itself = [](In y) { return y.tensor(); };
   const LinearFeatures identity{.feature_map = FeatureMap::identity}, own{.query_map = itself, .key_map = itself};
   const std::string ending =
-      " made the feature -1; features must be 0 or more, or signed_features true where no weight f(q) . g(k) is "
-      "negative";
+      " is -1; features must be 0 or more, or signed_features must be true (if no weight f(q) . g(k) is "
+      "negative)";
   LinearAttentionSums sums;
   check_errors({
-      {"linear_attention: the identity of q" + ending, [&] { linear_attention(minus, x, v, {}, identity); }},
-      {"linear_attention: the identity of k" + ending, [&] { linear_attention(x, minus, v, {}, identity); }},
-      {"linear_attention: query_map" + ending, [&] { linear_attention(minus, x, v, {}, own); }},
-      {"linear_attention: key_map" + ending, [&] { linear_attention_step(x, minus, v, sums, {}, own); }},
-      {"linear_attention: the identity of q" + ending,
+      {"linear_attention: a feature from the identity of q" + ending,
+       [&] { linear_attention(minus, x, v, {}, identity); }},
+      {"linear_attention: a feature from the identity of k" + ending,
+       [&] { linear_attention(x, minus, v, {}, identity); }},
+      {"linear_attention: a feature from query_map" + ending, [&] { linear_attention(minus, x, v, {}, own); }},
+      {"linear_attention: a feature from key_map" + ending, [&] { linear_attention_step(x, minus, v, sums, {}, own); }},
+      {"linear_attention: a feature from the identity of q" + ending,
        [&] { LinearAttention{{.feature_map = FeatureMap::identity}}.apply(minus, x, v, {}); }},
   });
   // Values in padding are not features.
@@ -325,17 +327,17 @@ TEST_CASE("linear attention with user-defined maps: errors") {
   const auto other_dtype = [](In y) { return y->to(DType::float32); };
   const auto nothing = [](In) { return Tensor(); };
   check_errors({
-      {"linear_attention: query_map is given alone; there must be both of query_map and key_map, or none",
+      {"linear_attention: query_map is given alone; give both query_map and key_map, or neither",
        [&] { linear_attention(x, x, x, {}, {.query_map = over_features}); }},
       {"linear_attention: key_map is given alone", [&] { linear_attention(x, x, x, {}, {.key_map = over_features}); }},
       {"linear_attention: key_map is given alone",
        [&] { linear_attention_step(x, x, x, sums, {}, {.key_map = over_features}); }},
-      {"linear_attention: query_map made [1, 2, 2, 4] float64 of [1, 2, 3, 4] float64; all but the last axis must stay "
-       "the same",
+      {"linear_attention: query_map returned [1, 2, 2, 4] float64 for [1, 2, 3, 4] float64; only the last axis may "
+       "differ",
        [&] { linear_attention(x, x, x, {}, {.query_map = shorter, .key_map = over_features}); }},
-      {"linear_attention: key_map made [1, 2, 3, 4] float32 of [1, 2, 3, 4] float64",
+      {"linear_attention: key_map returned [1, 2, 3, 4] float32 for [1, 2, 3, 4] float64",
        [&] { linear_attention(x, x, x, {}, {.query_map = over_features, .key_map = other_dtype}); }},
-      {"linear_attention: key_map made undefined of [1, 2, 3, 4] float64",
+      {"linear_attention: key_map returned undefined for [1, 2, 3, 4] float64",
        [&] { linear_attention(x, x, x, {}, {.query_map = over_features, .key_map = nothing}); }},
   });
   CHECK(!sums.sums.defined());
