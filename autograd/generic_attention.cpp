@@ -38,7 +38,7 @@ void check_constant(In q, const Similarity& f) {
   const detail::ModeScope aside([](detail::Mode& m, void*) { m.tape = nullptr, m.first_run = nullptr; });
   check(!f.f(Tensor::zeros({1, 1, 1, 1}, q.dtype())).is_unrecorded(), q.where(), "generic_attention: f of '", f.name,
         "' uses a parameter, or another value that requires a gradient, which would be lost; f must depend on scores ",
-        "alone: put the parameter into q, k or the bias, or detach() it if a constant is meant");
+        "alone: put the parameter into q, k or the bias, or detach() it to use it as a constant");
 }
 
 // The problem of one call, for forward and backward. Rows of k and v that the key masks exclude are zeros.

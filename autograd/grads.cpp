@@ -107,7 +107,7 @@ void Grads::finish() {
 bool Grads::wants(int i) const {
   const std::size_t count = step_.inputs.size();
   check(i >= 0 && static_cast<std::size_t>(i) < count, step_.where, step_.op, ": gradient of input ", i,
-        "; the op has ", count, count == 1 ? " input" : " inputs", ", and the first has the number 0");
+        "; the op has ", count, count == 1 ? " input" : " inputs", ", counted from 0");
   return step_.inputs[static_cast<std::size_t>(i)].node != kNotWanted;
 }
 
@@ -116,7 +116,7 @@ void Grads::add(int i, const Tensor& gradient) {
   check_gradient(tape_.state(), step_, gradient);
   if (handed_out_ == 0) return add_now(i, gradient);
   require(pending_count_ < kPending, step_.op, ": add: more than ", kPending,
-          " gradients beside those written in place");
+          " gradients in addition to those written in place");
   pending_[static_cast<std::size_t>(pending_count_++)] = {i, gradient};
 }
 

@@ -79,8 +79,8 @@ void backward_again(Grads& d, const Tensor& dy, const Function& f, std::span<con
   }
   const Tensor y = run_again(f, watched, conditions);
   check(y.defined() && y.shape() == first.shape && y.dtype() == first.dtype && hash_of(y) == first.hash, first.where,
-        "recompute: f gave another result when it ran again, ", y,
-        ", so that the gradients would be of that one; it must be the same function twice: draw random numbers from ",
+        "recompute: f returned another result when it ran again, ", y,
+        ", so gradients would belong to that result; f must compute the same twice: draw random numbers from ",
         "default_rng(), and change nothing that the second run reads");
   if (y.node() != 0) tape.backward(y, dy);
   for (std::size_t i = 0; i < inputs.size(); ++i) {

@@ -60,8 +60,9 @@ void check_foreign(const char* op, const Where& where, const Tensor& x) {
   if (m.tape == nullptr) return;
   check(owner != Owner::this_thread, where, op, ": an input, ", x,
         ", belongs to an outer tape; detach() it, or record on that tape");
-  check(false, where, op, ": an input, ", x,
-        ", was computed on a tape that is gone, so its gradient would be lost; detach() it if that is meant");
+  check(
+      false, where, op, ": an input, ", x,
+      ", was computed on a tape that no longer exists, so its gradient would be lost; detach() it if that is intended");
 }
 
 }  // namespace
@@ -187,15 +188,15 @@ bool begin_step(const char* op, const Where& where, Tensor& y, std::span<const T
         check_foreign(op, where, *x);
       else
         check(!m.tape->state().is_stale(*x), where, op, ": an input, ", *x,
-              ", was written to after it was computed or watched, so its gradient would be of values that are gone; ",
-              "write to a clone(), or detach() it if a constant is meant");
+              ", was written to after it was computed or watched, so its gradient would belong to the old values; ",
+              "write to a clone(), or detach() it to use it as a constant");
       wanted = true;
     } else if (const ParameterInfo* p = x->storage()->parameter) {
       wanted = wanted || p->requires_grad;
     } else if (x->is_unrecorded()) {
       check(m.tape == nullptr, where, op, ": an input, ", *x,
             ", was computed from parameters before the tape began, so their gradient would be lost; ",
-            "begin the tape earlier, or detach() it if that is meant");
+            "begin the tape earlier, or detach() it if that is intended");
       wanted = true;
     }
   }
@@ -205,8 +206,8 @@ bool begin_step(const char* op, const Where& where, Tensor& y, std::span<const T
   }
   if (!wanted || !is_floating(y.dtype())) return false;
   // Checked before a step is made: an Error that the program catches must not leave a step on the tape.
-  check(!m.tape->state().spent, where, op, ": the tape ran backward already; make a new Tape, ",
-        "or use NoTape or detach() where no gradient is meant");
+  check(!m.tape->state().spent, where, op, ": the tape already ran backward; create a new Tape, ",
+        "or use NoTape or detach() where no gradient is needed");
   check(y.is_contiguous() && y.offset() == 0 && y.storage()->parameter == nullptr, where, op, ": record: y is ", y,
         " with strides ", y.strides(), "; it must be contiguous, in new storage");
   return true;

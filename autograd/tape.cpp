@@ -59,8 +59,8 @@ void check_write(const Tensor& to, const Tensor& from) {
   if (mode().suspended || !is_floating(to.dtype()) || !is_variable(from)) return;
   const bool from_parameter = from.node() == 0 && !from.is_unrecorded();
   require(from_parameter && to.storage()->parameter != nullptr, "copy_: from, ", from,
-          ", wants a gradient, which would be lost, as no tape records what is written in place; ",
-          "use stack() or concatenate(), or detach() it if a constant is meant");
+          ", requires a gradient, which would be lost, because tapes do not record writes in place; ",
+          "use stack() or concatenate(), or detach() it to use it as a constant");
 }
 
 // A parameter without a name and an optimizer, while other parameters have an optimizer: its layer's members() does not
@@ -96,9 +96,9 @@ void check_none_left_out(const Tape::State& s, const std::vector<LeftOut>& list)
   for (const LeftOut& l : list) {
     const ParameterInfo& p = *s.nodes[l.node].parameter.storage()->parameter;
     check(!s.nodes[l.node].written, l.where, "backward: a parameter ", p.shape, " ", s.nodes[l.node].dtype,
-          ", made at ", short_place(p.made), " and used by ", l.op,
-          ", gets a gradient, but has no name and is trained by no optimizer, ",
-          "as others here are; name its layer in members(), or freeze it with requires_grad_(false)");
+          ", created at ", short_place(p.made), " and used by ", l.op,
+          ", gets a gradient but has no name and no optimizer, while other parameters have an ",
+          "optimizer; list its layer in members(), or freeze it with requires_grad_(false)");
   }
 }
 
@@ -317,13 +317,13 @@ void Tape::backward(In loss) {
 
 void Tape::backward(In y, In dy) {
   State& s = *state_;
-  check(!s.spent, y.where(), "backward: this tape ran backward already; a tape serves once: make a new Tape");
+  check(!s.spent, y.where(), "backward: this tape already ran backward; it can do so once: create a new Tape");
   check(y->node() != 0 && y->node() >> 32 == s.serial, y.where(), "backward: y, ", y.tensor(),
-        ", was not computed on this tape from anything that wants a gradient; compute it while the tape records");
+        ", was not computed on this tape from anything that requires a gradient; compute it while the tape records");
   check(dy->defined() && is_floating(dy.dtype()) && dy.shape() == y.shape(), y.where(), "backward: y is ", y.tensor(),
         " and dy is ", dy.tensor(), "; dy must be floating and have the shape of y");
   check(!s.is_stale(y), y.where(), "backward: y, ", y.tensor(), ", was written to after it was computed; ",
-        "its gradient would be of values that are gone: write to a clone(), or after backward()");
+        "its gradient would belong to the old values: write to a clone(), or after backward()");
   s.spent = true;
   const NoTape guard;
   const detail::ProfileScope pass("backward", detail::Profiler::Scope::pass);

@@ -83,12 +83,12 @@ void Tape::print(std::ostream& to) const {
   detail::PlainText out;  // a separate stream: the caller's keeps its alignment
   std::set<const detail::Storage*> seen;
   std::size_t total = 0;
-  out << "step  op                    output                 inputs, and the bytes newly saved\n";
+  out << "step  op                    output                 inputs; bytes newly saved\n";
   for (std::size_t i = 0; i < s.steps.size(); ++i) {
     const Step* step = s.steps[i];
     out << std::right << std::setw(4) << i << "  ";
     if (step == nullptr) {
-      out << "(ran and is gone)\n";
+      out << "(already run and released)\n";
       continue;
     }
     const std::string output = name_of(s, step->output) + " " + to_string(s.nodes[step->output].shape);

@@ -152,8 +152,7 @@ TEST_CASE("recompute: a function that gives another result when it runs again is
   Rng own(5);
   const OfList noisy = [&](const List& v) { return v[0] * w + own.normal({2}, 0, 1, DType::float64); };
   const std::string error = error_after(noisy, [] {});
-  CHECK(contains(error,
-                 "recompute: f gave another result when it ran again, [2] float64, so that the gradients would be"));
+  CHECK(contains(error, "recompute: f returned another result when it ran again, [2] float64, so gradients would"));
   CHECK(contains(error, "draw random numbers from default_rng(), and change nothing that the second run reads"));
   CHECK(contains(error, "recompute_test.cpp:"));
   const OfList restored = [&](const List& v) { return v[0] * w + default_rng().normal({2}, 0, 1, DType::float64); };

@@ -185,13 +185,13 @@ TEST_CASE("record: errors") {
        [] { run_backward([](Grads& d, const Tensor&) { d.add(0, {}); }); }},
       {"total: the gradient of input 0 is [2, 3] int32",
        [] { run_backward([](Grads& d, const Tensor& dy) { d.add(0, dy.to(DType::int32)); }); }},
-      {"total: gradient of input 1; the op has 1 input, and the first has the number 0 (record_test.cpp:",
+      {"total: gradient of input 1; the op has 1 input, counted from 0 (record_test.cpp:",
        [] { run_backward([](Grads& d, const Tensor& dy) { d.add(1, dy); }); }},
       {"total: gradient of input 3; the op has 1 input",
        [] { run_backward([](Grads& d, const Tensor&) { d.wants(3); }); }},
       {"total: gradient of input -1; the op has 1 input",
        [] { run_backward([](Grads& d, const Tensor&) { d.dense(-1); }); }},
-      {"total: gradient of input 2; the op has 2 inputs, and the first has the number 0",
+      {"total: gradient of input 2; the op has 2 inputs, counted from 0",
        [] {
          Parameter w(Tensor::ones({2}));
          Tape tape;
@@ -204,7 +204,7 @@ TEST_CASE("record: errors") {
          Tensor y = Tensor::ones({3, 2}).t();
          record("view", Where::current(), y, {w}, saved(), [](Grads&, const Tensor&) {});
        }},
-      {"total: the tape ran backward already; make a new Tape, or use NoTape or detach() where no gradient is meant "
+      {"total: the tape already ran backward; create a new Tape, or use NoTape or detach() where no gradient is needed "
        "(record_test.cpp:",
        [] {
          Parameter w(Tensor::ones({2, 3}));
@@ -247,7 +247,7 @@ TEST_CASE("record: errors") {
          });
          tape.backward(y);
        }},
-      {"add: more than 16 gradients beside those written in place",
+      {"add: more than 16 gradients in addition to those written in place",
        [] {
          Tape tape;
          const Tensor w = tape.watch(Tensor::ones({1}));

@@ -25,7 +25,7 @@ TEST_CASE("a tape prints itself and gives its gradient memory back") {
     tape.backward(y);
     std::ostringstream after;
     tape.print(after);
-    CHECK(contains(after.str(), "ran and is gone"));
+    CHECK(contains(after.str(), "already run and released"));
   }
   CHECK(memory_use().current <= before + 1024);  // the parameter's gradient stays
 }

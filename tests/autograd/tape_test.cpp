@@ -149,7 +149,7 @@ TEST_CASE("every way to lose a gradient silently is an error") {
   Tape tape;
   const Tensor y = times(w, w);
   CHECK(contains(error_of([&] { times(before, w); }), "was computed from parameters before the tape began"));
-  CHECK(contains(error_of([&] { times(gone, w); }), "was computed on a tape that is gone"));
+  CHECK(contains(error_of([&] { times(gone, w); }), "was computed on a tape that no longer exists"));
   CHECK(error_of([&] { times(before.detach(), w); }).empty());
   {
     Tape inner;
@@ -165,7 +165,7 @@ TEST_CASE("every way to lose a gradient silently is an error") {
   w.mutable_data<double>()[0] = 7;
   CHECK(contains(error_of([&] { tape.backward(loss); }),
                  "times: a tensor that its derivative needs, [2] float64, was written to before backward()"));
-  CHECK(contains(error_of([&] { tape.backward(loss); }), "this tape ran backward already"));
+  CHECK(contains(error_of([&] { tape.backward(loss); }), "this tape already ran backward"));
 }
 
 namespace {
@@ -194,7 +194,8 @@ TEST_CASE("in place: a write to the input of an op after the op has run is an Er
     Tensor h = w + b;
     const Tensor unwritten = w + b;
     c.write(h);
-    const std::string written = "was written to after it was computed or watched, so its gradient would be of values";
+    const std::string written =
+        "was written to after it was computed or watched, so its gradient would belong to the old values";
     CHECK(contains(error_of([&] { mul(h, b); }), "mul: an input, [2, 3] float64, " + written));
     CHECK(contains(error_of([&] { sum(h[1]); }), "sum: an input, [3] float64, " + written));
     CHECK(contains(error_of([&] { h.t().contiguous(); }), "clone: an input, [3, 2] float64, " + written));
@@ -241,7 +242,7 @@ TEST_CASE("in place: copy_ of a tensor that needs a gradient is an Error while a
   const Tensor in = tape.watch(Tensor::ones({2})), h = in * 2, whole = w;
   for (const Tensor* x : {&in, &h, &before, &whole}) {
     CHECK(contains(error_of([&] { out[1].copy_(*x); }),
-                   "copy_: from, [2] float32, wants a gradient, which would be lost"));
+                   "copy_: from, [2] float32, requires a gradient, which would be lost"));
   }
   CHECK(contains(error_of([&] { v.copy_(h); }), "use stack() or concatenate(), or detach() it"));
   CHECK(values_of(out) == std::vector<double>{6, 8, 0, 0, 0, 0});
@@ -264,7 +265,8 @@ TEST_CASE("in place: copy_ of a tensor that needs a gradient is an Error while a
     y.copy_(x[0] * w);
     return y;
   };
-  CHECK(contains(error_of([&] { recompute(f, {Tensor::ones({2})}); }), "copy_: from, [2] float32, wants a gradient"));
+  CHECK(
+      contains(error_of([&] { recompute(f, {Tensor::ones({2})}); }), "copy_: from, [2] float32, requires a gradient"));
 }
 
 TEST_CASE("the completed hook runs for each parameter when its gradient is complete") {

@@ -153,11 +153,11 @@ TEST_CASE("owners: a layer that members() omits is an Error in the first backwar
   {
     const SGD optimizer(named_parameters(model), {.lr = 1});
     const std::string message = backward_error(model);
-    CHECK(contains(message, "backward: a parameter [2, 8] float32, made at linear.cpp:"));
+    CHECK(contains(message, "backward: a parameter [2, 8] float32, created at linear.cpp:"));
     CHECK(contains(
         message,
-        " and used by linear, gets a gradient, but has no name and is trained by no optimizer, as others here "
-        "are; name its layer in members(), or freeze it with requires_grad_(false) (parameter_group_test.cpp:"));
+        " and used by linear, gets a gradient but has no name and no optimizer, while other parameters have an "
+        "optimizer; list its layer in members(), or freeze it with requires_grad_(false) (parameter_group_test.cpp:"));
     // Layers that are frozen, named, or trained by another optimizer are accepted.
     for (Parameter* p : {&model.down.weight, &model.down.bias}) p->requires_grad_(false);
     CHECK(backward_error(model).empty());
