@@ -33,9 +33,11 @@ int choose() {
       if (std::string(wanted) == kNames[i] && available(static_cast<Level>(i))) return i;
     fail("HEED_ARCH is '", wanted, "'; on this machine it must be one of ", available_names());
   }
-  for (int i = kLevels - 1; i > 0; --i)
+  for (int i = kLevels - 1; i >= 0; --i)
     if (available(static_cast<Level>(i))) return i;
-  return 0;
+  fail(
+      "this build of heed has no kernels for this machine, because it was configured with HEED_LEVELS=NATIVE "
+      "elsewhere");
 }
 
 }  // namespace
@@ -49,7 +51,9 @@ bool available(Level l) {
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl");
   switch (l) {
+#ifdef HEED_HAS_baseline
     case Level::baseline: return true;
+#endif
 #ifdef HEED_HAS_avx2
     case Level::avx2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 #endif

@@ -16,20 +16,31 @@ static const Table& pick(const Table* const (&tables)[kLevels]) {
 
 }  // namespace heed::kernels
 
-#ifdef HEED_HAS_avx2
-#define HEED_DECLARE_X86(Table, name) \
-  namespace avx2 { extern const Table name; } \
-  namespace avx512 { extern const Table name; }
-#define HEED_TABLES(name) &baseline::name, &avx2::name, &avx512::name, nullptr
+// HEED_<LEVEL>(address): the address of a level's table, or null if the build does not compile the level.
+#ifdef HEED_HAS_baseline
+#define HEED_BASELINE(address) address
 #else
-#define HEED_DECLARE_X86(Table, name)
-#define HEED_TABLES(name) &baseline::name, nullptr, nullptr, nullptr
+#define HEED_BASELINE(address) nullptr
+#endif
+#ifdef HEED_HAS_avx2
+#define HEED_AVX2(address) address
+#else
+#define HEED_AVX2(address) nullptr
+#endif
+#ifdef HEED_HAS_avx512
+#define HEED_AVX512(address) address
+#else
+#define HEED_AVX512(address) nullptr
 #endif
 // Defines `const Table& name()`.
+// clang-format off
 #define HEED_KERNEL_TABLE(Table, name) \
   namespace baseline { extern const Table name; } \
-  HEED_DECLARE_X86(Table, name) \
+  namespace avx2 { extern const Table name; } \
+  namespace avx512 { extern const Table name; } \
   const Table& name() { \
-    static constexpr const Table* tables[kLevels] = {HEED_TABLES(name)}; \
+    static constexpr const Table* tables[kLevels] = {HEED_BASELINE(&baseline::name), HEED_AVX2(&avx2::name), \
+                                                     HEED_AVX512(&avx512::name), nullptr}; \
     return pick(tables); \
   }
+// clang-format on

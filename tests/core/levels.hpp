@@ -1,5 +1,4 @@
-// on_each_level(f): calls f on each level (instruction set) of this machine, and prints the levels that the machine
-// lacks.
+// on_each_level(f): calls f on each level (instruction set) of this machine and build, and prints the other levels.
 #pragma once
 #include <doctest/doctest.h>
 
@@ -19,7 +18,7 @@ void on_each_level(F f) {
     if (!kernels::available(l)) {
       static bool told[kernels::kLevels] = {};
       if (!std::exchange(told[i], true))
-        std::cout << "this machine lacks " << kernels::name_of(l) << ": not tested here\n";
+        std::cout << kernels::name_of(l) << " is not available in this build or on this machine: not tested here\n";
       continue;
     }
     kernels::set_level(l);

@@ -76,13 +76,17 @@ TEST_CASE("kernels: no symbol of one instruction set can replace a symbol of ano
   // An xsimd function that is not inlined has its instruction set in its name, and no other level uses that set.
   const std::map<std::string, std::string> arch = {
       {"avx2", "xsimd::fma3<xsimd::avx2>"}, {"avx512", "xsimd::avx512bw"}, {"avx512_bf16", "xsimd::avx512bw"}};
+  // Exactly the levels that dispatch.hpp expects were compiled.
   std::map<std::string, Symbols> levels;
   for (const char* level : kLevels)
     if (const auto objects = objects_of(level); !objects.empty()) levels[level] = symbols_of(objects);
-  REQUIRE(levels.count("baseline") == 1);
-  // Exactly the levels that dispatch.hpp expects were compiled.
+#ifdef HEED_HAS_baseline
+  CHECK(levels.count("baseline") == 1);
+#endif
 #ifdef HEED_HAS_avx2
   CHECK(levels.count("avx2") == 1);
+#endif
+#ifdef HEED_HAS_avx512
   CHECK(levels.count("avx512") == 1);
 #endif
 #ifdef HEED_HAS_avx512_bf16
