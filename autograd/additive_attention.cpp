@@ -1,10 +1,10 @@
 // additive_attention(): the op, and how its work is split among threads. Derivation in
-// core/kernels/additive_attention.hpp.
+// core/kernels/additive_attention/additive_attention.hpp.
 #include <heed/autograd/attention.hpp>
 //
 #include <algorithm>
 #include <heed/autograd/detail/attention_inputs.hpp>
-#include <heed/core/kernels/additive_attention.hpp>
+#include <heed/core/kernels/additive_attention/additive_attention.hpp>
 #include <heed/core/memory.hpp>
 #include <heed/core/parallel.hpp>
 

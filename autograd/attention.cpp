@@ -1,5 +1,5 @@
 // attention() and flex_attention(): the ops, and how their work is split among threads. Derivation in
-// core/kernels/attention.hpp.
+// core/kernels/attention/attention.hpp.
 #include <heed/autograd/attention.hpp>
 //
 #include <algorithm>
@@ -8,9 +8,9 @@
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/flex_attention.hpp>
 #include <heed/autograd/reductions.hpp>
-#include <heed/core/detail/profiler.hpp>
 #include <heed/core/memory.hpp>
 #include <heed/core/parallel.hpp>
+#include <heed/core/profiler.hpp>
 
 namespace heed {
 namespace {

@@ -47,7 +47,7 @@ struct AttentionCall {
 // ---- All keys ----
 
 // Softmax attention (Vaswani et al., "Attention is all you need", 2017) as one op, computed in blocks without the
-// matrix of queries by keys (Dao, "FlashAttention-2", 2023). Derivation in core/kernels/attention.hpp.
+// matrix of queries by keys (Dao, "FlashAttention-2", 2023). Derivation in core/kernels/attention/attention.hpp.
 
 // softmax(scale * q k^T + bias) v: q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv] -> [B, H, T, Dv]. The heads of a
 // position are adjacent in memory. Hk divides H: query heads h * (H / Hk) ... share key-value head h. Views whose last
@@ -61,7 +61,7 @@ Tensor attention(In q, In k, In v, const AttentionCall& call = {}, std::optional
 
 // Softmax attention of each query over its own list of keys, for sparse mechanisms that have chosen the keys (patterns:
 // Child et al., "Generating long sequences with sparse Transformers", 2019; Beltagy et al., "Longformer", 2020). Time
-// and memory grow with the number of listed pairs. Derivation in core/kernels/sparse_attention.hpp.
+// and memory grow with the number of listed pairs. Derivation in core/kernels/attention/sparse.hpp.
 
 // Query i attends to keys[offsets[i], offsets[i + 1]), in ascending order and without repeats. offsets int32 [T + 1]
 // for lists shared by all heads, or [B, H, T + 1], where each head's lists follow the lists of the head before; keys
@@ -85,7 +85,7 @@ Tensor sparse_attention(In q, In k, In v, const KeyLists& lists, const Attention
 
 // Additive attention (Bahdanau, Cho and Bengio, "Neural machine translation by jointly learning to align and
 // translate", 2015): the score of a pair is a small network of one hidden layer. Neither forward nor backward holds a
-// tensor of T x S x A or of T x S. Derivation in core/kernels/additive_attention.hpp.
+// tensor of T x S x A or of T x S. Derivation in core/kernels/additive_attention/additive_attention.hpp.
 
 // softmax_j(u . tanh(q_i + k_j) + bias_ij) v, with projected queries q (W q + b) and keys k (U k).
 // q [B, H, T, A], k [B, Hk, S, A], v [B, Hk, S, Dv], u [H, A] -> [B, H, T, Dv]. The heads of a position are adjacent in
@@ -96,7 +96,7 @@ Tensor additive_attention(In q, In k, In v, In u, const AttentionCall& call = {}
 // ---- Masks as tensors ----
 
 // The pairs that a call allows, as tensors. Attention composed of ops applies them by a softmax over the allowed pairs,
-// and by keys and values without the contents of padding. (Kernels: core/kernels/attention_masks.hpp.)
+// and by keys and values without the contents of padding. (Kernels: core/kernels/attention/masks.hpp.)
 //
 //   const Tensor s = matmul(q, without_padding(k, call).t()) * scale;
 //   return matmul(masked_softmax(call.bias.defined() ? s + call.bias : s, allowed_pairs(q, k, call)),

@@ -75,7 +75,7 @@ AttentionInputs attention_inputs(const Tensor& q, const Tensor& k, const Tensor&
     x.call.dropout = 0;
     return x;
   }
-  // Four weights of a query use one counter of the generator: see core/kernels/attention.hpp.
+  // Four weights of a query use one counter of the generator: see core/kernels/attention/attention.hpp.
   const Index counters = q.dim(0) * q.dim(1) * q.dim(2) * ((k.dim(2) + 3) / 4);
   x.seed = default_rng().seed(), x.stream = default_rng().stream();
   x.position = default_rng().advance(static_cast<std::uint64_t>(counters));

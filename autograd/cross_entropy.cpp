@@ -3,7 +3,7 @@
 #include <heed/autograd/detail/cross_entropy_rows.hpp>
 #include <heed/autograd/detail/loss_weight.hpp>
 #include <heed/autograd/losses.hpp>
-#include <heed/core/detail/index.hpp>
+#include <heed/core/index.hpp>
 #include <heed/core/parallel.hpp>
 
 namespace heed {
@@ -84,7 +84,7 @@ Tensor CrossEntropyRows::reduce(const Tensor& loss, Reduction reduction) const {
 }  // namespace detail
 
 // loss = lse - x_t, where lse = log sum_c exp(x_c). Backward: dx_c = dy (exp(x_c - lse) - [c = t]). The weighted and
-// smoothed forms are in core/kernels/loss_cross_entropy.kernel.cpp.
+// smoothed forms are in core/kernels/losses/cross_entropy.kernel.cpp.
 Tensor cross_entropy(In logits, In targets, const CrossEntropyOptions& options) {
   const Where& where = logits.where();
   check(logits->defined() && (logits.dtype() == DType::float32 || logits.dtype() == DType::float64), where,

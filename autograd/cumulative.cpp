@@ -1,9 +1,9 @@
 // Running sums along an axis, and products over axes.
 #include <algorithm>
 #include <heed/autograd/reductions.hpp>
-#include <heed/core/detail/reduce.hpp>
 #include <heed/core/memory.hpp>
 #include <heed/core/parallel.hpp>
+#include <heed/core/reduce/reduce.hpp>
 
 namespace heed {
 namespace {

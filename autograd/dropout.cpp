@@ -3,8 +3,8 @@
 #include <cmath>
 #include <cstring>
 #include <heed/autograd/elementwise.hpp>
-#include <heed/core/kernels/dispatch.hpp>
-#include <heed/core/kernels/dropout.hpp>
+#include <heed/core/kernels/dispatch/dispatch.hpp>
+#include <heed/core/kernels/random/dropout.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
 #include <heed/core/tensor.hpp>

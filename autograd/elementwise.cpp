@@ -1,4 +1,4 @@
-// Elementwise ops on numbers. Their formulas and derivatives are the rows of core/kernels/elementwise_ops.hpp.
+// Elementwise ops on numbers. Their formulas and derivatives are the rows of core/kernels/elementwise/ops.hpp.
 #include <heed/autograd/detail/elementwise.hpp>
 #include <heed/autograd/elementwise.hpp>
 

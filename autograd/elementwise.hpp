@@ -17,7 +17,7 @@
 namespace heed {
 
 namespace detail {
-// The op of a row of core/kernels/elementwise_ops.hpp, by name; a and b are the row's constants.
+// The op of a row of core/kernels/elementwise/ops.hpp, by name; a and b are the row's constants.
 template <OpName op>
 Tensor unary(In x, double a = 0, double b = 0);
 template <OpName op>

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cstring>
 #include <heed/autograd/embedding.hpp>
-#include <heed/core/detail/index.hpp>
-#include <heed/core/kernels/dispatch.hpp>
+#include <heed/core/index.hpp>
+#include <heed/core/kernels/dispatch/dispatch.hpp>
 #include <heed/core/kernels/embedding.hpp>
 #include <heed/core/parallel.hpp>
 

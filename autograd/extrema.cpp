@@ -3,10 +3,10 @@
 #include <bit>
 #include <cmath>
 #include <heed/autograd/reductions.hpp>
-#include <heed/core/detail/index.hpp>
-#include <heed/core/detail/reduce.hpp>
+#include <heed/core/index.hpp>
 #include <heed/core/memory.hpp>
 #include <heed/core/parallel.hpp>
+#include <heed/core/reduce/reduce.hpp>
 #include <limits>
 #include <numeric>
 

@@ -2,8 +2,8 @@
 // block is in cache.
 #include <algorithm>
 #include <heed/autograd/detail/products.hpp>
-#include <heed/core/kernels/activation.hpp>
-#include <heed/core/kernels/norm.hpp>
+#include <heed/core/kernels/elementwise/activation.hpp>
+#include <heed/core/kernels/reduce/norm.hpp>
 
 namespace heed {
 namespace {

@@ -1,7 +1,7 @@
 // gather(), scatter_add(), index_select() and one_hot().
 #include <heed/autograd/shape_ops.hpp>
-#include <heed/core/detail/index.hpp>
-#include <heed/core/detail/reduce.hpp>
+#include <heed/core/index.hpp>
+#include <heed/core/reduce/reduce.hpp>
 
 namespace heed {
 namespace {

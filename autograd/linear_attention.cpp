@@ -9,11 +9,11 @@
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/norms.hpp>
 #include <heed/autograd/reductions.hpp>
-#include <heed/core/detail/profiler.hpp>
-#include <heed/core/kernels/linear_attention.hpp>
-#include <heed/core/kernels/log_attention.hpp>
+#include <heed/core/kernels/linear_attention/linear_attention.hpp>
+#include <heed/core/kernels/linear_attention/log_attention.hpp>
 #include <heed/core/memory.hpp>
 #include <heed/core/parallel.hpp>
+#include <heed/core/profiler.hpp>
 
 namespace heed {
 namespace {
@@ -29,7 +29,7 @@ using kernels::LinearNext;
 using kernels::LinearPlan;
 using kernels::LinearProblem;
 
-enum class LinearKind { features, logs, efficient };  // kernels/linear_attention.hpp, kernels/log_attention.hpp
+enum class LinearKind { features, logs, efficient };  // linear_attention.hpp, log_attention.hpp of the kernels
 
 // The options on which forward and backward must agree, besides the inputs.
 struct LinearForm {
@@ -252,7 +252,7 @@ Tensor weight_of(LinearKind kind, const AttentionInputs& x) {
   return (kind == LinearKind::features ? exp(all) : all).contiguous();
 }
 
-// Derivation in core/kernels/linear_attention.hpp and core/kernels/log_attention.hpp.
+// Derivation in linear_attention.hpp and log_attention.hpp in core/kernels/linear_attention/.
 Tensor linear_attention_op(const char* op, In q, In k, In v, const AttentionCall& call, const LinearForm& form) {
   detail::check_heads(op, q, k, v, true);
   const AttentionInputs x = detail::attention_inputs(q, k, v, call);

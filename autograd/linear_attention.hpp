@@ -1,6 +1,6 @@
 // Linear attention (Katharopoulos et al., "Transformers are RNNs: fast autoregressive Transformers with linear
 // attention", 2020): a feature map replaces the softmax, so that time and memory grow linearly with the length.
-// Derivation in core/kernels/linear_attention.hpp.
+// Derivation in core/kernels/linear_attention/linear_attention.hpp.
 //
 // Example:
 //
@@ -18,7 +18,7 @@ namespace heed {
 //  - identity: for features that were computed before.
 //  - elu: elu(x) + 1, computed as exp(min(x, 0)) + max(x, 0).
 //  - exp: computed through logarithms, so that no x is too large. It also serves features that are known by their
-//    logarithms (core/kernels/log_attention.hpp).
+//    logarithms (core/kernels/linear_attention/log_attention.hpp).
 //  - poly2: all products of two elements, each pair once: D (D + 1) / 2 features with f(q) . f(k) = (q . k)^2. They are
 //    float64 for float32 too, because they cancel where q and k are nearly orthogonal. For short sequences, by a rule
 //    on the shapes, the scores themselves are squared.

@@ -3,7 +3,7 @@
 #include <heed/autograd/detail/cross_entropy_rows.hpp>
 #include <heed/autograd/detail/products.hpp>
 #include <heed/autograd/detail/tape_state.hpp>
-#include <heed/core/kernels/norm.hpp>
+#include <heed/core/kernels/reduce/norm.hpp>
 #include <heed/core/parallel.hpp>
 
 namespace heed {

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <heed/autograd/detail/loss_weight.hpp>
 #include <heed/autograd/losses.hpp>
-#include <heed/core/kernels/dispatch.hpp>
-#include <heed/core/kernels/loss_pointwise.hpp>
+#include <heed/core/kernels/dispatch/dispatch.hpp>
+#include <heed/core/kernels/losses/pointwise.hpp>
 #include <heed/core/parallel.hpp>
 #include <numeric>
 

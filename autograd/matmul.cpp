@@ -3,7 +3,7 @@
 #include <heed/autograd/detail/products.hpp>
 #include <heed/autograd/detail/tape_state.hpp>
 #include <heed/autograd/matmul.hpp>
-#include <heed/core/kernels/elementwise.hpp>
+#include <heed/core/kernels/elementwise/elementwise.hpp>
 #include <heed/core/parallel.hpp>
 
 namespace heed {

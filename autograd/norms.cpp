@@ -4,8 +4,8 @@
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/norms.hpp>
-#include <heed/core/kernels/dispatch.hpp>
-#include <heed/core/kernels/norm.hpp>
+#include <heed/core/kernels/dispatch/dispatch.hpp>
+#include <heed/core/kernels/reduce/norm.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/tensor.hpp>
 

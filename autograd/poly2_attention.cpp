@@ -1,8 +1,8 @@
 // Attention with the weights (q . k)^2, in linear time. Queries and keys are processed in chunks. Scores within a chunk
 // are squared. Earlier chunks contribute a sum over their keys of features, which are the products of two elements.
 //
-// With f the features (core/kernels/products_of_two.hpp), for a chunk: S = sum f(k_j) v_j^T and z = sum f(k_j) over the
-// keys before it, s_ij = q_i . k_j, G the gradient of O, H = G / d, u = -rowsum(H * O).
+// With f the features (core/kernels/linear_attention/products_of_two.hpp), for a chunk: S = sum f(k_j) v_j^T and
+// z = sum f(k_j) over the keys before it, s_ij = q_i . k_j, G the gradient of O, H = G / d, u = -rowsum(H * O).
 // P = sum f(q_i) H_i^T and r = sum u_i f(q_i) over the queries of later chunks:
 //
 //   A = tril(s^2)    d = A 1 + f(Q) z + eps    O = (A V + f(Q) S) / d

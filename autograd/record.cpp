@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/detail/tape_state.hpp>
-#include <heed/core/detail/profiler.hpp>
+#include <heed/core/profiler.hpp>
 #include <mutex>
 #include <thread>
 

@@ -6,8 +6,8 @@
 #include <heed/autograd/detail/recurrent.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/shape_ops.hpp>
-#include <heed/core/detail/profiler.hpp>
 #include <heed/core/parallel.hpp>
+#include <heed/core/profiler.hpp>
 #include <numeric>
 
 namespace heed {

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/reductions.hpp>
-#include <heed/core/detail/reduce.hpp>
-#include <heed/core/kernels/scalar_math.hpp>
+#include <heed/core/kernels/elementwise/scalar_math.hpp>
 #include <heed/core/parallel.hpp>
+#include <heed/core/reduce/reduce.hpp>
 #include <limits>
 
 namespace heed {

@@ -19,7 +19,7 @@ namespace heed {
 // Takes floating types and returns the same type; bfloat16 is computed in float32 and rounded once. sum() also takes
 // int32 and bool8. Sums are trees, with the same bits at any number of threads. In float32 the error of a sum of n
 // values is at most about (25 + log2(n)) half units in the last place of the sum of their absolute values (measured in
-// tests/core/reduce_test.cpp). Throws Error for other dtypes, and for axes that are out of range or repeated.
+// tests/core/reduce/reduce_test.cpp). Throws Error for other dtypes, and for axes that are out of range or repeated.
 
 // The sum; 0 of no elements. For int32, and for bool8, where it counts the true elements, the sum is int32 (int64 in
 // PyTorch), exact, and a constant for autodiff. Throws Error if the sum does not fit int32.

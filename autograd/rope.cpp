@@ -3,10 +3,10 @@
 //
 #include <algorithm>
 #include <cmath>
-#include <heed/core/detail/dry_run.hpp>
-#include <heed/core/kernels/dispatch.hpp>
-#include <heed/core/kernels/rope.hpp>
-#include <heed/core/kernels/scalar_math.hpp>
+#include <heed/core/dry_run.hpp>
+#include <heed/core/kernels/attention/rope.hpp>
+#include <heed/core/kernels/dispatch/dispatch.hpp>
+#include <heed/core/kernels/elementwise/scalar_math.hpp>
 #include <heed/core/parallel.hpp>
 #include <mutex>
 #include <vector>

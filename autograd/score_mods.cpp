@@ -3,9 +3,9 @@
 //
 #include <algorithm>
 #include <cmath>
-#include <heed/core/kernels/dispatch.hpp>
-#include <heed/core/kernels/scalar_math.hpp>
-#include <heed/core/kernels/score_functions.hpp>
+#include <heed/core/kernels/attention/score_functions.hpp>
+#include <heed/core/kernels/dispatch/dispatch.hpp>
+#include <heed/core/kernels/elementwise/scalar_math.hpp>
 
 namespace heed {
 namespace {

@@ -1,8 +1,8 @@
 // Ops that move values without computing: concatenate, stack, split, repeat and others.
 #include <algorithm>
 #include <heed/autograd/shape_ops.hpp>
-#include <heed/core/detail/index.hpp>
-#include <heed/core/detail/reduce.hpp>
+#include <heed/core/index.hpp>
+#include <heed/core/reduce/reduce.hpp>
 #include <limits>
 
 namespace heed {

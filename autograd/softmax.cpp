@@ -1,6 +1,6 @@
 // Softmax and log-softmax over an axis.
 #include <heed/autograd/norms.hpp>
-#include <heed/core/detail/reduce.hpp>
+#include <heed/core/reduce/reduce.hpp>
 
 namespace heed {
 

@@ -1,11 +1,11 @@
-// sparse_attention(): the op, and how its work is split among threads. Derivation in core/kernels/sparse_attention.hpp.
+// sparse_attention(): the op, and how its work is split among threads. Derivation in core/kernels/attention/sparse.hpp.
 #include <heed/autograd/attention.hpp>
 //
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/detail/attention_inputs.hpp>
 #include <heed/autograd/detail/key_lists.hpp>
-#include <heed/core/kernels/sparse_attention.hpp>
+#include <heed/core/kernels/attention/sparse.hpp>
 #include <heed/core/memory.hpp>
 #include <heed/core/parallel.hpp>
 #include <optional>

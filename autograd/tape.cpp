@@ -1,8 +1,8 @@
 // The tape, and running its steps backward. Functions that ops call to record themselves are in record.cpp.
 #include <algorithm>
 #include <heed/autograd/detail/tape_state.hpp>
-#include <heed/core/detail/dry_run.hpp>
-#include <heed/core/detail/profiler.hpp>
+#include <heed/core/dry_run.hpp>
+#include <heed/core/profiler.hpp>
 #include <unordered_set>
 
 namespace heed {

@@ -2,7 +2,7 @@
 // set. The reference is the same op in float64, whose kernels the tests check against long double and plain loops.
 //   bench_accuracy
 #include <cstdio>
-#include <heed/core/kernels/dispatch.hpp>
+#include <heed/core/kernels/dispatch/dispatch.hpp>
 
 #include "benchmarks/accuracy_rows.hpp"
 

@@ -4,9 +4,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <heed/core/detail/elementwise.hpp>
-#include <heed/core/kernels/dispatch.hpp>
-#include <heed/core/kernels/elementwise_ops.hpp>
+#include <heed/core/elementwise.hpp>
+#include <heed/core/kernels/dispatch/dispatch.hpp>
+#include <heed/core/kernels/elementwise/ops.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
 

@@ -2,7 +2,7 @@
 //   bench_gemm [threads]
 #include <cstdio>
 #include <cstdlib>
-#include <heed/core/detail/gemm.hpp>
+#include <heed/core/gemm/gemm.hpp>
 #include <heed/core/parallel.hpp>
 #include <vector>
 

@@ -1,6 +1,7 @@
 // Speed of causal linear attention, forward and backward, including the feature map: microseconds per token, and the
-// share of the machine's multiply-add peak in the same run. Counts the products of core/kernels/linear_attention.hpp
-// with chunks of c = 64 and half of each triangle. Per token and head these are
+// share of the machine's multiply-add peak in the same run. Counts the products of
+// core/kernels/linear_attention/linear_attention.hpp with chunks of c = 64 and half of each triangle. Per token and
+// head these are
 //   forward c (D + Dv) + 4 D Dv, backward c (3 D + 2 Dv) + 10 D Dv
 //
 //   bench_linear_attention [--dtype f32|bf16] [threads]

@@ -46,7 +46,7 @@ elseif(NOT HEED_LEVELS MATCHES "^(ALL|NATIVE)$")
 endif()
 set(HEED_COMPILED_LEVELS ${levels})
 list(TRANSFORM levels PREPEND HEED_HAS_ OUTPUT_VARIABLE definitions)
-target_compile_definitions(heed_flags INTERFACE ${definitions})  # see core/kernels/table.hpp
+target_compile_definitions(heed_flags INTERFACE ${definitions})  # see core/kernels/dispatch/table.hpp
 
 function(heed_kernels name)
   cmake_parse_arguments(ARG "" "" "TABLES;SOURCES;BF16" ${ARGN})
@@ -81,7 +81,7 @@ function(heed_kernels name)
     list(LENGTH sources count)
     if(count GREATER 1)
       # xsimd takes half of the compile time of a small kernel.
-      target_precompile_headers(${target} PRIVATE ${PROJECT_SOURCE_DIR}/core/kernels/simd.hpp)
+      target_precompile_headers(${target} PRIVATE ${PROJECT_SOURCE_DIR}/core/kernels/simd/simd.hpp)
     endif()
     list(APPEND objects $<TARGET_OBJECTS:${target}>)
   endforeach()

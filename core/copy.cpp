@@ -1,9 +1,9 @@
 // Copies between tensors of any strides and dtypes.
 #include <algorithm>
 #include <cstring>
-#include <heed/core/detail/elementwise.hpp>
-#include <heed/core/kernels/elementwise.hpp>
-#include <heed/core/kernels/elementwise_ops.hpp>
+#include <heed/core/elementwise.hpp>
+#include <heed/core/kernels/elementwise/elementwise.hpp>
+#include <heed/core/kernels/elementwise/ops.hpp>
 #include <heed/core/parallel.hpp>
 
 namespace heed::detail {

@@ -1,5 +1,5 @@
 // The state of dry runs: whether this thread skips its loops, and how many tensors made in the run still exist.
-#include <heed/core/detail/dry_run.hpp>
+#include <heed/core/dry_run.hpp>
 //
 #include <atomic>
 #include <heed/core/check.hpp>

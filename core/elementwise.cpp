@@ -1,10 +1,10 @@
 // The loops around an elementwise kernel: axes joined, inputs broadcast, short or transposed runs gathered in blocks.
-#include <heed/core/detail/elementwise.hpp>
+#include <heed/core/elementwise.hpp>
 //
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <heed/core/kernels/dispatch.hpp>
+#include <heed/core/kernels/dispatch/dispatch.hpp>
 #include <heed/core/parallel.hpp>
 
 namespace heed::detail {

@@ -1,8 +1,7 @@
 // Copies and sums along one axis by indices.
 #include <algorithm>
 #include <cstring>
-#include <heed/core/detail/index.hpp>
-#include <heed/core/detail/reduce.hpp>
+#include <heed/core/index.hpp>
 #include <heed/core/parallel.hpp>
 
 namespace heed::detail {

@@ -19,7 +19,7 @@ class Tape;
 namespace detail {
 
 class ModeScope;
-class Profiler;   // core/detail/profiler.hpp
+class Profiler;   // core/profiler.hpp
 struct FirstRun;  // autograd/detail/tape_state.hpp
 
 // The mode of one thread, read by ops.

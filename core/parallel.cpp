@@ -12,7 +12,7 @@
 #include <exception>
 #include <fstream>
 #include <heed/core/check.hpp>
-#include <heed/core/detail/dry_run.hpp>
+#include <heed/core/dry_run.hpp>
 #include <memory>
 #include <mutex>
 #include <thread>

@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <heed/core/check.hpp>
-#include <heed/core/detail/dry_run.hpp>
+#include <heed/core/dry_run.hpp>
 #include <mutex>
 #include <string_view>
 #include <vector>

@@ -1,8 +1,8 @@
 // Random numbers and tensors from Philox blocks: the number at a position depends on seed, stream and position alone.
-// core/kernels/random.kernel.cpp fills tensors.
+// core/kernels/random/random.kernel.cpp fills tensors.
 #include <algorithm>
 #include <cmath>
-#include <heed/core/kernels/random.hpp>
+#include <heed/core/kernels/random/random.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
 #include <limits>

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <heed/core/detail/dry_run.hpp>
-#include <heed/core/detail/elementwise.hpp>
-#include <heed/core/detail/index.hpp>
+#include <heed/core/dry_run.hpp>
+#include <heed/core/elementwise.hpp>
+#include <heed/core/index.hpp>
 #include <heed/core/members.hpp>
 #include <heed/core/memory.hpp>
 #include <heed/core/tensor.hpp>

@@ -1,7 +1,7 @@
 // Views: the same storage with another offset, shape and strides. Only reshape and flatten copy, if no strides describe
 // the result.
 #include <algorithm>
-#include <heed/core/detail/index.hpp>
+#include <heed/core/index.hpp>
 #include <heed/core/tensor.hpp>
 
 namespace heed {

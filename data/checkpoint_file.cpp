@@ -1,18 +1,18 @@
 // The checkpoint file: a header of 512 bytes, then HDF5. docs/checkpoint_format.md is the specification.
 #include <sys/mman.h>
 
+#include <xxhash.h>
 #include <bit>
 #include <cstdlib>
 #include <cstring>
-#include <heed/core/detail/profiler.hpp>
 #include <heed/core/parallel.hpp>
+#include <heed/core/profiler.hpp>
 #include <heed/data/checkpoint.hpp>
 #include <heed/data/detail/checkpoint_hdf5.hpp>
 #include <heed/data/detail/disk.hpp>
 #include <heed/data/text.hpp>
 #include <iomanip>
 #include <memory>
-#include <xxhash.h>
 
 namespace heed {
 namespace {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <heed/core/check.hpp>
-#include <heed/core/detail/utf8.hpp>
+#include <heed/core/utf8.hpp>
 #include <heed/data/detail/text_reader.hpp>
 #include <heed/data/unicode.hpp>
 

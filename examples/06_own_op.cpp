@@ -1,6 +1,6 @@
 // Tutorial 6: writing an op. One function checks the input, computes, and calls record() with the derivative. Ops of
 // the library are written the same way, but elementwise ops share one function and are one row each of
-// core/kernels/elementwise_ops.hpp. Nothing has to be registered.
+// core/kernels/elementwise/ops.hpp. Nothing has to be registered.
 #include <cmath>
 #include <cstdio>
 #include <heed/heed.hpp>

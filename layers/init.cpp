@@ -1,6 +1,6 @@
 // Initial values of parameters.
 #include <cmath>
-#include <heed/core/kernels/scalar_math.hpp>
+#include <heed/core/kernels/elementwise/scalar_math.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/layers/linear.hpp>
 #include <utility>

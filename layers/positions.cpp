@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/shape_ops.hpp>
-#include <heed/core/kernels/scalar_math.hpp>
+#include <heed/core/kernels/elementwise/scalar_math.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/layers/attention/detail/row_lengths.hpp>
 #include <heed/layers/embedding.hpp>

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/reductions.hpp>
-#include <heed/core/kernels/scalar_math.hpp>
+#include <heed/core/kernels/elementwise/scalar_math.hpp>
 #include <heed/optim/optimizers.hpp>
 #include <limits>
 

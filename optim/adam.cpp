@@ -1,6 +1,6 @@
 // Adam and AdamW: checks of their options, and the scalars of a step.
 #include <cmath>
-#include <heed/core/kernels/scalar_math.hpp>
+#include <heed/core/kernels/elementwise/scalar_math.hpp>
 #include <heed/optim/detail/adam_step.hpp>
 #include <heed/optim/detail/with_kernels.hpp>
 #include <heed/optim/optimizers.hpp>

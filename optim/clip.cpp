@@ -1,6 +1,6 @@
 // Norms of gradients, and clipping.
 #include <cmath>
-#include <heed/core/detail/profiler.hpp>
+#include <heed/core/profiler.hpp>
 #include <heed/optim/detail/with_kernels.hpp>
 #include <heed/optim/parameter_group.hpp>
 

@@ -4,7 +4,7 @@
 #include <heed/autograd/detail/loss_weight.hpp>
 #include <heed/autograd/losses.hpp>
 #include <heed/autograd/reductions.hpp>
-#include <heed/core/detail/profiler.hpp>
+#include <heed/core/profiler.hpp>
 #include <heed/optim/detail/messages.hpp>
 #include <heed/optim/detail/metrics.hpp>
 #include <sstream>

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <heed/core/detail/gemm.hpp>
-#include <heed/core/kernels/elementwise.hpp>
+#include <heed/core/gemm/gemm.hpp>
+#include <heed/core/kernels/elementwise/elementwise.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/optim/detail/adam_step.hpp>
 #include <heed/optim/detail/with_kernels.hpp>

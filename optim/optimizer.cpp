@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <heed/core/detail/profiler.hpp>
+#include <heed/core/profiler.hpp>
 #include <heed/optim/detail/division.hpp>
 #include <heed/optim/detail/rounded.hpp>
 #include <heed/optim/optimizer.hpp>

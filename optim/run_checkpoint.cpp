@@ -1,7 +1,7 @@
 // The content of a run's checkpoint, and saving it.
 #include <algorithm>
 #include <array>
-#include <heed/core/kernels/dispatch.hpp>
+#include <heed/core/kernels/dispatch/dispatch.hpp>
 #include <heed/optim/detail/run_checkpoint.hpp>
 #include <heed/optim/detail/run_history.hpp>
 #include <heed/optim/detail/run_settings.hpp>

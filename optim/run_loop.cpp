@@ -1,8 +1,8 @@
 // The training loop: checks the options, and orders steps, evaluations, callbacks and saves.
 #include <algorithm>
 #include <heed/autograd/matmul.hpp>
-#include <heed/core/detail/profiler.hpp>
 #include <heed/core/parallel.hpp>
+#include <heed/core/profiler.hpp>
 #include <heed/data/files.hpp>
 #include <heed/optim/detail/clock.hpp>
 #include <heed/optim/detail/interrupt.hpp>

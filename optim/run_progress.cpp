@@ -1,8 +1,8 @@
 // The progress output of a run.
 #include <algorithm>
-#include <heed/core/detail/profiler.hpp>
-#include <heed/core/kernels/dispatch.hpp>
+#include <heed/core/kernels/dispatch/dispatch.hpp>
 #include <heed/core/parallel.hpp>
+#include <heed/core/profiler.hpp>
 #include <heed/optim/detail/run_progress.hpp>
 
 namespace heed::detail {

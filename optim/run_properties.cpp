@@ -1,6 +1,6 @@
 // Properties of a run that must be the same on all ranks.
 #include <fstream>
-#include <heed/core/kernels/dispatch.hpp>
+#include <heed/core/kernels/dispatch/dispatch.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/data/detail/content_hash.hpp>
 #include <heed/data/text.hpp>

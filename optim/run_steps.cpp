@@ -4,7 +4,7 @@
 #include <heed/autograd/detail/loss_weight.hpp>
 #include <heed/autograd/detail/tape_state.hpp>
 #include <heed/autograd/matmul.hpp>
-#include <heed/core/detail/profiler.hpp>
+#include <heed/core/profiler.hpp>
 #include <heed/optim/detail/clock.hpp>
 #include <heed/optim/detail/gradient_tree.hpp>
 #include <heed/optim/detail/metrics.hpp>

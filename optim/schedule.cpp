@@ -1,7 +1,7 @@
 // Learning rates by step: the formulas of named schedules, how a run resumes them, and their state.
 #include <algorithm>
 #include <cmath>
-#include <heed/core/kernels/scalar_math.hpp>
+#include <heed/core/kernels/elementwise/scalar_math.hpp>
 #include <heed/optim/schedule.hpp>
 #include <limits>
 #include <numbers>

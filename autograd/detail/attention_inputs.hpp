@@ -5,8 +5,8 @@
 #include <cmath>
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/record.hpp>
-#include <heed/core/kernels/attention.hpp>
-#include <heed/core/kernels/dispatch.hpp>
+#include <heed/core/kernels/attention/attention.hpp>
+#include <heed/core/kernels/dispatch/dispatch.hpp>
 #include <heed/core/random.hpp>
 #include <heed/core/tensor.hpp>
 #include <type_traits>

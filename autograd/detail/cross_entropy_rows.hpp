@@ -1,8 +1,8 @@
 // Shared by cross_entropy and linear_cross_entropy: checks of arguments, and the constants of a row's loss.
 #pragma once
 #include <heed/autograd/losses.hpp>
-#include <heed/core/kernels/dispatch.hpp>
-#include <heed/core/kernels/loss_cross_entropy.hpp>
+#include <heed/core/kernels/dispatch/dispatch.hpp>
+#include <heed/core/kernels/losses/cross_entropy.hpp>
 
 namespace heed::detail {
 

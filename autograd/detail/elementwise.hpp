@@ -1,8 +1,8 @@
 // Shared by autograd/elementwise.cpp and masks.cpp: an op's kernel, and numbers as operands.
 #pragma once
 #include <heed/autograd/record.hpp>
-#include <heed/core/detail/elementwise.hpp>
-#include <heed/core/kernels/elementwise_ops.hpp>
+#include <heed/core/elementwise.hpp>
+#include <heed/core/kernels/elementwise/ops.hpp>
 
 namespace heed::detail {
 

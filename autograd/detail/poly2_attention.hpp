@@ -6,7 +6,8 @@
 
 namespace heed::detail {
 
-// The features of x [..., D]: float64 [..., D (D + 1) / 2], see core/kernels/products_of_two.hpp. No gradient.
+// The features of x [..., D]: float64 [..., D (D + 1) / 2], see core/kernels/linear_attention/products_of_two.hpp. No
+// gradient.
 Tensor products_of_two(const Tensor& x);
 
 // linear_attention() for float32 or float64. Squares all scores or uses features, whichever is faster for these shapes.

@@ -2,14 +2,14 @@
 // the scores with a chunk's own keys. For autograd/poly2_attention.cpp only.
 #pragma once
 #include <algorithm>
-#include <heed/core/detail/gemm.hpp>
-#include <heed/core/detail/profiler.hpp>
-#include <heed/core/kernels/head_rows.hpp>
-#include <heed/core/kernels/norm.hpp>
-#include <heed/core/kernels/products_of_two.hpp>
-#include <heed/core/kernels/reduce.hpp>
+#include <heed/core/gemm/gemm.hpp>
+#include <heed/core/kernels/attention/head_rows.hpp>
+#include <heed/core/kernels/linear_attention/products_of_two.hpp>
+#include <heed/core/kernels/reduce/norm.hpp>
+#include <heed/core/kernels/reduce/reduce.hpp>
 #include <heed/core/memory.hpp>
 #include <heed/core/parallel.hpp>
+#include <heed/core/profiler.hpp>
 
 namespace heed::detail::poly2 {
 

@@ -1,7 +1,7 @@
 // Shared by ops made of matrix products: their types, the operands as products read them, and the gradients.
 #pragma once
 #include <heed/autograd/matmul.hpp>
-#include <heed/core/detail/gemm.hpp>
+#include <heed/core/gemm/gemm.hpp>
 
 namespace heed::detail {
 

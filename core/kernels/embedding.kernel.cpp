@@ -1,9 +1,9 @@
 // The gradient of an embedding: rows of dy are added to the rows of the table that indices name.
 #include "embedding.hpp"
 
-#include "simd.hpp"
+#include "simd/simd.hpp"
 //
-#include "sweep.hpp"
+#include "simd/sweep.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 namespace {

@@ -3,7 +3,7 @@
 #pragma once
 #include <stdint.h>
 
-#include "dispatch.hpp"
+#include "dispatch/dispatch.hpp"
 
 namespace heed::kernels {
 

@@ -1,9 +1,9 @@
 // The optimizers' updates of a part of a parameter, and kernels for clipping, averaging and sending.
 #include "optimizer.hpp"
 
-#include "simd.hpp"
+#include "simd/simd.hpp"
 //
-#include "sweep.hpp"
+#include "simd/sweep.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 namespace {

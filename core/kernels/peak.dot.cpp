@@ -1,7 +1,7 @@
 // Dot products of pairs of bf16 in registers, for the peak of the avx512_bf16 level.
 #include "peak.hpp"
 
-#include "simd.hpp"
+#include "simd/simd.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 namespace {

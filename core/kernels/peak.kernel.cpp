@@ -1,7 +1,7 @@
 // Multiply-adds of float and double in registers, for the peak of one level.
 #include "peak.hpp"
 
-#include "simd.hpp"
+#include "simd/simd.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 namespace {

@@ -11,7 +11,7 @@
 //
 // s is the logistic function. The order of gates is PyTorch's: r, z, c and i, f, c~, o.
 #pragma once
-#include "dispatch.hpp"
+#include "dispatch/dispatch.hpp"
 
 namespace heed::kernels {
 

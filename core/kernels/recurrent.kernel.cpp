@@ -1,9 +1,9 @@
 // Recurrent cells at one level: RNN, GRU, original GRU and LSTM, forward and backward.
 #include "recurrent.hpp"
 
-#include "simd.hpp"
+#include "simd/simd.hpp"
 //
-#include "sweep.hpp"
+#include "simd/sweep.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 namespace {

@@ -1,27 +1,27 @@
 // The tables of all kernel families.
-#include <heed/core/kernels/activation.hpp>
-#include <heed/core/kernels/additive_attention.hpp>
-#include <heed/core/kernels/attention.hpp>
-#include <heed/core/kernels/dropout.hpp>
-#include <heed/core/kernels/elementwise.hpp>
+#include <heed/core/kernels/additive_attention/additive_attention.hpp>
+#include <heed/core/kernels/attention/attention.hpp>
+#include <heed/core/kernels/attention/rope.hpp>
+#include <heed/core/kernels/attention/score_functions.hpp>
+#include <heed/core/kernels/attention/sparse.hpp>
+#include <heed/core/kernels/dispatch/table.hpp>
+#include <heed/core/kernels/elementwise/activation.hpp>
+#include <heed/core/kernels/elementwise/elementwise.hpp>
 #include <heed/core/kernels/embedding.hpp>
-#include <heed/core/kernels/gemm.hpp>
-#include <heed/core/kernels/linear_attention.hpp>
-#include <heed/core/kernels/log_attention.hpp>
-#include <heed/core/kernels/loss_cross_entropy.hpp>
-#include <heed/core/kernels/loss_pointwise.hpp>
-#include <heed/core/kernels/norm.hpp>
+#include <heed/core/kernels/gemm/gemm.hpp>
+#include <heed/core/kernels/linear_attention/linear_attention.hpp>
+#include <heed/core/kernels/linear_attention/log_attention.hpp>
+#include <heed/core/kernels/linear_attention/products_of_two.hpp>
+#include <heed/core/kernels/losses/cross_entropy.hpp>
+#include <heed/core/kernels/losses/pointwise.hpp>
 #include <heed/core/kernels/optimizer.hpp>
 #include <heed/core/kernels/peak.hpp>
-#include <heed/core/kernels/products_of_two.hpp>
-#include <heed/core/kernels/random.hpp>
+#include <heed/core/kernels/random/dropout.hpp>
+#include <heed/core/kernels/random/random.hpp>
 #include <heed/core/kernels/recurrent.hpp>
-#include <heed/core/kernels/reduce.hpp>
-#include <heed/core/kernels/rope.hpp>
-#include <heed/core/kernels/score_functions.hpp>
-#include <heed/core/kernels/softmax.hpp>
-#include <heed/core/kernels/sparse_attention.hpp>
-#include <heed/core/kernels/table.hpp>
+#include <heed/core/kernels/reduce/norm.hpp>
+#include <heed/core/kernels/reduce/reduce.hpp>
+#include <heed/core/kernels/reduce/softmax.hpp>
 
 namespace heed::kernels {
 

@@ -9,7 +9,7 @@
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/check.hpp>
-#include <heed/core/detail/dry_run.hpp>
+#include <heed/core/dry_run.hpp>
 #include <heed/core/random.hpp>
 #include <heed/optim/ranks.hpp>
 

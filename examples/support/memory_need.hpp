@@ -41,7 +41,7 @@ struct TrainingMemory {
   double process = 0;  // max resident: now, plus a step, plus some pages of a checkpoint being written
 };
 
-// Predicts the memory of a run by a dry run of a step, forward and backward (core/detail/dry_run.hpp). Call it when
+// Predicts the memory of a run by a dry run of a step, forward and backward (core/dry_run.hpp). Call it when
 // model and optimizer exist and nothing else was computed. Gradients are reset by zero_grad() after it. The memory of a
 // loaded checkpoint is subtracted, because the run releases it. Returns zeros if the loss depends on values that a dry
 // run does not compute.

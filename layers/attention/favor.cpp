@@ -6,7 +6,7 @@
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/reductions.hpp>
-#include <heed/core/kernels/scalar_math.hpp>
+#include <heed/core/kernels/elementwise/scalar_math.hpp>
 #include <heed/layers/attention/linear.hpp>
 #include <heed/layers/linear.hpp>
 

@@ -7,8 +7,8 @@
 #include <heed/autograd/flex_attention.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/shape_ops.hpp>
-#include <heed/core/kernels/dispatch.hpp>
-#include <heed/core/kernels/score_functions.hpp>
+#include <heed/core/kernels/attention/score_functions.hpp>
+#include <heed/core/kernels/dispatch/dispatch.hpp>
 #include <heed/core/memory.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/layers/attention/detail/compositions.hpp>

@@ -20,7 +20,7 @@ namespace heed {
 
 // Linear attention (Katharopoulos et al., "Transformers are RNNs: fast autoregressive Transformers with linear
 // attention", 2020), as a mechanism: weights f(q) . f(k), normalised. Time and memory grow linearly with the length.
-// The decode state has a fixed size. Formulas and derivative: core/kernels/linear_attention.hpp.
+// The decode state has a fixed size. Formulas and derivative: core/kernels/linear_attention/linear_attention.hpp.
 
 // The feature map named "elu", "relu", "softplus", "exp", "poly2" or "identity". Throws Error for another name.
 FeatureMap feature_map(std::string_view name);
@@ -63,7 +63,7 @@ struct LinearAttention {
 
 // Efficient attention (Shen et al., "Efficient attention: attention with linear complexities", 2018; A2-Nets, Chen et
 // al. 2018), as a mechanism: softmax_d(Q) (softmax_n(K)^T V). The softmax of queries is over their features; the
-// softmax of keys is over positions. Formulas and derivative: core/kernels/log_attention.hpp.
+// softmax of keys is over positions. Formulas and derivative: core/kernels/linear_attention/log_attention.hpp.
 
 struct EfficientAttention {
   std::string name() const { return "efficient"; }

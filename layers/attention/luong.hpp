@@ -192,7 +192,8 @@ struct LuongLocalAttention {
 //   dg = v / |v| . du                  dv = g / |v| (du - v / |v| (v / |v| . du)), or du
 //
 // The normalisation with g and b follows Salimans and Kingma, "Weight normalization", 2016, and TensorFlow's
-// BahdanauAttention. t has T x S x A numbers, which are never stored together: see core/kernels/additive_attention.hpp.
+// BahdanauAttention. t has T x S x A numbers, which are never stored together: see
+// core/kernels/additive_attention/additive_attention.hpp.
 
 // Options of BahdanauAttention.
 struct BahdanauOptions {

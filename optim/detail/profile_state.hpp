@@ -1,7 +1,7 @@
 // The state of a Profile: its events and their sums. Internal.
 #pragma once
 #include <array>
-#include <heed/core/detail/profiler.hpp>
+#include <heed/core/profiler.hpp>
 #include <heed/optim/profile.hpp>
 #include <map>
 #include <span>

@@ -1,7 +1,7 @@
 // Rounding of the numbers that ranks send in bfloat16 (RunOptions::communication_dtype). Internal: included by sources
 // only.
 #pragma once
-#include <heed/core/kernels/elementwise.hpp>
+#include <heed/core/kernels/elementwise/elementwise.hpp>
 #include <heed/core/kernels/optimizer.hpp>
 #include <heed/optim/parameter_group.hpp>
 #include <utility>

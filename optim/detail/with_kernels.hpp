@@ -1,6 +1,6 @@
 // The optimizer kernels for the dtype of a parameter. Internal: included by sources only.
 #pragma once
-#include <heed/core/kernels/dispatch.hpp>
+#include <heed/core/kernels/dispatch/dispatch.hpp>
 #include <heed/core/kernels/optimizer.hpp>
 #include <heed/core/tensor.hpp>
 

@@ -2,7 +2,7 @@
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/tape.hpp>
-#include <heed/core/kernels/dispatch.hpp>
+#include <heed/core/kernels/dispatch/dispatch.hpp>
 #include <heed/core/random.hpp>
 
 #include "tests/core/levels.hpp"

@@ -3,7 +3,7 @@
 // properties of all ops.
 #include <algorithm>
 #include <fstream>
-#include <heed/core/kernels/elementwise_ops.hpp>
+#include <heed/core/kernels/elementwise/ops.hpp>
 #include <iostream>
 #include <map>
 #include <sstream>

@@ -1,7 +1,7 @@
 // rope: rotation by position at all widths, decoding offsets, gradients, bits and errors.
 #include <heed/autograd/embedding.hpp>
 #include <heed/autograd/tape.hpp>
-#include <heed/core/detail/dry_run.hpp>
+#include <heed/core/dry_run.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
 

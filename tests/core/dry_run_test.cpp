@@ -1,6 +1,6 @@
 // dry_run(): skipped loops, pauses, and tensors that outlive the run.
 #include <atomic>
-#include <heed/core/detail/dry_run.hpp>
+#include <heed/core/dry_run.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
 #include <heed/core/tensor.hpp>

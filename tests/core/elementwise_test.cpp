@@ -3,8 +3,8 @@
 
 #include <cmath>
 #include <cstring>
-#include <heed/core/detail/elementwise.hpp>
-#include <heed/core/kernels/elementwise_ops.hpp>
+#include <heed/core/elementwise.hpp>
+#include <heed/core/kernels/elementwise/ops.hpp>
 #include <heed/core/parallel.hpp>
 #include <vector>
 

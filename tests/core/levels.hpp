@@ -2,7 +2,7 @@
 #pragma once
 #include <doctest/doctest.h>
 
-#include <heed/core/kernels/dispatch.hpp>
+#include <heed/core/kernels/dispatch/dispatch.hpp>
 #include <iostream>
 #include <string>
 #include <utility>

@@ -1,7 +1,7 @@
 // The functions of product_sums.hpp, compiled once per level.
 #include "product_sums.hpp"
 
-#include "core/kernels/linear_attention_rows.hpp"
+#include "core/kernels/linear_attention/rows.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 namespace {

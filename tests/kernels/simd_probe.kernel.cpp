@@ -1,7 +1,7 @@
 // The functions of simd_probe.hpp, compiled once per level.
 #include "simd_probe.hpp"
 
-#include "core/kernels/reduce_tree.hpp"
+#include "core/kernels/reduce/tree.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 namespace {

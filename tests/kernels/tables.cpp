@@ -1,5 +1,5 @@
 // The dispatch tables of kernels that only tests call.
-#include <heed/core/kernels/table.hpp>
+#include <heed/core/kernels/dispatch/table.hpp>
 
 #include "tests/kernels/product_sums.hpp"
 #include "tests/kernels/simd_probe.hpp"

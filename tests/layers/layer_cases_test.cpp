@@ -1,5 +1,5 @@
 // Properties of all layers, tested for each row of layer_cases.hpp.
-#include <heed/core/detail/dry_run.hpp>
+#include <heed/core/dry_run.hpp>
 #include <heed/layers/model.hpp>
 #include <numeric>
 

@@ -3,7 +3,7 @@
 #include <heed/autograd/losses.hpp>
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/tape.hpp>
-#include <heed/core/detail/dry_run.hpp>
+#include <heed/core/dry_run.hpp>
 #include <heed/core/memory.hpp>
 #include <heed/layers/gpt.hpp>
 #include <heed/layers/model.hpp>

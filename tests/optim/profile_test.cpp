@@ -2,7 +2,7 @@
 // one step.
 #include <cmath>
 #include <fstream>
-#include <heed/core/detail/profiler.hpp>
+#include <heed/core/profiler.hpp>
 #include <heed/heed.hpp>
 #include <nlohmann/json.hpp>
 #include <numeric>

@@ -26,7 +26,7 @@ struct Package {
 };
 const Package kPackages[] = {
     {"(oneapi/)?tbb/.*", "core/parallel.cpp"},
-    {"xsimd/.*", "core/kernels/simd.hpp"},
+    {"xsimd/.*", "core/kernels/simd/simd.hpp"},
     {"(xtensor|xtl)/.*", "core/array.hpp|tests/core/array_test.cpp"},
     {"(hdf5|H5).*", "data/detail/checkpoint_handle.hpp"},
     {"sentencepiece.*", "data/sentencepiece.cpp"},

@@ -1,0 +1,217 @@
+// Forward: the query tiles of a task visit the keys block by block, front to back. Included only by attention kernels.
+#pragma once
+#include "pack.hpp"
+
+namespace heed::kernels::HEED_LEVEL::attention {
+
+template <class T>
+inline constexpr int kLanes = 2 * kWidth<T>;  // queries per tile
+inline constexpr long kKeys = 64;             // keys per block
+inline constexpr long kTiles = 16;            // max tiles per task; they share each copied block of keys
+static_assert(kKeys == kBlockKeys && kBlockQueries % kLanes<float> == 0 && kBlockQueries % kLanes<double> == 0);
+
+template <class F>
+struct ForwardScratch {
+  using T = ValueOf<F>;
+  Matrix<F> keys, values;     // [kKeys, width], [kKeys, value_width]
+  ElementOf<F>* queries;      // of each tile: [width, lanes]
+  Matrix<F> query_rows;       // [lanes, width], of the tile whose columns are packed; only with kDots
+  T *outs, *top, *sum;        // of each tile: [lanes, value_width in whole vectors], [lanes], [lanes]
+  ScoreTiles<F> scores;       // [kKeys, lanes], of the current tile
+  T *addend, *rows;           // [kKeys, lanes]
+  T* factor;                  // [lanes]
+  long query_size, out_size;  // per tile
+
+  ForwardScratch(const typename F::Problem& p, Pieces<T>& from) {
+    constexpr long lanes = kLanes<T>;
+    query_size = steps_of<F>(p.width) * lanes;
+    out_size = lanes * whole_vectors<T>(p.value_width);
+    keys = take_matrix<F>(from, kKeys, p.width);
+    values = take_matrix<F>(from, kKeys, p.value_width);
+    scores = take_scores<F>(from, kKeys, lanes);
+    factor = from.take(lanes);
+    addend = from.take(kKeys * lanes);
+    rows = from.take(kKeys * lanes);
+    top = from.take(kTiles * lanes);
+    sum = from.take(kTiles * lanes);
+    if (F::kDots) query_rows = take_matrix<F>(from, lanes, p.width);
+    queries = from.template take_as<ElementOf<F>>(kTiles * query_size);
+    outs = from.take(kTiles * out_size);
+  }
+};
+
+// The factor of scores. In bf16 it is applied after the product, and pairs are used as they are; else to the queries.
+template <class F>
+inline ValueOf<F> score_factor(const typename F::Problem& p) {
+  return static_cast<ValueOf<F>>(p.scale * score_unit(p));
+}
+template <class F>
+inline constexpr Finish kScoreFinish = F::kDots ? Finish::scale : Finish::set;
+
+// queries [width, lanes] = scale q^T (bf16: q^T). The running softmax starts with the sink, or empty.
+template <class F>
+inline void begin_tile(const typename F::Problem& p, long b, long h, long query, long rows, const ForwardScratch<F>& x,
+                       long t) {
+  using T = ValueOf<F>;
+  constexpr int w = kWidth<T>, lanes = kLanes<T>;
+  ElementOf<F>* queries = x.queries + t * x.query_size;
+  if constexpr (F::kDots) {
+    Batch<T> any_number;
+    for (long i = 0; i < lanes; ++i) {
+      uint32_t* to = x.query_rows.rows + i * x.query_rows.row_stride;
+      if (i < rows)
+        copy_row(row_of(p.q, b, h, query + i), p.width, to, any_number);
+      else
+        clear(to, x.query_rows.row_stride);
+    }
+    pack_columns<F>(x.query_rows, p.width, lanes, T(1), queries);
+  } else {
+    const Batch<T> factor(score_factor<F>(p));
+    transpose<T>(row_of(p.q, b, h, query), p.q.row, rows, p.width, long{lanes},
+                 [&](long d, long i, Batch<T> y, int) { store_aligned(queries + d * lanes + i, y * factor); });
+  }
+  const Batch<T> sink(sink_of(p, h));
+  for (int i = 0; i < lanes; i += w) {
+    store_aligned(x.top + t * lanes + i, sink);
+    store_aligned(x.sum + t * lanes + i, select(sink == minus_infinity<T>(), Batch<T>(T(0)), Batch<T>(T(1))));
+  }
+}
+
+// out [rows, value_width] = outs / sum, and lse = top + log2(sum). For a row without a key, out is 0 and lse is inf.
+template <class F>
+inline void end_tile(const typename F::Problem& p, const typename F::Output& y, long b, long h, long query, long rows,
+                     const ValueOf<F>* outs, const ValueOf<F>* top, const ValueOf<F>* sum) {
+  using T = ValueOf<F>;
+  constexpr int w = kWidth<T>, lanes = kLanes<T>;
+  const long stride = whole_vectors<T>(p.value_width);
+  const Batch<T> zero(T(0)), infinity(kInfinity<T>);
+  alignas(64) T inverse[lanes];
+  for (int i = 0; i < lanes; i += w) {
+    // inverse = 1 / sum, lse = top + log2(sum)
+    const Batch<T> total = load_aligned(sum + i);
+    const Mask<T> empty = total == zero;
+    store_aligned(inverse + i, select(empty, zero, Batch<T>(T(1)) / total));
+    if (y.lse == nullptr || i >= rows) continue;
+    const Batch<T> lse = select(empty, infinity, load_aligned(top + i) + log(total) * Batch<T>(T(kLog2e)));
+    T* to = y.lse + (b * p.heads + h) * p.queries + query + i;
+    store_part(to, lse, lanes_of<T>(rows - i));
+  }
+  // out[i, :] = outs[i, :] * inverse[i]
+  for (long i = 0; i < rows; ++i) {
+    store_row<F>(row_of(y.out, b, h, query + i), outs + i * stride, p.value_width, inverse[i]);
+    if constexpr (F::kDots)
+      if (y.lse != nullptr)
+        store_rest_row(row_of(y.rest, b, h, query + i), row_of(y.out, b, h, query + i), outs + i * stride,
+                       p.value_width, inverse[i]);
+  }
+}
+
+// The rows to prefetch while queries [begin, end) of head (b, h) are computed with one block of keys: the next block,
+// which starts at `key`. With the last block (`key` >= `limit`), the output of these queries and the inputs of the next
+// queries are prefetched. The inputs are queries and first keys of the same head, or of the head that follows.
+template <class T, class S>
+inline Fetch next_of_forward(const AttentionProblem<T, S>& p, const AttentionOutput<T, S>& y, long b, long h,
+                             long begin, long end, long key, long limit) {
+  Fetch fetch;
+  const long shared = p.heads / p.kv_heads;
+  const auto fetch_keys = [&](long batch, long head, long from, long most) {
+    const long to = from + kKeys < most ? from + kKeys : most;
+    fetch_rows(fetch, p.k, batch, head, from, to, p.width);
+    fetch_rows(fetch, p.v, batch, head, from, to, p.value_width);
+  };
+  if (key < limit) {
+    fetch_keys(b, h / shared, key, limit);
+    return fetch;
+  }
+  fetch_rows(fetch, y.out, b, h, begin, end, p.value_width);
+  const bool here = end < p.queries;
+  const long next_h = here              ? h
+                      : h + 1 < p.heads ? h + 1
+                                        : 0,
+             next_b = here || next_h > 0 ? b : b + 1, query = here ? end : 0, rows = end - begin;
+  if (next_b == p.batch) return fetch;
+  fetch_rows(fetch, p.q, next_b, next_h, query, query + rows < p.queries ? query + rows : p.queries, p.width);
+  if (here || next_h % shared == 0) fetch_keys(next_b, next_h / shared, 0, p.keys);
+  return fetch;
+}
+
+// Queries [begin, end) of head (b, h), as tiles, against all keys that they see. Each block of keys is copied once and
+// used by all tiles. The running softmax of each tile (top, sum, outs) is kept in scratch.
+template <class F>
+void forward(const typename F::Problem& p, const typename F::Output& y, int64_t b, int64_t h, int64_t begin,
+             int64_t end, ValueOf<F>* scratch) {
+  using T = ValueOf<F>;
+  constexpr long lanes = kLanes<T>;
+  Pieces<T> pieces{scratch};
+  const ForwardScratch<F> x(p, pieces);
+  const long kv_head = h / (p.heads / p.kv_heads), tiles = (end - begin + lanes - 1) / lanes;
+  const auto query_of = [&](long t) { return begin + t * lanes; };
+  const auto rows_of = [&](long t) { return end - query_of(t) < lanes ? end - query_of(t) : lanes; };
+  for (long t = 0; t < tiles; ++t) begin_tile<F>(p, b, h, query_of(t), rows_of(t), x, t);
+  const long key_limit = key_end(p, b, end - 1);
+  // the first block of keys, from `key` on, that is visible to any tile
+  const auto next_block = [&](long key) {
+    for (; key < key_limit; key += kKeys)
+      for (long t = 0; t < tiles; ++t)
+        if (kind_of(p, b, h, query_of(t), key) != BlockKind::none) return key;
+    return key;
+  };
+  uint32_t begun = 0;  // bit t: outs of tile t hold a sum
+  static_assert(kTiles <= 32);
+  for (long key = next_block(0), next; key < key_limit; key = next) {
+    next = next_block(key + kKeys);
+    // keys [block_keys, width], values [block_keys, value_width]; masked keys and values are zeros
+    const long block_keys = key_limit - key < kKeys ? key_limit - key : kKeys;
+    pack_keys<F>(p, p.k, b, kv_head, key, block_keys, p.width, x.keys);
+    const bool finite = pack_keys<F>(p, p.v, b, kv_head, key, block_keys, p.value_width, x.values);
+    pair_up(x.values, block_keys);
+    // how many of the block's first keys are visible to tile t
+    const auto seen_of = [&](long t) {
+      const long limit = key_end(p, b, query_of(t) + rows_of(t) - 1) - key, n = limit < block_keys ? limit : block_keys;
+      return n <= 0 || kind_of(p, b, h, query_of(t), key) == BlockKind::none ? 0 : n;
+    };
+    Fetch fetch = next_of_forward(p, y, b, h, begin, end, next, key_limit);
+    long work = 0;
+    for (long t = 0; t < tiles; ++t)
+      if (const long n = seen_of(t); n > 0)
+        work += register_tiles<F>(n, lanes) + register_tiles<F>(lanes, x.values.pair_stride);
+    fetch.spread(work);
+    for (long t = 0; t < tiles; ++t) {
+      const long n = seen_of(t);
+      if (n == 0) continue;
+      const Place at{b, h, query_of(t), rows_of(t), key, n};
+      T *scores = x.scores.values, *outs = x.outs + t * x.out_size;
+      const long reach = reach_of(p, at);
+      // scores [n, lanes] = keys queries, with bias, function and masks
+      key_products<F, lanes, kScoreFinish<F>>(x.keys, x.queries + t * x.query_size, p.width, reach, n,
+                                              score_factor<F>(p), scores, &fetch);
+      finish_scores<lanes>(p, at, scores, x.addend, x.rows);
+      for (long i = 0; !finite && i < n * lanes; ++i) x.rows[i] = scores[i];
+      // scores = 2^(scores - top), and factor [lanes], by which earlier sums are multiplied
+      if (p.drop_below == 0) {
+        softmax_step<F, lanes, F::kDots>(x.scores, n, x.top + t * lanes, x.sum + t * lanes, x.factor);
+      } else {
+        softmax_step<F, lanes, false>(x.scores, n, x.top + t * lanes, x.sum + t * lanes, x.factor);
+        // dropout: scores *= 0 or keep; the sum above includes dropped weights
+        dropout_factors<lanes>(p, at, x.addend);
+        for (long i = 0; i < n * lanes; i += kWidth<T>)
+          store_aligned(scores + i, load_aligned(scores + i) * load_aligned(x.addend + i));
+        round_scores(x.scores, n, lanes);
+        pair_up(x.scores.operand, n);
+      }
+      // outs [lanes, value_width] = outs * factor + scores^T values
+      query_sums<F, lanes, Finish::rescale>(finite, (begun >> t & 1) != 0, x.values, x.scores.operand, p.value_width,
+                                            reach, at.rows, n, x.factor, outs, &fetch);
+      if (!finite)
+        spread_unweighted<F>(x.values, x.rows, x.scores.operand, at.rows, lanes, n, p.value_width, outs,
+                             x.values.pair_stride);
+      begun |= 1u << t;
+    }
+  }
+  for (long t = 0; t < tiles; ++t) {
+    if ((begun >> t & 1) == 0) clear(x.outs + t * x.out_size, x.out_size);
+    end_tile<F>(p, y, b, h, query_of(t), rows_of(t), x.outs + t * x.out_size, x.top + t * lanes, x.sum + t * lanes);
+  }
+}
+
+}  // namespace heed::kernels::HEED_LEVEL::attention

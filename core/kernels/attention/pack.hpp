@@ -1,0 +1,53 @@
+// Copies of rows into scratch, and prefetches of rows. Included only by attention kernels.
+#pragma once
+#include "softmax.hpp"
+
+namespace heed::kernels::HEED_LEVEL::attention {
+
+// Adds rows [begin, end) to `fetch`. In a fused projection the rows of a head are far from each other, and no hardware
+// prefetcher follows.
+template <class T>
+inline void fetch_rows(Fetch& fetch, const HeadRows<T>& x, long b, long h, long begin, long end, long width) {
+  if (x.data != nullptr) fetch.to_read(row_of(x, b, h, begin), x.row, end - begin, width);
+}
+
+// The number of register tiles of a product, for `rows` rows of C and `columns` numbers in each.
+template <class F>
+inline long register_tiles(long rows, long columns) {
+  constexpr long most = kRowsOfTile<F, 2, Order::by_row>, both = 2 * kWidth<ValueOf<F>>;
+  return (rows + most - 1) / most * ((columns + both - 1) / both);
+}
+
+// Copies keys or values [begin, begin + n) of a head to x.rows, zeros for masked keys. Returns whether all are finite.
+template <class F>
+inline bool pack_keys(const typename F::Problem& p, const HeadRows<const typename F::Stored>& from, long b, long h,
+                      long begin, long n, long width, const Matrix<F>& x) {
+  const uint8_t* key_mask = p.key_mask == nullptr ? nullptr : p.key_mask + b * p.keys + begin;
+  Batch<ValueOf<F>> non_finite(ValueOf<F>(0));
+  for (long j = 0; j < n; ++j) {
+    if (key_mask == nullptr || key_mask[j] != 0)
+      copy_row(row_of(from, b, h, begin + j), width, x.rows + j * x.row_stride, non_finite);
+    else
+      clear(x.rows + j * x.row_stride, x.row_stride);
+  }
+  return !any(isnan(non_finite));
+}
+
+// Sets a sum in c [lanes, stride] to NaN if its query sees a value in x [keys, width] that is not finite and has weight
+// 0, since 0 * infinity and 0 * NaN are NaN. A query sees a key if the score is not -inf.
+template <class F>
+[[gnu::noinline]] void spread_unweighted(const Matrix<F>& x, const ValueOf<F>* scores, const Matrix<F>& weights,
+                                         long rows, long lanes, long keys, long width, ValueOf<F>* c, long stride) {
+  using T = ValueOf<F>;
+  for (long j = 0; j < keys; ++j)
+    for (long d = 0; d < width; ++d) {
+      const T value = number_by_row(x.rows, x.row_stride, j, d);
+      if (value - value == T(0)) continue;
+      for (long i = 0; i < rows; ++i) {
+        const bool seen = scores[j * lanes + i] != -kInfinity<T>;
+        if (seen && number_by_pair(weights.pairs, weights.pair_stride, j, i) == T(0)) c[i * stride + d] = value - value;
+      }
+    }
+}
+
+}  // namespace heed::kernels::HEED_LEVEL::attention

@@ -1,0 +1,266 @@
+// Chunks of linear attention: mapped rows in cache, and products with triangles. Included only by kernels of linear
+// attention.
+#pragma once
+#include "../attention/masks.hpp"
+#include "../attention/rows.hpp"
+#include "linear_attention.hpp"
+#include "products.hpp"
+
+namespace heed::kernels::HEED_LEVEL::linear {
+
+inline constexpr long kChunk = 64;
+inline constexpr long kAhead = 8;        // rows prefetched ahead of use
+inline constexpr long kFetchedRows = 8;  // rows per tile; a chunk has enough tiles for all rows of the next
+
+template <FeatureMap kMap, class T>
+inline Batch<T> feature(Batch<T> x) {
+  const Batch<T> zero(T(0));
+  switch (kMap) {
+    case FeatureMap::elu: return exp(quick_min(zero, x)) + quick_max(zero, x);
+    case FeatureMap::relu: return quick_max(zero, x);
+    case FeatureMap::softplus: return log1p(exp(-abs(x))) + quick_max(zero, x);
+    default: return x;
+  }
+}
+
+// f'(x) for y = f(x)
+template <FeatureMap kMap, class T>
+inline Batch<T> slope_at(Batch<T> y) {
+  const Batch<T> zero(T(0)), one(T(1));
+  switch (kMap) {
+    case FeatureMap::elu: return quick_min(one, y);
+    case FeatureMap::relu: return select(y > zero, one, zero);
+    case FeatureMap::softplus: return -expm1(-y);
+    default: return one;
+  }
+}
+
+// Calls f with the map as a constant, so that loops over rows do not test the map.
+template <class F>
+inline void with_map(FeatureMap map, F&& f) {
+  switch (map) {
+    case FeatureMap::elu: return f(std::integral_constant<FeatureMap, FeatureMap::elu>{});
+    case FeatureMap::relu: return f(std::integral_constant<FeatureMap, FeatureMap::relu>{});
+    case FeatureMap::softplus: return f(std::integral_constant<FeatureMap, FeatureMap::softplus>{});
+    default: return f(std::integral_constant<FeatureMap, FeatureMap::identity>{});
+  }
+}
+
+// The next n elements, at most a vector. The other lanes are 0.
+template <class T>
+inline Batch<T> load_some(const T* p, long n) {
+  return n >= kWidth<T> ? load(p) : load_part(p, static_cast<int>(n));
+}
+
+// A matrix in scratch. Rows are padded to whole vectors.
+template <class T>
+struct Panel {
+  T* data;
+  long ld;
+  T* row(long i) const { return data + i * ld; }
+  Right<T> right() const { return by_row<T>(data, ld); }
+};
+
+template <class T>
+inline Panel<T> take_panel(Pieces<T>& from, long rows, long columns) {
+  const long ld = whole_vectors<T>(columns);
+  return {from.take(rows * ld), ld};
+}
+
+template <class T>
+inline void fill(const Panel<T>& x, long rows, T value) {
+  for (long i = 0; i < rows * x.ld; i += kWidth<T>) store_aligned(x.data + i, Batch<T>(value));
+}
+
+// Adds rows [first, first + n) of a head to `fetch`.
+template <class T>
+inline void fetch_rows(Fetch& fetch, const HeadRows<T>& x, long b, long h, long first, long n, long columns) {
+  if (x.data != nullptr && n > 0) fetch.to_read(row_of(x, b, h, first), x.row, n, columns);
+}
+template <class T>
+inline void fetch_for_writing(Fetch& fetch, const HeadRows<T>& x, long b, long h, long first, long n, long columns) {
+  if (x.data != nullptr && n > 0) fetch.to_write(row_of(x, b, h, first), x.row, n, columns);
+}
+
+// Prefetches row i of a head, if there is such a row, while other rows are processed. Rows of one head may be a page
+// apart, which hardware prefetchers do not follow.
+template <class T>
+inline void fetch_row(const HeadRows<T>& x, long b, long h, long i, long rows, long columns) {
+  if (i < 0 || i >= rows) return;
+  const T* from = row_of(x, b, h, i);
+  for (long c = 0; c < columns; c += 64 / static_cast<long>(sizeof(T))) __builtin_prefetch(from + c);
+}
+
+// to[0, columns) = f(from), padded with zeros to whole vectors.
+template <class T, class S, class F>
+inline void load_row(const S* from, long columns, T* to, F&& f) {
+  constexpr long w = kWidth<T>;
+  long c = 0;
+  for (; c + w <= columns; c += w) store_aligned(to + c, f(load_as<T>(from + c)));
+  if (c == columns) return;
+  const int n = static_cast<int>(columns - c);
+  store_aligned(to + c, select(first_lanes<T>(n), f(load_as_part<T>(from + c, n)), Batch<T>(T(0))));
+}
+
+// Loads rows [first, first + n) of a head that has `rows` rows, mapped.
+template <class T, class S>
+inline void load_mapped(const HeadRows<const S>& x, long b, long h, long first, long n, long columns, FeatureMap map,
+                        long rows, const Panel<T>& to) {
+  with_map(map, [&](auto m) {
+    constexpr FeatureMap kMap = m;
+    for (long i = 0; i < n; ++i) {
+      fetch_row(x, b, h, first + i + kAhead, rows, columns);
+      load_row(row_of(x, b, h, first + i), columns, to.row(i), [](Batch<T> y) { return feature<kMap>(y); });
+    }
+  });
+}
+
+// Loads keys [first, first + n), mapped and weighted, and their values. Keys that are masked or have weight 0 become
+// zeros, as do their values, whatever they hold. Returns whether all values are finite.
+template <class T, class S>
+inline bool load_keys(const LinearProblem<T, S>& p, long b, long h, long first, long n, const Panel<T>& k,
+                      const Panel<T>& v) {
+  const long kv = h / (p.heads / p.kv_heads);
+  const bool has_masked = has_masked_keys(p);
+  const T* weight = p.weight == nullptr ? nullptr : p.weight + (b * p.heads + h) * p.keys + first;
+  Batch<T> non_finite(T(0));  // NaN in a lane if a value is not finite
+  with_map(p.map, [&](auto m) {
+    constexpr FeatureMap kMap = m;
+    for (long j = 0; j < n; ++j) {
+      fetch_row(p.k, b, kv, first + j + kAhead, p.keys, p.width);
+      fetch_row(p.v, b, kv, first + j + kAhead, p.keys, p.value_width);
+      const S *key = row_of(p.k, b, kv, first + j), *value = row_of(p.v, b, kv, first + j);
+      if ((has_masked && masked_key(p, b, first + j)) || (weight != nullptr && weight[j] == T(0))) {
+        clear(k.row(j), p.width), clear(v.row(j), p.value_width);
+        continue;
+      }
+      if (weight == nullptr)
+        load_row(key, p.width, k.row(j), [](Batch<T> y) { return feature<kMap>(y); });
+      else
+        load_row(key, p.width, k.row(j), [w = Batch<T>(weight[j])](Batch<T> y) { return feature<kMap>(y) * w; });
+      load_row(value, p.value_width, v.row(j), [&](Batch<T> y) {
+        non_finite = non_finite | (y - y);
+        return y;
+      });
+    }
+  });
+  return !any(isnan(non_finite));
+}
+
+// c = tril(x y^T + u 1^T) for x [n, depth] and yt = y^T [depth, n]. Null u: zeros. Right of the diagonal, c is 0 as far
+// as products of the triangle read it.
+template <class T>
+inline void lower_triangle(long n, long depth, const Panel<T>& x, const Right<T>& yt, const T* u, const Panel<T>& c,
+                           Fetch* fetch) {
+  const auto finish = [c, u](long i, long j, Batch<T> sum) {
+    if (u != nullptr) sum = sum + Batch<T>(u[i]);
+    const long below = i + 1 - j;
+    if (below < kWidth<T>) sum = select(first_lanes<T>(below < 0 ? 0 : static_cast<int>(below)), sum, Batch<T>(T(0)));
+    store_aligned(c.row(i) + j, sum);
+  };
+  lower_product<T>(n, fetch, finish, Term<T, Order::by_row>{x.data, x.ld, yt, depth});
+}
+
+// Adds row i of a lower triangle. The row is padded with zeros to whole vectors.
+template <class T>
+inline void add_row(Batch<T> (&lanes)[kSumParts<T>], const T* row, long i) {
+  sweep_lanes<T>(whole_vectors<T>(i + 1), [&](int64_t j, auto, auto k) __attribute__((always_inline)) {
+    lanes[k] = lanes[k] + load_aligned(row + j);
+  });
+}
+
+// z += x^T u for x [n, width]. Null u: ones.
+template <class T>
+inline void add_rows(T* z, long n, long width, const Panel<T>& x, const T* u) {
+  constexpr long w = kWidth<T>;
+  long c = 0;
+  const auto columns = [&](auto vectors) {
+    constexpr int v = vectors;
+    for (; c + v * w <= whole_vectors<T>(width); c += v * w) {
+      Batch<T> sum[v];
+      unroll<v>([&](auto j) { sum[j] = load_aligned(z + c + j * w); });
+      for (long i = 0; i < n; ++i) {
+        const Batch<T> factor(u == nullptr ? T(1) : u[i]);
+        unroll<v>([&](auto j) { sum[j] = fma(factor, load_aligned(x.row(i) + c + j * w), sum[j]); });
+      }
+      unroll<v>([&](auto j) { store_aligned(z + c + j * w, sum[j]); });
+    }
+  };
+  columns(std::integral_constant<int, 4>{});
+  columns(std::integral_constant<int, 1>{});
+}
+
+// A state: S [width, value_width] and z [width], or P and r.
+template <class T>
+struct Sums {
+  Panel<T> s;
+  T* z;
+};
+
+template <class T, class S>
+inline long state_row(const LinearProblem<T, S>& p) {
+  return whole_vectors<T>(p.value_width);
+}
+template <class T, class S>
+inline long state_size(const LinearProblem<T, S>& p) {  // whole cache lines, so that tasks share none
+  return (p.width * state_row(p) + whole_vectors<T>(p.width) + 15) / 16 * 16;
+}
+template <class T, class S>
+inline Sums<T> state_at(const LinearProblem<T, S>& p, T* data) {
+  return {{data, state_row(p)}, data + p.width * state_row(p)};
+}
+
+template <class T, class S>
+inline Sums<const T> read_state(const LinearProblem<T, S>& p, const T* data) {
+  return {{data, state_row(p)}, data + p.width * state_row(p)};
+}
+
+// s [width, value_width] += x^T y for x [n, width] and y [n, value_width].
+template <class T>
+inline void add_product(const Panel<T>& s, long n, long width, long value_width, const Panel<T>& x, const Panel<T>& y,
+                        Fetch* fetch) {
+  const auto add = [s](long i, long j, Batch<T> sum) { store_aligned(s.row(i) + j, load_aligned(s.row(i) + j) + sum); };
+  sum_products<T>(width, value_width, fetch, add, Term<T, Order::by_column>{x.data, x.ld, y.right(), n});
+}
+
+// S += x^T y, z += x^T u. Null u: ones.
+template <class T>
+inline void add_to(const Sums<T>& sums, long n, long width, long value_width, const Panel<T>& x, const Panel<T>& y,
+                   const T* u, Fetch* fetch) {
+  add_product(sums.s, n, width, value_width, x, y, fetch);
+  add_rows(sums.z, n, width, x, u);
+}
+
+// The triangle of a causal problem. All queries see the keys before `prefix`; queries before `keyless` see no key.
+struct Alignment {
+  long prefix, keyless;
+};
+template <class T, class S>
+inline Alignment alignment(const LinearProblem<T, S>& p) {
+  if (!p.causal) return {p.keys, 0};
+  return {p.keys > p.queries ? p.keys - p.queries : 0, p.queries > p.keys ? p.queries - p.keys : 0};
+}
+
+// Rows per step. Steps have enough chunks that the states, one per step, are no larger than the queries and keys.
+template <class T, class S>
+inline long step_rows(const LinearProblem<T, S>& p) {
+  return (p.width + kChunk - 1) / kChunk * kChunk;
+}
+
+struct Range {
+  long first, count;
+};
+// The rows of step s: keys before the triangle, or queries.
+template <class T, class S>
+inline Range rows_of_step(const LinearProblem<T, S>& p, long s) {
+  const Alignment at = alignment(p);
+  const long rows = step_rows(p), key_steps = (at.prefix + rows - 1) / rows;
+  const long first = s < key_steps ? s * rows : at.keyless + (s - key_steps) * rows;
+  const long end = s < key_steps ? at.prefix : p.queries;
+  const long left = end - first;
+  return {first, left < 0 ? 0 : left < rows ? left : rows};
+}
+
+inline long part(long i, long end) { return end - i < kChunk ? end - i : kChunk; }
+
+}  // namespace heed::kernels::HEED_LEVEL::linear
