@@ -92,7 +92,7 @@ inline void end_tile(const typename F::Problem& p, const typename F::Output& y, 
     const Mask<T> empty = total == zero;
     store_aligned(inverse + i, select(empty, zero, Batch<T>(T(1)) / total));
     if (y.lse == nullptr || i >= rows) continue;
-    const Batch<T> lse = select(empty, infinity, load_aligned(top + i) + log(total) * Batch<T>(T(kLog2e)));
+    const Batch<T> lse = select(empty, infinity, load_aligned(top + i) + log(total) * Batch<T>(T(kScoreUnit)));
     T* to = y.lse + (b * p.heads + h) * p.queries + query + i;
     store_part(to, lse, lanes_of<T>(rows - i));
   }

@@ -7,8 +7,6 @@
 
 namespace heed::kernels::HEED_LEVEL::attention {
 
-inline constexpr double kLog2e = kScoreUnit;
-
 template <class T>
 struct Exp2Constants;
 // (2^r - 1) / r on |r| <= 1/2, highest power first: minimax for float (0.3 ulp), a Taylor series for double.
@@ -62,13 +60,13 @@ struct Place {
 // times log2(e).
 template <class T, class S>
 inline double score_unit(const AttentionProblem<T, S>& p) {
-  return p.rules.f.apply == nullptr ? kLog2e : 1;
+  return p.rules.f.apply == nullptr ? kScoreUnit : 1;
 }
 
 // The logit of head h's sink times log2(e); -inf without sinks.
 template <class T, class S>
 inline T sink_of(const AttentionProblem<T, S>& p, long h) {
-  return p.rules.sinks == nullptr ? -kInfinity<T> : p.rules.sinks[h] * T(kLog2e);
+  return p.rules.sinks == nullptr ? -kInfinity<T> : p.rules.sinks[h] * T(kScoreUnit);
 }
 
 // The tile in the form that functions of scores take.

@@ -22,7 +22,7 @@ template <class T>
 void clear(const LinearProblem<T>& p, T* state) {
   memset(state, 0, static_cast<size_t>(log_state_size(p)) * sizeof(T));
   const LogState<T> s = log_state_at(p, state);
-  for (long c = 0; c < p.width; c += kWidth<T>) store_aligned(s.m + c, minus_inf<T>());
+  for (long c = 0; c < p.width; c += kWidth<T>) store_aligned(s.m + c, minus_infinity<T>());
 }
 
 template <class T, Sum kSum>

@@ -27,15 +27,10 @@ inline LogState<T> log_state_at(const LinearProblem<T>& p, T* data) {
   return {sums, sums.z + whole_vectors<T>(p.width)};
 }
 
-template <class T>
-inline Batch<T> minus_inf() {
-  return Batch<T>(-static_cast<T>(__builtin_inf()));
-}
-
 // exp(x - m), or 0 where x or m is -inf.
 template <class T>
 inline Batch<T> exp_below(Batch<T> x, Batch<T> m) {
-  return select((x == minus_inf<T>()) | (m == minus_inf<T>()), Batch<T>(T(0)), exp(x - m));
+  return select((x == minus_infinity<T>()) | (m == minus_infinity<T>()), Batch<T>(T(0)), exp(x - m));
 }
 
 enum class Sum { of_keys, of_queries };
@@ -64,7 +59,7 @@ inline void add_state(const LinearProblem<T>& p, Sum sum, const LogState<T>& sta
   alignas(64) T own[16], others[16];
   for (long c = 0; c < p.width; c += kWidth<T>) {
     const Batch<T> here = load_aligned(state.m + c), there = load_aligned(more.m + c);
-    const auto none = here == minus_inf<T>();
+    const auto none = here == minus_infinity<T>();
     const Batch<T> m = sum == Sum::of_keys ? max(here, there) : select(none, there, here);
     const Batch<T> f = sum == Sum::of_keys ? exp_below(here, m) : Batch<T>(T(1));
     const Batch<T> g = sum == Sum::of_keys ? exp_below(there, m) : select(none, Batch<T>(T(1)), exp_below(m, there));
@@ -92,7 +87,7 @@ inline bool load_log_keys(const LinearProblem<T>& p, long b, long h, long first,
     const bool none = weight != nullptr && weight[j] == -static_cast<T>(__builtin_inf());
     if (none) fill(Panel<T>{v.row(j), v.ld}, 1, T(0));
     if (none || (has_masked && masked_key(p, b, first + j))) {
-      for (long c = 0; c < p.width; c += kWidth<T>) store_aligned(k.row(j) + c, minus_inf<T>());
+      for (long c = 0; c < p.width; c += kWidth<T>) store_aligned(k.row(j) + c, minus_infinity<T>());
     } else if (weight != nullptr) {
       const Batch<T> log_weight(weight[j]);
       // Lanes beyond the width keep x: their number differs between levels, and a chunk ends where any lane rises.
@@ -114,7 +109,7 @@ inline long raise_maxima(const LinearProblem<T>& p, long n, const Panel<T>& k, T
     bool rises = false;
     for (long c = 0; c < p.width; c += kWidth<T>) {
       const Batch<T> x = load_aligned(k.row(j) + c), low = load_aligned(base + c);
-      rises = rises || any(x - select(low == minus_inf<T>(), x, low) > most);
+      rises = rises || any(x - select(low == minus_infinity<T>(), x, low) > most);
     }
     if (rises && j > 0) return j;
     for (long c = 0; c < p.width; c += kWidth<T>) {
@@ -122,7 +117,7 @@ inline long raise_maxima(const LinearProblem<T>& p, long n, const Panel<T>& k, T
       store_aligned(m + c, high);
       // The smallest maximum for any query of this chunk: that after the first key, or after the first key of a
       // feature.
-      store_aligned(base + c, j == 0 ? high : select(low == minus_inf<T>(), x, low));
+      store_aligned(base + c, j == 0 ? high : select(low == minus_infinity<T>(), x, low));
     }
   }
   return n;
@@ -142,16 +137,16 @@ inline void exp_keys(const LinearProblem<T>& p, long n, const Panel<T>& k, const
 // q = exp(a + m - max_r(a + m)), row by row. The common part of m is subtracted first, since it would cost digits of a.
 template <class T>
 inline void exp_queries(const LinearProblem<T>& p, long n, const Panel<T>& q, const T* m) {
-  Batch<T> highest = minus_inf<T>();
+  Batch<T> highest = minus_infinity<T>();
   for (long c = 0; c < p.width; c += kWidth<T>)
     highest = max(highest, load_part(m + c, lanes_of<T>(p.width - c), -static_cast<T>(__builtin_inf())));
   const T common = reduce_max(highest);
   const Batch<T> size(common - common == T(0) ? common : T(0));  // finite
   for (long i = 0; i < n; ++i) {
-    Batch<T> high = minus_inf<T>();
+    Batch<T> high = minus_infinity<T>();
     for (long c = 0; c < p.width; c += kWidth<T>) {
       Batch<T> x = load_aligned(q.row(i) + c) + (load_aligned(m + c) - size);
-      if (p.width - c < kWidth<T>) x = select(first_lanes<T>(static_cast<int>(p.width - c)), x, minus_inf<T>());
+      if (p.width - c < kWidth<T>) x = select(first_lanes<T>(static_cast<int>(p.width - c)), x, minus_infinity<T>());
       store_aligned(q.row(i) + c, x);
       high = max(high, x);
     }
