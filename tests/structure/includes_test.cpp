@@ -25,7 +25,7 @@ struct Package {
   const char* users;
 };
 const Package kPackages[] = {
-    {"(oneapi/)?tbb/.*", "core/parallel.cpp"},
+    {"(oneapi/)?tbb/.*", "core/scheduler.cpp"},
     {"xsimd/.*", "core/kernels/simd/simd.hpp"},
     {"(xtensor|xtl)/.*", "core/array.hpp|tests/core/array_test.cpp"},
     {"(hdf5|H5).*", "data/detail/checkpoint_handle.hpp"},
