@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <heed/core/parallel.hpp>
-#include <heed/optim/optimizers.hpp>
+#include <heed/optim/optimizers/optimizers.hpp>
 #include <vector>
 
 #include "benchmarks/peak.hpp"

@@ -15,7 +15,7 @@
 #include <heed/layers/model_config.hpp>
 #include <heed/layers/seq2seq.hpp>
 #include <heed/layers/transformer_seq2seq.hpp>
-#include <heed/optim/optimizers.hpp>
+#include <heed/optim/optimizers/optimizers.hpp>
 #include <optional>
 #include <string>
 

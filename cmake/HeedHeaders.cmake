@@ -1,5 +1,6 @@
-# The public headers. Only these are installed. heed.hpp includes them. tests/structure/headers_test.cpp checks that
-# each begins with its purpose and an example, and tests/docs compiles and runs the examples.
+# The public headers. Only these are installed, and every other header is internal. heed.hpp includes them.
+# tests/structure/headers_test.cpp checks that each begins with its purpose and an example, and tests/docs compiles and
+# runs the examples.
 set(HEED_HEADERS
     heed.hpp
     autograd/attention.hpp
@@ -63,14 +64,19 @@ set(HEED_HEADERS
     layers/transformer.hpp
     layers/transformer_seq2seq.hpp
     layers/translation.hpp
-    optim/average.hpp
-    optim/optimizer.hpp
-    optim/optimizers.hpp
-    optim/parameter_group.hpp
-    optim/profile.hpp
-    optim/ranks.hpp
-    optim/run_loop.hpp
-    optim/schedule.hpp
+    optim/optimizers/average.hpp
+    optim/optimizers/optimizer.hpp
+    optim/optimizers/optimizers.hpp
+    optim/optimizers/parameter_group.hpp
+    optim/optimizers/schedule.hpp
+    optim/profile/profile.hpp
+    optim/ranks/ranks.hpp
+    optim/run/evaluation.hpp
+    optim/run/options.hpp
+    optim/run/parts.hpp
+    optim/run/progress.hpp
+    optim/run/result.hpp
+    optim/run/run.hpp
 )
 set(HEED_PLOT_HEADERS plot/plot.hpp)  # of the component heed::plot
 set(HEED_MPI_HEADERS mpi/mpi_ranks.hpp)  # of the component heed::mpi

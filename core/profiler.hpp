@@ -1,4 +1,5 @@
-// The interface by which ops report to the Profile of their thread (optim/profile.hpp), if there is one. Internal.
+// The interface by which ops report to the Profile of their thread (optim/profile/profile.hpp), if there is one.
+// Internal.
 #pragma once
 #include <array>
 #include <cstdint>

@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <heed/data/text.hpp>
 #include <heed/data/token_file.hpp>
-#include <heed/optim/detail/interrupt.hpp>
+#include <heed/optim/run/interrupt.hpp>
 #include <optional>
 
 #include "examples/support/program.hpp"

@@ -1,5 +1,5 @@
 // Implements ranks over MPI. Several threads call MPI: the training thread, a thread that progresses messages at the
-// same time (optim/detail/exchange_thread.hpp), and a thread that sends a sign of life to a neighbour each second. So a
+// same time (optim/ranks/exchange_thread.hpp), and a thread that sends a sign of life to a neighbour each second. So a
 // waiting rank need not guess how long other ranks may compute.
 #include <mpi.h>
 #include <sched.h>

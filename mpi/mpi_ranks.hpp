@@ -11,7 +11,7 @@
 //   Schedule schedule("constant", {.lr = 1e-2});
 //   run(model, optimizer, schedule, task, {}, {.steps = 2, .shards = 4, .ranks = ranks.get()});
 #pragma once
-#include <heed/optim/ranks.hpp>
+#include <heed/optim/ranks/ranks.hpp>
 #include <memory>
 
 namespace heed {

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <heed/data/files.hpp>
-#include <heed/optim/run_loop.hpp>
+#include <heed/optim/run/result.hpp>
 #include <heed/plot/detail/drawing.hpp>
 
 namespace heed {

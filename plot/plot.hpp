@@ -15,7 +15,7 @@
 
 namespace heed {
 
-struct RunResult;  // optim/run_loop.hpp
+struct RunResult;  // optim/run/result.hpp
 
 // Named points and the style in which they are drawn.
 struct Series {

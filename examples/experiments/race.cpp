@@ -3,12 +3,12 @@
 
 #include <cmath>
 #include <cstdio>
+#include <heed/core/clock.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/data/detail/disk.hpp>
 #include <heed/data/text.hpp>
-#include <heed/optim/detail/clock.hpp>
-#include <heed/optim/detail/interrupt.hpp>
-#include <heed/optim/run_loop.hpp>
+#include <heed/optim/run/interrupt.hpp>
+#include <heed/optim/run/progress.hpp>
 #include <heed/plot/plot.hpp>
 #include <set>
 

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/tape.hpp>
+#include <heed/core/clock.hpp>
 #include <heed/core/memory.hpp>
-#include <heed/optim/detail/clock.hpp>
-#include <heed/optim/optimizers.hpp>
-#include <heed/optim/schedule.hpp>
+#include <heed/optim/optimizers/optimizers.hpp>
+#include <heed/optim/optimizers/schedule.hpp>
 
 namespace heed::examples {
 namespace {

@@ -1,6 +1,6 @@
 // Declares the flags of train_lm.
-#include <heed/optim/optimizers.hpp>
-#include <heed/optim/schedule.hpp>
+#include <heed/optim/optimizers/optimizers.hpp>
+#include <heed/optim/optimizers/schedule.hpp>
 
 #include "examples/support/lm_settings.hpp"
 #include "examples/support/mechanism_flags.hpp"

@@ -7,7 +7,7 @@
 #include <heed/core/parallel.hpp>
 #include <heed/data/text.hpp>
 #include <heed/data/token_file.hpp>
-#include <heed/optim/optimizers.hpp>
+#include <heed/optim/optimizers/optimizers.hpp>
 #include <nlohmann/json.hpp>
 #include <set>
 

@@ -11,7 +11,7 @@
 #include <heed/core/check.hpp>
 #include <heed/core/dry_run.hpp>
 #include <heed/core/random.hpp>
-#include <heed/optim/ranks.hpp>
+#include <heed/optim/ranks/ranks.hpp>
 
 namespace heed::examples {
 

@@ -4,7 +4,8 @@
 #include <functional>
 #include <heed/core/memory.hpp>
 #include <heed/core/shape.hpp>
-#include <heed/optim/run_loop.hpp>
+#include <heed/optim/optimizers/optimizer.hpp>
+#include <heed/optim/run/options.hpp>
 #include <string>
 
 namespace heed::examples {

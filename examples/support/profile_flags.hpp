@@ -1,6 +1,6 @@
 // --profile and --trace: the time that a run's steps spend in each part.
 #pragma once
-#include <heed/optim/profile.hpp>
+#include <heed/optim/profile/profile.hpp>
 #include <optional>
 #include <string>
 

@@ -1,7 +1,7 @@
 // Programs that mpirun may start several times: each process is a rank of one run.
 #pragma once
 #include <functional>
-#include <heed/optim/ranks.hpp>
+#include <heed/optim/ranks/ranks.hpp>
 
 #include "examples/support/command_line.hpp"
 

@@ -2,6 +2,7 @@
 #include "examples/support/run_report.hpp"
 
 #include <cstdio>
+#include <heed/optim/run/options.hpp>
 #include <heed/plot/plot.hpp>
 
 namespace heed::examples {

@@ -2,7 +2,7 @@
 #pragma once
 #include <filesystem>
 #include <heed/data/tasks.hpp>
-#include <heed/optim/run_loop.hpp>
+#include <heed/optim/run/result.hpp>
 #include <string>
 
 namespace heed::examples {

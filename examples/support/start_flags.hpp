@@ -1,6 +1,6 @@
 // How a training starts if its checkpoint exists: --resume, --resume-or-start, --overwrite, --init, --other-data.
 #pragma once
-#include <heed/optim/run_loop.hpp>
+#include <heed/optim/run/options.hpp>
 #include <memory>
 #include <string>
 #include <vector>

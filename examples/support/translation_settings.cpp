@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <heed/core/check.hpp>
-#include <heed/optim/run_loop.hpp>
+#include <heed/optim/run/options.hpp>
 #include <nlohmann/json.hpp>
 #include <set>
 

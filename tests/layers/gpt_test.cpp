@@ -9,7 +9,7 @@
 #include <heed/layers/gpt.hpp>
 #include <heed/layers/model.hpp>
 #include <heed/layers/model_config.hpp>
-#include <heed/optim/optimizers.hpp>
+#include <heed/optim/optimizers/optimizers.hpp>
 #include <set>
 
 #include "tests/support.hpp"

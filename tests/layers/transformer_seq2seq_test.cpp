@@ -8,7 +8,7 @@
 #include <heed/layers/attention/sparse.hpp>
 #include <heed/layers/model.hpp>
 #include <heed/layers/transformer_seq2seq.hpp>
-#include <heed/optim/optimizers.hpp>
+#include <heed/optim/optimizers/optimizers.hpp>
 
 #include "tests/autograd/fused_support.hpp"
 #include "tests/layers/prompts.hpp"

@@ -2,7 +2,7 @@
 #include <heed/data/samples.hpp>
 #include <heed/layers/model.hpp>
 #include <heed/layers/translation.hpp>
-#include <heed/optim/optimizers.hpp>
+#include <heed/optim/optimizers/optimizers.hpp>
 
 #include "tests/data/temporary_folder.hpp"
 #include "tests/support.hpp"

@@ -5,7 +5,7 @@
 #include <heed/core/members.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
-#include <heed/optim/optimizers.hpp>
+#include <heed/optim/optimizers/optimizers.hpp>
 #include <memory>
 #include <string>
 #include <vector>

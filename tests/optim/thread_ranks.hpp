@@ -4,7 +4,7 @@
 #include <deque>
 #include <functional>
 #include <heed/core/check.hpp>
-#include <heed/optim/ranks.hpp>
+#include <heed/optim/ranks/ranks.hpp>
 #include <map>
 #include <mutex>
 #include <string>

@@ -1,5 +1,5 @@
 // Draws the losses of a run with the installed component only.
-#include <heed/optim/run_loop.hpp>
+#include <heed/optim/run/result.hpp>
 #include <heed/plot/plot.hpp>
 
 int main(int, char** argv) {

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <filesystem>
 #include <heed/data/text.hpp>
-#include <heed/optim/run_loop.hpp>
+#include <heed/optim/run/result.hpp>
 #include <heed/plot/plot.hpp>
 #include <map>
 #include <regex>

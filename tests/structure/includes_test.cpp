@@ -35,7 +35,7 @@ const Package kPackages[] = {
      "autograd/recompute.cpp|data/(checkpoint_file.cpp|content_hash.cpp|detail/token_header.hpp|tokenizer.cpp)|"
      "tests/tools/seal.hpp"},
     {"nlohmann/.*",
-     "data/tokenizer.cpp|layers/model_config.cpp|optim/(profile_trace|run_log|run_settings).cpp|(examples|tests)/.*"},
+     "data/tokenizer.cpp|layers/model_config.cpp|optim/(profile/trace|run/(log|settings)).cpp|(examples|tests)/.*"},
     {"CLI/.*", "examples/support/command_line.cpp"},  // slow to compile: ten seconds
     {"gnuplot-iostream.h", "plot/detail/drawing.hpp"},
     {"mpi.h", "mpi/mpi_ranks.cpp"},

@@ -1,0 +1,227 @@
+// The base class of all optimizers: steps, groups, learning rates and state. Names and formulas are PyTorch's.
+//
+// A step is one parallel pass over all parameters of all groups. Optimizers that need whole parameters (Adafactor,
+// Muon) update these one after another, or several at once. A step writes into the storages of the parameters and
+// raises their versions, so the model may be moved while the optimizer exists. As in PyTorch, each parameter counts its
+// own steps. A step skips frozen parameters and parameters without a gradient, including their decay and state. Make
+// the optimizer after calls that replace parameters (to(), tie(), assignment): a step throws Error if no model owns one
+// of its parameters any more.
+//
+// Example:
+//
+//   Rng rng(1);
+//   Linear model(4, 2, rng);
+//   AdamW optimizer(decay_groups(model, 0.1), {.lr = 1e-3});
+//   Tape tape;
+//   tape.backward(sum(model(rng.normal({3, 4}))));
+//   const double norm = optimizer.clipped_step(1.0);
+//   optimizer.zero_grad();
+#pragma once
+#include <heed/optim/optimizers/parameter_group.hpp>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace heed {
+
+class Ranks;  // optim/ranks/ranks.hpp
+namespace detail {
+class Division;
+class RankStep;
+}  // namespace detail
+
+// A chunk of one parameter, as update() gets it: arrays of `count` items of `dtype` (float32 or float64).
+struct UpdateChunk {
+  static constexpr int kMostStates = 6;  // max number of state slots of an optimizer
+
+  DType dtype = {};
+  Index count = {};
+  void* values = {};
+  const void* gradients = {};         // as backward left them
+  void* states[kMostStates] = {};     // by slot; null if the parameter has no such state
+  double gradient_scale = {};         // multiply gradients by this factor; negative if steps maximize
+  double lr = {}, weight_decay = {};  // of the group
+  Index step = {};                    // number of this step for the parameter, from 1
+
+  template <class T>
+  T* parameter() const {
+    return static_cast<T*>(values);
+  }
+  template <class T>
+  const T* gradient() const {
+    return static_cast<const T*>(gradients);
+  }
+  template <class T>
+  T* state(int i) const {
+    return static_cast<T*>(states[i]);
+  }
+};
+
+// A whole parameter, as update_whole() and update_wholes() get it, for optimizers that need sums over a parameter or
+// products of matrices.
+struct WholeParameter {
+  Tensor values = {}, gradient = {};    // of the parameter's shape; the gradient as backward left it
+  std::span<const Tensor> states = {};  // by slot; undefined if the parameter has no such state
+  double gradient_scale = {};           // multiply the gradient by this factor; negative if steps maximize
+  double lr = {}, weight_decay = {};    // of the group
+  Index step = {};                      // number of this step for the parameter, from 1
+  bool elementwise = {};                // ParameterGroup::elementwise
+  std::span<const Index> parts = {};    // NamedParameter::parts: rows of each map in the matrix; empty if it is one map
+  bool done = false;                    // whether the parameter was updated; if not, update() updates its chunks
+};
+
+// Trains the parameters that it was made with. A derived class overrides update(), update_whole() or update_wholes().
+class Optimizer {
+ public:
+  virtual ~Optimizer();
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+
+  // Updates every parameter that has a gradient and is not frozen. Multiplies gradients by `gradient_scale`.
+  void step(double gradient_scale = 1);
+
+  // step() with gradients clipped to a 2-norm of max_norm, which is positive (infinity does not clip). Reads the
+  // gradients twice in all and does not change them. Returns their norm before clipping. If the norm is not finite,
+  // throws Error, takes no step, or steps with NaN, as `non_finite` says.
+  double clipped_step(double max_norm, NonFinite non_finite = NonFinite::error);
+
+  double grad_norm();  // 2-norm of the gradients of the parameters that step() would update
+  void zero_grad();    // discards the gradients of all parameters, without writing to memory
+
+  const std::string& name() const { return name_; }  // for example "AdamW"
+  Index step_count() const { return step_count_; }   // calls of step() so far
+
+  // The learning rate. A group has this rate times its lr_scale, until set_lr(lr, group) sets its own rate. Rates and
+  // weight decays must be 0 or more. The functions throw Error for other values and for a group that does not exist.
+  double lr() const { return lr_; }
+  double lr(int group) const { return group_at(group).lr; }
+  void set_lr(double lr);
+  void set_lr(double lr, int group);  // of one group, until the next set_lr(lr)
+  double weight_decay(int group) const { return group_at(group).weight_decay; }
+  void set_weight_decay(double weight_decay, int group);
+  int groups() const { return static_cast<int>(groups_.size()); }
+  std::vector<std::string> parameter_names() const;
+  bool trains(const Parameter& parameter) const;  // whether this optimizer has the parameter
+  const std::vector<detail::Trained>& trained_parameters() const { return parameters_; }
+
+  // The state that a checkpoint stores for an exact resume, by name:
+  //   exp_avg.blocks.0.weight   a state of a parameter, of the shape of its slot; one per slot and parameter
+  //   steps                     int32 [parameters]: the steps of each parameter, in bytewise order of the names
+  //   step_count                int32, a scalar
+  //   lr                        float64 [1 + groups]: the rate of the optimizer, then of each group
+  // States of parameters are handles, not copies. Throws Error if the optimizer is divided.
+  std::vector<NamedTensor> state() const;
+  // Copies a state into the optimizer. Throws Error, and changes nothing, if a name is missing or unknown, or a shape
+  // or dtype differs. A parameter that was always frozen in the saved run has no tensors in the state. If it is not
+  // frozen here, its state begins with the initial values at its next step.
+  void load_state(const std::vector<NamedTensor>& state);
+
+  // Divides state and steps among ranks; run() does this for its optimizers. Each rank then keeps the state of its part
+  // of the parameters, and its gradients are used for this part only. step(), clipped_step() and grad_norm() must be
+  // called on all ranks together. After a step, all ranks have the same parameters. state() throws Error. `loads`
+  // [ranks] holds the items of each rank from optimizers that were divided before, and is updated. The ranks must
+  // outlive the optimizer's last step. Throws Error if the optimizer is divided among other ranks. Source: Rajbhandari,
+  // Rasley, Ruwase, He, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", 2020, section 5.1.
+  void divide(Ranks& ranks, std::vector<Index>& loads);
+  const detail::Division* division() const { return division_.get(); }  // null if not divided
+  // The dtype of the data that ranks exchange in a step: float32, or during a run RunOptions::communication_dtype. With
+  // bfloat16, the change that a step makes to each weight is rounded to bfloat16, in a single process too. Throws
+  // Error, and changes nothing, for other dtypes, and for bfloat16 if a parameter is not float32.
+  void set_communication_dtype(DType dtype);
+  DType communication_dtype() const { return rounds_ ? DType::bfloat16 : DType::float32; }
+  // A tensor of the state, and the part of the tensor on this rank.
+  struct StatePart {
+    std::string name;
+    Shape shape;  // of the whole tensor
+    DType dtype;
+    Tensor here;    // the whole tensor, a stretch of it, or no items
+    int parameter;  // index of its parameter; -1: the whole tensor is on each rank
+  };
+  // The state, also of an optimizer that is divided. The last three parts are "steps", "step_count" and "lr".
+  std::vector<StatePart> state_parts() const;
+
+ protected:
+  // A state that the optimizer keeps for each parameter, such as exp_avg, in the parameter's dtype. An optimizer has at
+  // most UpdateChunk::kMostStates slots.
+  struct StateSlot {
+    std::string name;
+    double initial = 0;
+    // The shape of the state for a parameter of this shape, in a group that is elementwise or not; nullopt if such a
+    // parameter has no such state. Null: the shape of the parameter.
+    std::optional<Shape> (*shape)(const Shape& parameter, bool elementwise) = nullptr;
+  };
+  Optimizer(std::string name, const ParameterGroups& parameters, double lr, double weight_decay,
+            std::vector<StateSlot> slots, bool maximize = false);
+
+  // A derived class overrides one of these three functions; otherwise its first step throws Error.
+  //
+  // Updates a chunk. The chunks of all parameters are updated in one parallel pass, from several threads at once. Every
+  // state must have the shape of its parameter. A state that the parameter does not have is null.
+  virtual void update(const UpdateChunk& chunk) const;
+  // Updates a whole parameter for which needs_whole() is true. Called for one parameter after another and outside of
+  // any tape, so ops and loops may use all threads. Returns true, or false to update the parameter in chunks.
+  virtual bool update_whole(const WholeParameter&) const { return false; }
+  // Updates whole parameters, all that have a gradient, for optimizers that update several at once. Sets `done` of each
+  // parameter that it updated.
+  virtual void update_wholes(std::span<WholeParameter> parameters) const {
+    for (WholeParameter& p : parameters) p.done = update_whole(p);
+  }
+
+  // Whether a parameter of this shape, in a group that is elementwise or not, is updated as a whole or has a state of
+  // another shape. With several ranks, such a parameter belongs to one rank, and other parameters are divided by items.
+  virtual bool needs_whole(const Shape&, bool /*elementwise*/) const { return true; }
+
+  // For constructors. Throws Error "AdamW: eps is -1; it must be 0 or more" unless `ok`, and for a value that is not
+  // finite.
+  void check_option(bool ok, const char* option, double value, const char* rule) const;
+
+ private:
+  friend class detail::RankStep;  // makes the steps of a divided optimizer, in parts
+
+  struct Group {
+    double lr, lr_scale, weight_decay;
+  };
+
+  std::string name_;
+  double lr_;
+  std::vector<StateSlot> slots_;
+  std::vector<Group> groups_;
+  std::vector<detail::Trained> parameters_;
+  std::vector<std::vector<Tensor>> states_;  // [parameter][slot]; empty for a frozen parameter before its first step
+  std::vector<std::int32_t> steps_;          // [parameter]
+  bool maximize_;
+  Index step_count_ = 0;
+  detail::Chunks chunks_;               // of the parameters that the current step updates
+  std::vector<WholeParameter> wholes_;  // parameters that the current step updates as a whole on this rank
+  std::vector<Tensor> old_;             // [parameter] if steps are rounded: values before the step, of whole parameters
+  std::vector<Tensor> sent_;  // [parameter] if divided: new values, or changes in bfloat16, that ranks exchange
+  std::vector<double> sums_;  // sums of squares, one per chunk
+  Ranks* ranks_ = nullptr;    // null if not divided
+  std::shared_ptr<const detail::Division> division_;
+  bool rounds_ = false;  // whether the change of each weight is rounded to bfloat16
+
+  const Group& group_at(int group) const;
+  std::optional<Shape> state_shape(std::size_t parameter, const StateSlot& slot) const;
+  void allocate_states(std::size_t parameter);
+  Tensor part_here(std::size_t parameter, const Tensor& state) const;
+  bool is_here(const detail::Chunk& chunk) const;  // whether this rank steps the chunk
+  // Gathers sums_ from all ranks. `beside`: further numbers to gather; rank r has those from parts[r] to parts[r + 1].
+  void gather_sums(std::span<double> beside = {}, std::span<const Index> parts = {});
+  [[noreturn]] void fail_non_finite(double norm) const;
+  void count_step(std::size_t parameter);
+  void end_step();
+  std::vector<NamedTensor> small_state() const;
+  // `added` receives the rounded changes; null if no rank needs them.
+  void update_chunk(const detail::Chunk& chunk, double gradient_scale, bfloat16* added = nullptr) const;
+  void gather_steps();
+  std::vector<std::size_t> by_name() const;  // indices of the parameters, in the order of "steps" in a state
+  void fit_states(const std::vector<NamedTensor>& given);
+  void collect();  // sets chunks_; throws Error if no model owns one of the parameters any more
+  void apply(double gradient_scale);
+  bool is_whole_here(std::size_t parameter) const;  // whether this rank updates the parameter as a whole
+  void update_wholes_here(double gradient_scale);
+};
+
+}  // namespace heed

@@ -1,0 +1,107 @@
+// The state of optimizers for checkpoints.
+#include <algorithm>
+#include <heed/optim/optimizers/division.hpp>
+#include <heed/optim/optimizers/optimizer.hpp>
+#include <map>
+#include <numeric>
+
+namespace heed {
+
+std::vector<std::size_t> Optimizer::by_name() const {
+  std::vector<std::size_t> order(parameters_.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [this](std::size_t a, std::size_t b) { return parameters_[a].name < parameters_[b].name; });
+  return order;
+}
+
+std::vector<NamedTensor> Optimizer::state() const {
+  require(division_ == nullptr, name_,
+          ": its state is sharded over ranks; call state_parts() for the part of this rank");
+  std::vector<NamedTensor> parts;
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    for (std::size_t s = 0; s < states_[i].size(); ++s)
+      if (states_[i][s].defined()) parts.push_back({slots_[s].name + "." + parameters_[i].name, states_[i][s]});
+  for (NamedTensor& part : small_state()) parts.push_back(std::move(part));
+  return parts;
+}
+
+std::vector<Optimizer::StatePart> Optimizer::state_parts() const {
+  std::vector<StatePart> parts;
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    for (std::size_t s = 0; s < states_[i].size(); ++s)
+      if (const Tensor& here = states_[i][s]; here.defined())
+        parts.push_back({slots_[s].name + "." + parameters_[i].name, *state_shape(i, slots_[s]), here.dtype(), here,
+                         static_cast<int>(i)});
+  for (const NamedTensor& part : small_state())
+    parts.push_back({part.name, part.tensor.shape(), part.tensor.dtype(), part.tensor, -1});
+  return parts;
+}
+
+// The rest of the state: the numbers of steps, and the learning rates.
+std::vector<NamedTensor> Optimizer::small_state() const {
+  std::vector<NamedTensor> parts;
+  std::vector<double> lrs = {lr_};
+  for (const Group& g : groups_) lrs.push_back(g.lr);
+  std::vector<std::int32_t> steps;
+  for (const std::size_t i : by_name()) steps.push_back(steps_[i]);
+  parts.push_back({"steps", Tensor::from(steps, {static_cast<Index>(steps.size())})});
+  parts.push_back({"step_count", Tensor::scalar(static_cast<double>(step_count_), DType::int32)});
+  parts.push_back({"lr", Tensor::from(lrs, {static_cast<Index>(lrs.size())})});
+  return parts;
+}
+
+// Makes states_ fit the tensors in `given`. A parameter that was frozen when this optimizer was made, but trained in
+// the saved run, gets its state now. A parameter without steps and tensors in `given` loses its state until its next
+// step.
+void Optimizer::fit_states(const std::vector<NamedTensor>& given) {
+  std::map<std::string, const Tensor*> parts;
+  for (const NamedTensor& part : given) parts[part.name] = &part.tensor;
+  const auto steps = parts.find("steps");
+  const bool counted = steps != parts.end() && steps->second->shape() == Shape{static_cast<Index>(steps_.size())};
+  const std::vector<std::size_t> order = by_name();
+  for (std::size_t place = 0; place < order.size() && !slots_.empty(); ++place) {
+    const std::size_t i = order[place];
+    const auto has = [&](const StateSlot& slot) { return parts.count(slot.name + "." + parameters_[i].name) == 1; };
+    const bool any = std::any_of(slots_.begin(), slots_.end(), has);
+    if (any && states_[i].empty()) allocate_states(i);
+    if (!any && counted && steps->second->at({static_cast<Index>(place)}) == 0) states_[i].clear();
+  }
+}
+
+void Optimizer::load_state(const std::vector<NamedTensor>& given) {
+  for (const NamedTensor& part : given)
+    if (part.name == "lr" && part.tensor.defined() && part.tensor.rank() == 1)
+      require(part.tensor.numel() == groups() + 1, name_, ": the number of parameter groups in the state is ",
+              part.tensor.numel() - 1, "; it must be ", groups(), ", as in this optimizer");
+  const auto had = states_;
+  fit_states(given);
+  std::vector<NamedTensor> mine;
+  const std::vector<StatePart> parts = state_parts();
+  for (const StatePart& p : parts)  // for divided tensors, one of the whole shape
+    mine.push_back({p.name, p.here.shape() == p.shape ? p.here : Tensor::scalar(0, p.dtype).expand(p.shape)});
+  try {
+    detail::check_state(name_, mine, given);
+  } catch (const Error&) {
+    states_ = had;
+    throw;
+  }
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (division_ == nullptr || parts[i].parameter < 0) continue;
+    const auto whole = std::ranges::find(given, parts[i].name, &NamedTensor::name);
+    mine[i].tensor = parts[i].here;
+    mine[i].tensor.copy_(part_here(static_cast<std::size_t>(parts[i].parameter), whole->tensor));
+  }
+  if (division_ != nullptr) mine.erase(mine.begin(), mine.end() - 3);
+  detail::copy_state(mine, given);
+  const std::size_t last = mine.size();
+  const std::vector<std::int32_t> steps = mine[last - 3].tensor.to_vector<std::int32_t>();
+  const std::vector<std::size_t> order = by_name();
+  for (std::size_t place = 0; place < order.size(); ++place) steps_[order[place]] = steps[place];
+  step_count_ = mine[last - 2].tensor.item<Index>();
+  const std::vector<double> lrs = mine[last - 1].tensor.to_vector<double>();
+  lr_ = lrs[0];
+  for (std::size_t g = 0; g < groups_.size(); ++g) groups_[g].lr = lrs[g + 1];
+}
+
+}  // namespace heed

@@ -1,0 +1,123 @@
+// Groups of parameters, and checks of the parameters and states of optimizers.
+#include <algorithm>
+#include <heed/optim/optimizers/parameter_group.hpp>
+#include <map>
+
+namespace heed {
+
+ParameterGroups::ParameterGroups(const std::vector<Parameter*>& parameters) {
+  ParameterGroup group;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    Parameter* p = parameters[i];
+    const bool named = p != nullptr && p->defined() && !p->path().empty();
+    group.parameters.push_back({named ? p->path() : "parameter." + std::to_string(i), p});
+  }
+  groups_.push_back(std::move(group));
+}
+
+std::vector<ParameterGroup> decay_groups(const std::vector<NamedParameter>& parameters, double weight_decay) {
+  require(weight_decay >= 0, "decay_groups: weight_decay is ", weight_decay, "; it must be 0 or more");
+  ParameterGroup decayed, kept;
+  decayed.weight_decay = weight_decay;
+  kept.weight_decay = 0;
+  for (const NamedParameter& p : parameters) (p.parameter->rank() >= 2 ? decayed : kept).parameters.push_back(p);
+  return {decayed, kept};
+}
+
+ParameterSplit split_parameters(const std::vector<NamedParameter>& parameters, const std::vector<std::string>& parts) {
+  const auto lies_in = [](const std::string& name, const std::string& part) {
+    return name == part || name.starts_with(part + ".");
+  };
+  for (const std::string& part : parts)
+    require(std::any_of(parameters.begin(), parameters.end(), [&](auto& p) { return lies_in(p.name, part); }),
+            "split_parameters: part ", part, " has no parameters; each part must have at least one");
+  ParameterSplit split;
+  for (const NamedParameter& p : parameters) {
+    const bool chosen = std::any_of(parts.begin(), parts.end(), [&](auto& part) { return lies_in(p.name, part); });
+    (chosen ? split.chosen : split.others).push_back(p);
+  }
+  return split;
+}
+
+std::vector<ParameterGroup> muon_groups(const std::vector<NamedParameter>& parameters, const MuonGroupOptions& o) {
+  require(o.weight_decay >= 0 && o.lr_scale >= 0, "muon_groups: weight_decay is ", o.weight_decay, " and lr_scale is ",
+          o.lr_scale, "; they must be 0 or more");
+  ParameterGroup matrices{{}, 1, o.weight_decay, false};
+  ParameterGroup tables{{}, o.lr_scale, o.weight_decay, true}, vectors{{}, o.lr_scale, 0.0, true};
+  const ParameterSplit split = split_parameters(parameters, o.others);
+  for (const auto* part : {&split.chosen, &split.others})
+    for (const NamedParameter& p : *part) {
+      const bool table = p.table || part == &split.chosen;
+      const int rank = p.parameter->rank();
+      (rank < 2 ? vectors : table || rank > 2 ? tables : matrices).parameters.push_back(p);
+    }
+  std::vector<ParameterGroup> groups;
+  for (ParameterGroup* group : {&matrices, &tables, &vectors})
+    if (!group->parameters.empty()) groups.push_back(std::move(*group));
+  return groups;
+}
+
+namespace detail {
+
+std::vector<Trained> trained(const std::string& who, const ParameterGroups& groups) {
+  std::vector<Trained> list;
+  std::map<const Storage*, std::string> storages;
+  std::map<std::string, int> names;
+  int g = 0;
+  for (const ParameterGroup& group : groups.groups()) {
+    for (const NamedParameter& p : group.parameters) {
+      require(p.parameter != nullptr && p.parameter->defined(), who, ": parameter '", p.name,
+              "' is undefined; it must have values");
+      const DType dtype = p.parameter->dtype();
+      require(dtype == DType::float32 || dtype == DType::float64, who, ": parameter '", p.name, "' is ", dtype,
+              "; to be trained it must be float32 or float64");
+      const auto [first, is_new] = storages.insert({p.parameter->storage(), p.name});
+      require(is_new, who, ": parameter '", p.name, "' is given twice (before as '", first->second,
+              "'); each must be in one group, once");
+      require(names.insert({p.name, g}).second, who, ": two parameters are named '", p.name, "'; names must differ");
+      list.push_back({p.name, *p.parameter, g, group.elementwise, p.parts});
+    }
+    ++g;
+  }
+  require(!list.empty(), who, ": there are no parameters; there must be at least one");
+  return list;
+}
+
+void check_owned(const std::string& who, const char* what, const std::vector<Trained>& parameters) {
+  for (const Trained& p : parameters)
+    require(p.info().owners.load(std::memory_order_relaxed) > 0, who, ": ", p.name,
+            " no longer belongs to a model (it was converted by to(), tied, replaced or destroyed); create a new ",
+            what);
+}
+
+void check_state(const std::string& who, const std::vector<NamedTensor>& wanted,
+                 const std::vector<NamedTensor>& given) {
+  std::map<std::string, const Tensor*> by_name;
+  for (const NamedTensor& part : given) {
+    require(part.tensor.defined(), who, ": '", part.name, "' in the state is undefined; it must have values");
+    require(by_name.insert({part.name, &part.tensor}).second, who, ": the state has '", part.name, "' twice");
+  }
+  for (const NamedTensor& part : wanted) {
+    const auto found = by_name.find(part.name);
+    require(found != by_name.end(), who, ": the state has no '", part.name, "'; it must be the state of ", who,
+            " with the same parameters");
+    const Tensor& t = *found->second;
+    require(t.shape() == part.tensor.shape() && t.dtype() == part.tensor.dtype(), who, ": '", part.name,
+            "' in the state is ", t, "; it must be ", part.tensor);
+    by_name.erase(found);
+  }
+  require(by_name.empty(), who, ": the state has an unknown '", by_name.empty() ? "" : by_name.begin()->first,
+          "'; it must be the state of ", who, " with the same parameters");
+}
+
+void copy_state(std::vector<NamedTensor>& to, const std::vector<NamedTensor>& from) {
+  std::map<std::string, const Tensor*> by_name;
+  for (const NamedTensor& part : from) by_name[part.name] = &part.tensor;
+  for (NamedTensor& part : to) {
+    const Tensor& values = *by_name.at(part.name);
+    if (!part.tensor.shares_storage(values)) part.tensor.copy_(values);
+  }
+}
+
+}  // namespace detail
+}  // namespace heed

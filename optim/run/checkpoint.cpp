@@ -1,0 +1,65 @@
+// The content of a run's checkpoint, and saving it.
+#include <algorithm>
+#include <array>
+#include <heed/core/kernels/dispatch/dispatch.hpp>
+#include <heed/optim/run/checkpoint.hpp>
+#include <heed/optim/run/history.hpp>
+#include <heed/optim/run/settings.hpp>
+
+namespace heed::detail {
+
+bool is_text_of_run(const std::string& name) {
+  constexpr std::array names = {kRunOptions, kInstructionSet, kOptimizerName, "training_data", "validation_data"};
+  return std::ranges::find(names, name) != names.end() || name.starts_with(std::string(kOptimizerName) + ".");
+}
+
+RunCheckpoint::RunCheckpoint(RunState& run)
+    : run_(run), place_("run", run.of_first(run.options.checkpoint)), best_("run", run.of_first(run.options.best)) {}
+
+// The checkpoint of the current step.
+Checkpoint RunCheckpoint::state() const {
+  Checkpoint c;
+  run_.parts.store(c);
+  c.texts = run_.options.texts;
+  const auto store = [&c](const std::string& section, const std::vector<NamedTensor>& state) {
+    for (const NamedTensor& t : state) c.tensors[section + "/" + t.name] = t.tensor;
+  };
+  for (std::size_t i = 0; i < run_.parts.updates.size(); ++i) {
+    const Optimizer& optimizer = run_.parts.updates[i].optimizer;
+    if (optimizer.division() == nullptr) store(run_.named("optimizer", i), optimizer.state());
+    store(run_.named("schedule", i), run_.parts.updates[i].schedule.state());
+    c.texts[run_.named(kOptimizerName, i)] = optimizer.name();
+  }
+  if (run_.options.average != nullptr) store("average", run_.options.average->state());
+  if (run_.options.last_weights != nullptr) store("last_weights", run_.options.last_weights->state());
+  store_history(run_.history, c);
+  c.counters["step"] = static_cast<std::uint64_t>(run_.done);
+  c.counters["seed"] = run_.options.seed;
+  if (run_.best_from > 0) c.counters[kBestFrom] = static_cast<std::uint64_t>(run_.best_from);
+  store_settings(run_.options, c);
+  run_.data.store(c, run_.done);
+  c.texts[kInstructionSet] = arch();
+  for (const auto& [section, optimizer] : divided_sections())
+    for (const Optimizer::StatePart& part : optimizer->state_parts())
+      if (part.parameter < 0)
+        c.tensors[section + "/" + part.name] = part.here;
+      else  // gathered when it is written
+        c.late[section + "/" + part.name] = {part.shape, part.dtype};
+  return c;
+}
+
+std::vector<std::pair<std::string, const Optimizer*>> RunCheckpoint::divided_sections() const {
+  std::vector<std::pair<std::string, const Optimizer*>> sections;
+  for (std::size_t i = 0; i < run_.parts.updates.size(); ++i)
+    if (const Optimizer& optimizer = run_.parts.updates[i].optimizer; optimizer.division() != nullptr)
+      sections.emplace_back(run_.named("optimizer", i), &optimizer);
+  return sections;
+}
+
+std::string RunCheckpoint::save(const std::filesystem::path& file) const {
+  if (file.empty()) return "";
+  Checkpoint c = state();
+  return run_.ranks.save(c, divided_sections(), [&file](const Checkpoint& whole) { save_checkpoint(file, whole); });
+}
+
+}  // namespace heed::detail

@@ -1,0 +1,56 @@
+// Sums the gradients of a step's shards, in an order that does not depend on the rank or thread that computed them.
+// Internal.
+#pragma once
+#include <heed/optim/optimizers/optimizer.hpp>
+#include <vector>
+
+namespace heed::detail {
+
+// A binary tree over n shards: the left part has the largest power of two below n, and both parts are such trees.
+// Shards are added in order. After k shards, the tree holds one sum per 1 bit of k. If ranks send sums in bfloat16,
+// each sum except the root is rounded to bfloat16 before it is added to another, whether it is sent or not.
+class GradientTree {
+ public:
+  // For the parameters that these optimizers train. Call zero_grad() on the optimizers first.
+  explicit GradientTree(const std::vector<Optimizer*>& optimizers, DType communication = DType::float32);
+
+  // Takes the gradients from the parameters, as those of the next shard. A parameter without a gradient adds nothing to
+  // its sums.
+  void add_shard();
+  // Gives the parameters the sums over all shards as their gradients.
+  void finish();
+
+  // For ranks, which continue the sum: takes the sum of a parameter over the added shards and the next shard, whose
+  // gradient the parameter has and then loses. Undefined if no shard has a gradient.
+  Tensor take_sum(std::size_t parameter);
+  // Joins two sums of a chunk in the tree: left += right, after rounding each if sums are rounded. Null means no sum.
+  // Returns the result.
+  template <class T>
+  T* join(T* left, T* right, Index count) const;
+  bool rounds() const { return rounds_; }
+  void clear() { sums_.clear(); }  // call when all sums are taken
+
+  // The index of a parameter in its optimizer.
+  struct Place {
+    const Optimizer* optimizer;
+    std::size_t index;
+  };
+  const std::vector<Trained>& parameters() const { return parameters_; }
+  const Place& place(std::size_t parameter) const { return places_[parameter]; }
+
+ private:
+  struct Sum {
+    Index shards = 0;
+    std::vector<Tensor> gradients;  // [parameter]; undefined if there is none
+  };
+  std::vector<Trained> parameters_;
+  std::vector<Place> places_;  // [parameter]
+  std::vector<Sum> sums_;      // each over more shards than the next sum
+  bool rounds_;
+
+  void join_last_two();
+  bool has_work(const Tensor& left, const Tensor& right) const;
+  void join_chunk(const Tensor& left, const Tensor& right, const Chunk& chunk) const;
+};
+
+}  // namespace heed::detail

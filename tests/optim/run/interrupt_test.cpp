@@ -1,0 +1,61 @@
+// Signals that request the end of a program.
+#include <unistd.h>
+
+#include <csignal>
+#include <heed/optim/run/interrupt.hpp>
+
+#include "tests/support.hpp"
+
+using heed::detail::InterruptScope;
+
+namespace {
+
+// A test program has its own handlers for some signals.
+auto handler_of(int signal) {
+  struct sigaction now;
+  sigaction(signal, nullptr, &now);
+  return now.sa_handler;
+}
+
+}  // namespace
+
+TEST_CASE("interrupt: each signal that requests an end is noted, and the next scope starts without it") {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    const InterruptScope scope;
+    CHECK(!scope.asked());
+    std::raise(signal);
+    CHECK(scope.asked());
+    CHECK((handler_of(signal) == SIG_DFL));  // a second signal ends the program
+  }
+  const InterruptScope next;
+  CHECK(!next.asked());
+}
+
+TEST_CASE("interrupt: ignored signals stay ignored, and handlers are restored") {
+  const auto before = std::signal(SIGHUP, SIG_IGN), interrupt = handler_of(SIGINT), terminate = handler_of(SIGTERM);
+  {
+    const InterruptScope scope;
+    std::raise(SIGHUP);
+    CHECK(!scope.asked());
+    CHECK((handler_of(SIGHUP) == SIG_IGN));
+    CHECK((handler_of(SIGINT) != interrupt));
+  }
+  CHECK((handler_of(SIGINT) == interrupt));
+  CHECK((handler_of(SIGTERM) == terminate));
+  std::signal(SIGHUP, before);
+}
+
+TEST_CASE("interrupt: a broken pipe is not an interrupt, and a scope that is off does nothing") {
+  {
+    const InterruptScope scope;
+    int ends[2];
+    REQUIRE(pipe(ends) == 0);
+    close(ends[0]);
+    CHECK(write(ends[1], "x", 1) == -1);
+    close(ends[1]);
+    CHECK(!scope.asked());
+  }
+  const auto interrupt = handler_of(SIGINT);
+  const InterruptScope off(false);
+  CHECK((handler_of(SIGINT) == interrupt));
+}

@@ -1,0 +1,35 @@
+// Evaluations with several ranks.
+#include <heed/optim/run/metrics.hpp>
+
+#include "tests/optim/thread_ranks.hpp"
+#include "tests/support.hpp"
+
+using namespace heed;
+using test::contains;
+using test::on_ranks;
+
+TEST_CASE("metrics: an evaluation of several ranks has the numbers of one process, and its errors on all") {
+  struct Set {
+    Index size() const { return 7; }
+    Batch batch(Index i) const { return {Tensor::scalar(static_cast<double>(i)), {}, i == 3 ? 0 : 1 + i % 3}; }
+  };
+  const auto told = [](const Batch& b) {
+    const double x = b.inputs.item();
+    return Metrics{{"loss", 0.1 * x + 1e-3}, {"other", 1 / (x + 3)}};
+  };
+  const Metrics one = evaluate_metrics(told, Set{}), some = evaluate_metrics(told, Set{}, 5);
+  for (const int size : {1, 2, 3, 8})
+    CHECK(on_ranks(size, [&](Ranks& ranks) {
+            require(detail::evaluate_metrics(told, Set{}, 0, &ranks) == one, "other numbers");
+            require(detail::evaluate_metrics(told, Set{}, 5, &ranks) == some, "other numbers of some");
+          }).empty());
+  const auto missing = [&](const Batch& b) {
+    Metrics m = told(b);
+    if (b.inputs.item() == 2) m.erase("other");
+    return m;
+  };
+  const auto reasons = on_ranks(2, [&](Ranks& ranks) { detail::evaluate_metrics(missing, Set{}, 0, &ranks); });
+  CHECK(reasons.size() == 2);
+  for (const auto& [rank, reason] : reasons)
+    CHECK(contains(reason, "evaluate: batch 2 has the metrics \"loss\", but batch 0 has \"loss\" and \"other\""));
+}
