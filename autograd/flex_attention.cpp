@@ -9,7 +9,7 @@ namespace heed {
 using detail::ScoreModAccess;
 
 void ScoreMod::add_parameter(const Tensor& x) {
-  require(count_ < kMostScoreParameters, "ScoreMod: more than ", kMostScoreParameters,
+  require(count_ < kMaxScoreParameters, "ScoreMod: more than ", kMaxScoreParameters,
           " parameters; a function of scores has at most that many");
   require(x.defined() && is_floating(x.dtype()) && x.rank() <= 4 && x.numel() > 0, "ScoreMod: a parameter is ", x,
           "; it must be floating, of up to 4 axes, and not empty");

@@ -134,15 +134,15 @@ struct ScoreValue {
 };
 
 // The entries of parameters that a function of scores reads for one score, if their gradients are needed.
-inline constexpr int kMostScoreReads = 4;
+inline constexpr int kMaxScoreReads = 4;
 struct ScoreReads {
   int count = 0;
-  double* to[kMostScoreReads];  // the sums of their gradients
+  double* to[kMaxScoreReads];  // the sums of their gradients
 
   std::size_t place_of(double* sum) {
     int n = 0;
     while (n < count && to[n] != sum) ++n;
-    require(n < kMostScoreReads, "flex_attention: a score depends on more than ", kMostScoreReads,
+    require(n < kMaxScoreReads, "flex_attention: a score depends on more than ", kMaxScoreReads,
             " entries of trained parameters; it must be at most that many");
     if (n == count) to[count++] = sum;
     return static_cast<std::size_t>(n);
@@ -254,7 +254,7 @@ struct ScoreLoops {
         const T d = df[j * at.lanes + i];
         if (d == 0) continue;
         ScoreReads reads;
-        const auto v = value<1 + kMostScoreReads>(x, at, s[j * at.lanes + i], j, i, reads);
+        const auto v = value<1 + kMaxScoreReads>(x, at, s[j * at.lanes + i], j, i, reads);
         for (int n = 0; n < reads.count; ++n)
           *reads.to[n] += static_cast<double>(d * v.by[static_cast<std::size_t>(n + 1)]);
       }
@@ -308,7 +308,7 @@ class ScoreMod {
       : function_(std::make_shared<const F>(std::move(f))),
         f32_(detail::ScoreLoops<F, sizeof...(P)>::template function<float>),
         f64_(detail::ScoreLoops<F, sizeof...(P)>::template function<double>) {
-    static_assert(sizeof...(P) <= kMostScoreParameters, "a function of scores has at most 4 parameters");
+    static_assert(sizeof...(P) <= kMaxScoreParameters, "a function of scores has at most 4 parameters");
     static_assert(std::is_invocable_v<const F&, detail::ScoreValue<float, 0>, int, int, int, int,
                                       std::conditional_t<true, detail::ScoreTable<float, 0>, P>...>,
                   "a function of scores takes (auto s, int batch, int head, int query, int key), and `auto table` for "
@@ -334,7 +334,7 @@ class ScoreMod {
   std::shared_ptr<const void> function_;
   ScoreFunction<float> (*f32_)() = nullptr;
   ScoreFunction<double> (*f64_)() = nullptr;
-  std::array<Tensor, kMostScoreParameters> parameters_;
+  std::array<Tensor, kMaxScoreParameters> parameters_;
   int count_ = 0;
   bool by_head_ = false;  // the first parameter has a row for each head, or one row for all
   bool by_row_ = false;   // each sequence and head has its own entries in the parameters

@@ -133,8 +133,8 @@ Block block_of(const Problem& p, const Rows& r) {
     b.inverse = masked_fill(1 / total, total <= 0, 0);
     b.weights = e * b.inverse;
   } else if (p.f.by == SimilarityNorm::sum) {
-    const Tensor least = min(f);
-    require(!(least.item() < 0), "generic_attention: the similarity '", p.f.name, "' is ", least.item(),
+    const Tensor min_value = min(f);
+    require(!(min_value.item() < 0), "generic_attention: the similarity '", p.f.name, "' is ", min_value.item(),
             " for a score, and is normalised by its sum; it must be 0 or more, or normalised by count");
     const Tensor total = sum(f, {3}, true);
     b.inverse = masked_fill(1 / (total + p.f.eps), total <= 0, 0);

@@ -73,12 +73,12 @@ double central_difference(const std::function<double()>& f, double& x, double st
 // Checks all variables and throws Error for the worst. f() must evaluate with their current values.
 void compare(const std::function<double()>& f, std::vector<Variable>& variables, const GradcheckOptions& o,
              const Where& where) {
-  check(o.step > 0 && o.most_elements > 0, where, "gradcheck: step is ", o.step, " and most_elements is ",
-        o.most_elements, "; both must be positive");
+  check(o.step > 0 && o.min_samples > 0, where, "gradcheck: step is ", o.step, " and min_samples is ", o.min_samples,
+        "; both must be positive");
   Worst worst;
   for (Variable& v : variables) {
     double* x = v.value.ptr<double>();
-    const Index n = v.value.numel(), stride = std::max<Index>(1, n / o.most_elements);
+    const Index n = v.value.numel(), stride = std::max<Index>(1, n / o.min_samples);
     const Tensor analytic =
         v.analytic.defined() ? v.analytic.detach().dense() : Tensor::zeros(v.value.shape(), DType::float64);
     for (Index i = 0; i < n; i += stride) {

@@ -26,8 +26,8 @@ void check_lists(const char* op, In q, In k, const KeyLists& lists) {
       for (Index e = from; good && e < to; ++e)
         good = key[e] >= 0 && key[e] < keys && (e == from || key[e - 1] < key[e]);
       if (good) continue;
-      Index least = bad;
-      while (r < least && !bad.compare_exchange_weak(least, r)) {
+      Index first_bad = bad;
+      while (r < first_bad && !bad.compare_exchange_weak(first_bad, r)) {
       }
       break;
     }
@@ -40,9 +40,9 @@ void check_lists(const char* op, In q, In k, const KeyLists& lists) {
 
 Index longest_list(const KeyLists& lists) {
   const std::int32_t* offset = lists.offsets.ptr<std::int32_t>();
-  Index most = 0;
-  for (Index i = 1; i < lists.offsets.numel(); ++i) most = std::max<Index>(most, offset[i] - offset[i - 1]);
-  return most;
+  Index max_length = 0;
+  for (Index i = 1; i < lists.offsets.numel(); ++i) max_length = std::max<Index>(max_length, offset[i] - offset[i - 1]);
+  return max_length;
 }
 
 static Index pairs_between(const KeyLists& lists, Index first, Index heads, bool shared) {

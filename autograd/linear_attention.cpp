@@ -145,8 +145,8 @@ void each_step(const LinearProblem<T, S>& p, const LinearPlan& plan, const Spans
   // Within a chunk of 64 rows the causal triangle is half of a product.
   detail::count_flops(dtype_of<T>, products * rows * static_cast<double>(tasks) *
                                        static_cast<double>((p.width + (p.causal ? 32 : 0)) * p.value_width));
-  const Index least = grain_for_flops(flops), share = tasks / (2 * threads());
-  parallel_for(tasks, std::max({least, std::min(share, heads)}), [&](Index begin, Index end) {
+  const Index min_grain = grain_for_flops(flops), share = tasks / (2 * threads());
+  parallel_for(tasks, std::max({min_grain, std::min(share, heads)}), [&](Index begin, Index end) {
     Scratch<T> scratch(plan.scratch);
     while (begin < end) {
       const Index group = begin / heads, first = begin % heads, last = std::min(heads, first + end - begin);
@@ -318,8 +318,8 @@ Tensor features_of(const char* name, const FeatureFunction& map, In x) {
 
 void check_not_negative(const char* name, In x) {
   if (x.numel() == 0) return;
-  const double least = min(x->detach()).item();
-  check(!(least < 0), x.where(), "linear_attention: a feature from ", name, " is ", least,
+  const double min_value = min(x->detach()).item();
+  check(!(min_value < 0), x.where(), "linear_attention: a feature from ", name, " is ", min_value,
         "; features must be 0 or more, or signed_features must be true (if no weight f(q) . g(k) is negative)");
 }
 

@@ -238,7 +238,7 @@ inline detail::SavedList saved_list(const std::vector<Tensor>& tensors) {
   return kept;
 }
 
-// The inputs of an op, as given to record(). Throws Error for more than kMostInputs.
+// The inputs of an op, as given to record(). Throws Error for more than kMaxInputs.
 class Inputs {
  public:
   Inputs(std::initializer_list<In> inputs) {
@@ -251,14 +251,14 @@ class Inputs {
   }
   std::span<const Tensor* const> list() const { return {list_.data(), count_}; }
 
-  static constexpr std::size_t kMostInputs = 64;
+  static constexpr std::size_t kMaxInputs = 64;
 
  private:
-  std::array<const Tensor*, kMostInputs> list_;
+  std::array<const Tensor*, kMaxInputs> list_;
   std::size_t count_ = 0;
 
   static void check_count(std::size_t n) {
-    require(n <= kMostInputs, "record: ", n, " inputs; an op has at most ", kMostInputs, ": split it up");
+    require(n <= kMaxInputs, "record: ", n, " inputs; an op has at most ", kMaxInputs, ": split it up");
   }
 };
 

@@ -84,13 +84,13 @@ void spread_into(Grads& d, const Grouped& g, Spread op, const detail::Center& ce
 // whether the roots have all their digits.
 bool within_range(const Tensor& roots, double p) {
   const bool wide = roots.dtype() == DType::float64;
-  const double least = std::max(scalar::pow(wide ? 1e-290 : 1e-30, 1 / p), wide ? 1e-300 : 1e-37);
-  const double most = scalar::pow(wide ? 1e308 : 1e38, 1 / p);
+  const double min_value = std::max(scalar::pow(wide ? 1e-290 : 1e-30, 1 / p), wide ? 1e-300 : 1e-37);
+  const double max_value = scalar::pow(wide ? 1e308 : 1e38, 1 / p);
   bool all = true;
   detail::with_float(roots.dtype(), [&](auto t) {
     for (Index i = 0; i < roots.numel(); ++i) {
       const double v = static_cast<double>(roots.ptr<decltype(t)>()[i]);
-      all = all && v > least && v < most;
+      all = all && v > min_value && v < max_value;
     }
   });
   return all;
@@ -99,12 +99,12 @@ bool within_range(const Tensor& roots, double p) {
 // Whether each element is 0 or a number with all its digits.
 bool has_digits(const Tensor& x) {
   const bool wide = x.dtype() == DType::float64;
-  const double least = wide ? 1e-307 : 1e-37, most = wide ? 1e308 : 3e38;
+  const double min_value = wide ? 1e-307 : 1e-37, max_value = wide ? 1e308 : 3e38;
   bool all = true;
   detail::with_float(x.dtype(), [&](auto t) {
     for (Index i = 0; i < x.numel(); ++i) {
       const double v = std::fabs(static_cast<double>(x.ptr<decltype(t)>()[i]));
-      all = all && (v == 0 || (v > least && v < most));
+      all = all && (v == 0 || (v > min_value && v < max_value));
     }
   });
   return all;
@@ -112,11 +112,11 @@ bool has_digits(const Tensor& x) {
 
 // x / unit, exactly. The unit of a group is the power of two above its largest |x|, or 1 if there is none.
 Grouped in_units(const Grouped& g, Tensor& unit) {
-  const int most = g.x.dtype() == DType::float32 ? 126 : 1022;
-  unit = mapped(detail::reduce(kernels::Reduction::max_abs, g), [most](double v) {
+  const int max_exponent = g.x.dtype() == DType::float32 ? 126 : 1022;
+  unit = mapped(detail::reduce(kernels::Reduction::max_abs, g), [max_exponent](double v) {
     int exponent = 0;
     if (std::isfinite(v) && v != 0) std::frexp(v, &exponent);
-    return std::ldexp(1.0, std::clamp(exponent, -most, most));
+    return std::ldexp(1.0, std::clamp(exponent, -max_exponent, max_exponent));
   });
   Grouped scaled = g;
   scaled.x = Tensor::empty_like(g.x);

@@ -63,7 +63,7 @@ Tensor angles_of(double base, Index dims, bool interleaved, DType dtype, Index p
   return it->table;
 }
 
-constexpr Index kMostPositions = Index{1} << 31;
+constexpr Index kMaxPositions = Index{1} << 31;
 
 struct Turn {
   double base;
@@ -125,8 +125,8 @@ Tensor rope(In x, const RopeOptions& o) {
   const Index dims = o.dims == 0 ? x.dim(-1) : o.dims;
   check(dims % 2 == 0 && dims >= 0 && dims <= x.dim(-1), x.where(), "rope: x is ", x.tensor(), " and dims is ", dims,
         "; dims must be even and at most the size of the last axis");
-  check(o.offset >= 0 && o.offset <= kMostPositions - x.dim(-2), x.where(), "rope: x is ", x.tensor(),
-        " and offset is ", o.offset, "; offset must be 0 or more, and all positions below 2^31");
+  check(o.offset >= 0 && o.offset <= kMaxPositions - x.dim(-2), x.where(), "rope: x is ", x.tensor(), " and offset is ",
+        o.offset, "; offset must be 0 or more, and all positions below 2^31");
   check(o.base > 0, x.where(), "rope: base is ", o.base, "; it must be positive");
   check(!o.offsets.defined() || (x.rank() > 2 && o.offset == 0 && o.offsets.shape() == Shape{x.dim(0)} &&
                                  o.offsets.dtype() == DType::int32),

@@ -94,12 +94,12 @@ Index t5_bucket(Index distance, Index buckets, const T5BiasOptions& o) {
 }
 
 ScoreMod t5_bias(const Tensor& table, const T5BiasOptions& o) {
-  const Index least = o.bidirectional ? 4 : 2;
+  const Index min_buckets = o.bidirectional ? 4 : 2;
   check_table("t5_bias", table,
-              table.defined() && table.rank() == 2 && table.dim(1) >= least && table.dim(1) % least == 0,
+              table.defined() && table.rank() == 2 && table.dim(1) >= min_buckets && table.dim(1) % min_buckets == 0,
               "[heads, buckets] or [1, buckets], where buckets is a multiple of 2 (of 4 if bidirectional)");
-  require(o.max_distance > table.dim(1) / least && o.max_distance < Index{1} << 20, "t5_bias: max_distance is ",
-          o.max_distance, "; it must be above ", table.dim(1) / least,
+  require(o.max_distance > table.dim(1) / min_buckets && o.max_distance < Index{1} << 20, "t5_bias: max_distance is ",
+          o.max_distance, "; it must be above ", table.dim(1) / min_buckets,
           ", the number of distances with their own bucket, and below 2^20");
   const auto mapped = std::make_shared<MappedTable>();
   mapped->clip = o.max_distance;

@@ -91,10 +91,10 @@ Tensor concatenate(std::span<const Tensor> parts, int axis, Where where) {
           where, "concatenate: tensor 0 is ", first, " but tensor ", i, " is ", x,
           "; dtypes and shapes must be the same except along axis ", a);
   }
-  if (parts.size() <= Inputs::kMostInputs) return concatenate_few(parts, a, where);
+  if (parts.size() <= Inputs::kMaxInputs) return concatenate_few(parts, a, where);
   std::vector<Tensor> groups;
-  for (std::size_t i = 0; i < parts.size(); i += Inputs::kMostInputs)
-    groups.push_back(concatenate_few(parts.subspan(i, std::min(Inputs::kMostInputs, parts.size() - i)), a, where));
+  for (std::size_t i = 0; i < parts.size(); i += Inputs::kMaxInputs)
+    groups.push_back(concatenate_few(parts.subspan(i, std::min(Inputs::kMaxInputs, parts.size() - i)), a, where));
   return concatenate(groups, a, where);
 }
 

@@ -182,7 +182,7 @@ class BackwardProfile {
  public:
   BackwardProfile(const Tape::State& s, const Step& step) : profiler_(detail::mode().profiler) {
     if (profiler_ == nullptr) return;
-    std::array<const Tensor*, Inputs::kMostInputs> parameters;
+    std::array<const Tensor*, Inputs::kMaxInputs> parameters;
     std::size_t count = 0;
     for (const detail::InputRef& in : step.inputs)
       if (in.node != kNotWanted) parameters[count++] = &s.nodes[in.node].parameter;

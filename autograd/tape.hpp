@@ -97,7 +97,7 @@ Tensor recompute(std::function<Tensor(const std::vector<Tensor>&)> f, const std:
 struct GradcheckOptions {
   double step = 1e-6;         // h of the difference quotient, relative to max(1, |x|)
   double tolerance = 1e-6;    // largest |analytic - numeric| allowed, relative to max(1, |numeric|)
-  Index most_elements = 200;  // in each input of n elements, every (n / most_elements)-th is checked
+  Index min_samples = 200;    // elements checked per input, at equal distances: at least this many, or all of them
   std::uint64_t seed = 0;     // of the weights w that reduce f's result to one number
 };
 

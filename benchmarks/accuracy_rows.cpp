@@ -261,16 +261,16 @@ Tensors run(const AccuracyRow& row, DType dtype) {
 // The largest error in units of float32's epsilon (2^-23), relative to the magnitude chosen by `against`.
 double worst(const Tensor& got, const Tensor& want, Against against, const Tensor& input) {
   const std::vector<double> y = got.to_vector<double>(), z = want.to_vector<double>(), x = input.to_vector<double>();
-  double largest = 0, most = 0;
+  double largest = 0, max_error = 0;
   for (const double v : z) largest = std::max(largest, std::fabs(v));
   for (std::size_t i = 0; i < y.size(); ++i) {
     double scale = std::fabs(z[i]);
     if (against == Against::input) scale = std::max(scale, std::fabs(x[i]));
     if (against == Against::one) scale = std::max(scale, 1.0);
     if (against == Against::largest) scale = largest;
-    if (y[i] != z[i]) most = std::max(most, std::fabs(y[i] - z[i]) / std::max(scale, 1e-38));
+    if (y[i] != z[i]) max_error = std::max(max_error, std::fabs(y[i] - z[i]) / std::max(scale, 1e-38));
   }
-  return most / std::numeric_limits<float>::epsilon();
+  return max_error / std::numeric_limits<float>::epsilon();
 }
 
 }  // namespace

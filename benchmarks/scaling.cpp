@@ -124,10 +124,10 @@ void by_vocabulary(const Rows& asked, double peak) {
 }
 
 void by_threads(const Rows& asked) {
-  const int most = threads();
+  const int max_threads = threads();
   Rows powers;
-  for (int n = 1; n < most; n *= 2) powers.push_back(n);
-  powers.push_back(most);
+  for (int n = 1; n < max_threads; n *= 2) powers.push_back(n);
+  powers.push_back(max_threads);
   const struct {
     const char* name;
     GPTOptions options;

@@ -50,8 +50,8 @@ std::string short_place(const Where& where);  // file name and line: train.cpp:4
 // Makes any bytes safe to print: control characters and invalid UTF-8 are written as escapes such as \n, \t or \x1B.
 std::string printable(std::string_view bytes);
 
-// printable() of the first `most` characters of the text, followed by "..." if the text is longer.
-std::string excerpt(std::string_view bytes, std::size_t most = 80);
+// printable() of the first `max_characters` characters of the text, followed by "..." if the text is longer.
+std::string excerpt(std::string_view bytes, std::size_t max_characters = 80);
 
 // The exception that the library throws on bad input. The library does not print errors or exit: programs catch Error
 // and print what(). The text is printable(), because a message may quote a file.

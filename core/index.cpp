@@ -67,12 +67,12 @@ bool can_be_counted(const Shape& shape) {
 }
 
 void check_indices(const char* op, const char* name, const Where& where, const Tensor& given, Index limit,
-                   Index ignored, Index least) {
+                   Index ignored, Index min) {
   check(given.dtype() == DType::int32, where, op, ": ", name, " is ", given, "; it must be int32");
   const Tensor index = given.dense();
   const std::int32_t* at = index.ptr<std::int32_t>();
   const Index n = index.numel();
-  const auto good = [=](std::int32_t i) { return (i >= least && i < limit) || i == ignored; };
+  const auto good = [=](std::int32_t i) { return (i >= min && i < limit) || i == ignored; };
   bool all_good = true;
   for (Index i = 0; i < n; ++i) all_good &= good(at[i]);
   if (all_good) return;
@@ -82,7 +82,7 @@ void check_indices(const char* op, const char* name, const Where& where, const T
     place[a] = rest % index.shape()[a];
     rest /= index.shape()[a];
   }
-  check(false, where, op, ": ", name, place, " is ", at[bad], "; it must be in [", least, ", ", limit, ")",
+  check(false, where, op, ": ", name, place, " is ", at[bad], "; it must be in [", min, ", ", limit, ")",
         ignored == kNoneIgnored ? "" : " or ignore_index, " + std::to_string(ignored));
 }
 

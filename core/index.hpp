@@ -12,7 +12,7 @@ bool can_be_counted(const Shape& shape);
 // message shows the first wrong index and its position: «gather: index[0, 3] is 7; it must be in [0, 5)».
 inline constexpr Index kNoneIgnored = Index{1} << 40;
 void check_indices(const char* op, const char* name, const Where& where, const Tensor& indices, Index limit,
-                   Index ignored = kNoneIgnored, Index least = 0);
+                   Index ignored = kNoneIgnored, Index min = 0);
 
 // Resolves indices that count from the end: adds `limit` to those in [-limit, 0). The result is contiguous. Throws
 // Error as check_indices() does if an index is not in [-limit, limit).

@@ -36,7 +36,7 @@ struct ScoreTile {
   int32_t batch, head, query, queries, key, keys, lanes;
 };
 
-inline constexpr int kMostScoreParameters = 4;               // of one function
+inline constexpr int kMaxScoreParameters = 4;                // of one function
 inline constexpr double kScoreUnit = 1.4426950408889634074;  // log2(e): kernels compute weights as powers of two
 
 // A tensor that a function of scores reads.
@@ -52,7 +52,7 @@ struct ScoreParameter {
 template <class T>
 struct ScoreContext {
   const void* function;
-  ScoreParameter<T> parameters[kMostScoreParameters];
+  ScoreParameter<T> parameters[kMaxScoreParameters];
 };
 
 // A function f of scores, as a pair of loops over a tile.

@@ -25,14 +25,14 @@ double limit_in(const std::filesystem::path& file) {
 // The lowest limit of this process's cgroup and the cgroups above it. In a container, the root is its own cgroup.
 double cgroup_memory() {
   const std::filesystem::path root = "/sys/fs/cgroup";
-  double least = std::fmin(limit_in(root / "memory.max"), limit_in(root / "memory/memory.limit_in_bytes"));
+  double min_bytes = std::fmin(limit_in(root / "memory.max"), limit_in(root / "memory/memory.limit_in_bytes"));
   std::ifstream groups("/proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {
     if (!line.starts_with("0::/")) continue;
     for (std::filesystem::path group = line.substr(4); !group.empty(); group = group.parent_path())
-      least = std::fmin(least, limit_in(root / group / "memory.max"));
+      min_bytes = std::fmin(min_bytes, limit_in(root / group / "memory.max"));
   }
-  return least;
+  return min_bytes;
 }
 
 std::string amount(double bytes) {
@@ -45,12 +45,12 @@ std::string amount(double bytes) {
 }  // namespace
 
 double memory_limit() {
-  double least = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
-  least = std::fmin(least, cgroup_memory());
+  double min_bytes = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  min_bytes = std::fmin(min_bytes, cgroup_memory());
   rlimit limit{};
   if (::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-    least = std::fmin(least, static_cast<double>(limit.rlim_cur));
-  return least;
+    min_bytes = std::fmin(min_bytes, static_cast<double>(limit.rlim_cur));
+  return min_bytes;
 }
 
 void check_memory(const std::string& what, double bytes) {

@@ -33,9 +33,9 @@ constexpr std::size_t kHugePage = std::size_t{2} << 20;
 // Blocks from this size up to a huge page are cut from regions of huge pages. A step reads more pages of 4 KiB than the
 // TLB of a processor holds, and each lookup outside the TLB costs time. The address sanitizer can check only blocks
 // that the system allocates one by one, so it gets no regions.
-constexpr std::size_t kLeastOfRegion = std::size_t{16} << 10, kRegion = std::size_t{32} << 20;
+constexpr std::size_t kMinRegionBytes = std::size_t{16} << 10, kRegion = std::size_t{32} << 20;
 constexpr bool kRegions = !kAddressSanitizer;
-bool of_region(std::size_t bytes) { return kRegions && bytes >= kLeastOfRegion && bytes < kHugePage; }
+bool of_region(std::size_t bytes) { return kRegions && bytes >= kMinRegionBytes && bytes < kHugePage; }
 
 // Sizes up to 256 bytes are rounded up to a multiple of 64, larger sizes to a power of two or to a step between two
 // powers. Below 1 MiB there are 3 steps, and at most a fifth of a block is unused. From 1 MiB on there are 15 steps,
@@ -45,7 +45,7 @@ struct Bucket {
   std::size_t bytes;
 };
 
-constexpr int kMostSteps = 16;
+constexpr int kMaxSteps = 16;
 
 Bucket bucket_of(std::size_t bytes) {
   if (bytes <= kAlignment * 4) {
@@ -55,15 +55,15 @@ Bucket bucket_of(std::size_t bytes) {
   const int top = std::bit_width(bytes - 1) - 1;  // 2^top < bytes <= 2^(top + 1)
   const std::size_t step = std::size_t{1} << (top - (top < 20 ? 2 : 4));
   const std::size_t steps = (bytes - (std::size_t{1} << top) + step - 1) / step;  // at least 1
-  return {(top - 7) * kMostSteps + static_cast<int>(steps), (std::size_t{1} << top) + steps * step};
+  return {(top - 7) * kMaxSteps + static_cast<int>(steps), (std::size_t{1} << top) + steps * step};
 }
 
-constexpr int kBuckets = kMostSteps * 64;
+constexpr int kBuckets = kMaxSteps * 64;
 
 // The size of a bucket's blocks, for buckets of more than 256 bytes.
 std::size_t bytes_of(int bucket) {
-  const int top = 7 + bucket / kMostSteps;
-  return (std::size_t{1} << top) + (static_cast<std::size_t>(bucket % kMostSteps) << (top - (top < 20 ? 2 : 4)));
+  const int top = 7 + bucket / kMaxSteps;
+  return (std::size_t{1} << top) + (static_cast<std::size_t>(bucket % kMaxSteps) << (top - (top < 20 ? 2 : 4)));
 }
 
 void* system_allocate(std::size_t bytes) {
@@ -214,7 +214,7 @@ void release_cached_memory() {
     FreeBlock*& head = s.free[static_cast<std::size_t>(bucket)];
     while (head != nullptr) {
       FreeBlock* next = head->next;
-      if (const std::size_t bytes = bucket < kMostSteps ? 0 : bytes_of(bucket); of_region(bytes)) {
+      if (const std::size_t bytes = bucket < kMaxSteps ? 0 : bytes_of(bucket); of_region(bytes)) {
         s.empty.push_back({bucket, head});
         empty_pages(head, bytes);
       } else {

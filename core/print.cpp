@@ -42,15 +42,15 @@ std::string text_of(double v, const Format& f, DType dtype) {
 
 Format format_of(const Tensor& x, bool all) {
   Format f;
-  double greatest = 0, least = INFINITY;
+  double max_abs = 0, min_abs = INFINITY;
   for_shown(x, all, [&](double v) {
     if (!std::isfinite(v)) return;
     if (v != std::floor(v)) f.whole = false;
-    greatest = std::fmax(greatest, std::fabs(v));
-    if (v != 0) least = std::fmin(least, std::fabs(v));
+    max_abs = std::fmax(max_abs, std::fabs(v));
+    if (v != 0) min_abs = std::fmin(min_abs, std::fabs(v));
   });
-  f.scientific = greatest >= 1e5 || (least < 1e-4 && !f.whole);
-  if (f.whole && greatest >= 1e9) f.whole = false;
+  f.scientific = max_abs >= 1e5 || (min_abs < 1e-4 && !f.whole);
+  if (f.whole && max_abs >= 1e9) f.whole = false;
   for_shown(x, all, [&](double v) { f.width = std::max(f.width, static_cast<int>(text_of(v, f, x.dtype()).size())); });
   return f;
 }

@@ -136,10 +136,10 @@ void Rng::uniform_(Tensor& x, double low, double high) {
   require(low <= high && std::isfinite(high - low), "uniform: low is ", low, " and high is ", high,
           "; low must be at most high, and both must be finite");
   if (!x.is_contiguous()) return x.copy_(uniform(x.shape(), low, high, x.dtype()));
-  const double most = low < high ? below(high, x.dtype()) : high;  // upper bound after rounding to the dtype
+  const double max = low < high ? below(high, x.dtype()) : high;  // upper bound after rounding to the dtype
   fill_parts(x, blocks_from(*this, advance(static_cast<std::uint64_t>(x.numel()))),
              [=](const auto& kernels, const auto& blocks, Index n, auto* values) {
-               kernels.uniform(blocks, n, low, high - low, most, values);
+               kernels.uniform(blocks, n, low, high - low, max, values);
              });
   x.bump_version();
 }

@@ -45,8 +45,8 @@ class Exactly {
 
   // The nearest T, so that an axis outside the range of every tensor stays outside.
   static constexpr T limited(Index n) {
-    constexpr Index least = std::numeric_limits<T>::min(), most = std::numeric_limits<T>::max();
-    return static_cast<T>(n < least ? least : n > most ? most : n);
+    constexpr Index min = std::numeric_limits<T>::min(), max = std::numeric_limits<T>::max();
+    return static_cast<T>(n < min ? min : n > max ? max : n);
   }
 };
 inline constexpr int kMaxRank = 8;  // axes of a tensor

@@ -73,9 +73,9 @@ std::string printable(std::string_view bytes) {
   return text;
 }
 
-std::string excerpt(std::string_view bytes, std::size_t most) {
+std::string excerpt(std::string_view bytes, std::size_t max_characters) {
   std::size_t i = 0, characters = 0;
-  for (; i < bytes.size() && characters < most; ++characters) {
+  for (; i < bytes.size() && characters < max_characters; ++characters) {
     bool whole;
     i += std::max<std::size_t>(detail::fitting_utf8(bytes, i, whole), 1);
   }

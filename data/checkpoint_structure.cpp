@@ -81,8 +81,8 @@ class Ranges {
   std::map<std::uint64_t, std::uint64_t> ends_;  // ends, by begin
 };
 
-// The number of bytes that can store every number up to `most`, as version 2 B-trees count them.
-std::size_t bytes_for(std::uint64_t most) { return (static_cast<std::size_t>(std::bit_width(most | 1)) + 7) / 8; }
+// The number of bytes that can store every number up to `max`, as version 2 B-trees count them.
+std::size_t bytes_for(std::uint64_t max) { return (static_cast<std::size_t>(std::bit_width(max | 1)) + 7) / 8; }
 
 struct Link {
   std::string_view name;
@@ -218,8 +218,8 @@ class Walk {
               " twice; names must be unique");
       const std::string child = path.empty() ? name : path + "/" + name;
       name_bytes_ += child.size();
-      constexpr std::uint64_t kMost = std::uint64_t{16} << 20;
-      expect(name_bytes_ <= kMost + hdf5_.size() / 4, "the names of its groups are too long");
+      constexpr std::uint64_t kMaxNameBytes = std::uint64_t{16} << 20;
+      expect(name_bytes_ <= kMaxNameBytes + hdf5_.size() / 4, "the names of its groups are too long");
       object(o.links[i].address, child, depth + 1);
     }
   }
@@ -521,11 +521,11 @@ class Walk {
 
   // III.G. Fractal Heap: its blocks, by their offset in the heap.
   struct Heap {
-    std::uint64_t address = 0, most_bits = 0, width = 0, first = 0, largest = 0;  // sizes of first and largest block
+    std::uint64_t address = 0, max_bits = 0, width = 0, first = 0, largest = 0;   // sizes of first and largest block
     bool checked = false;                                                         // blocks have a checksum
     std::vector<std::pair<std::uint64_t, Bytes>> blocks = {};
 
-    std::size_t offset_bytes() const { return static_cast<std::size_t>((most_bits + 7) / 8); }
+    std::size_t offset_bytes() const { return static_cast<std::size_t>((max_bits + 7) / 8); }
     std::uint64_t row_size(std::uint64_t row) const { return row == 0 ? first : first << (row - 1); }
   };
 
@@ -539,9 +539,9 @@ class Walk {
     h.checked = (flags & 2) != 0;
     c.skip(4 + 8 + 8 + 8 + 8 + 8 + 8 + 8 + 8);  // limits, huge links, free space, sums
     expect((c.skip(8), c.number(8)) == 0 && (c.skip(8), c.number(8)) == 0, "a heap of links: huge or tiny links");
-    h.width = c.number(2), h.first = c.number(8), h.largest = c.number(8), h.most_bits = c.number(2);
+    h.width = c.number(2), h.first = c.number(8), h.largest = c.number(8), h.max_bits = c.number(2);
     expect(std::has_single_bit(h.width) && std::has_single_bit(h.first) && std::has_single_bit(h.largest) &&
-               h.width <= 64 && h.first >= 64 && h.first <= h.largest && h.largest <= 65536 && h.most_bits <= 40,
+               h.width <= 64 && h.first >= 64 && h.first <= h.largest && h.largest <= 65536 && h.max_bits <= 40,
            "a heap of links: the sizes of its blocks");
     c.skip(2);
     const std::uint64_t root = c.address(), rows = c.number(2);
@@ -573,7 +573,7 @@ class Walk {
     const auto log2 = [](std::uint64_t x) { return static_cast<std::uint64_t>(std::bit_width(x)) - 1; };
     const std::uint64_t first_row_bits = log2(h.first) + log2(h.width);
     const std::uint64_t direct_rows = log2(h.largest) - log2(h.first) + 2;
-    expect(first_row_bits < h.most_bits && rows <= h.most_bits - first_row_bits + 1, kWhat);
+    expect(first_row_bits < h.max_bits && rows <= h.max_bits - first_row_bits + 1, kWhat);
     Cursor c(claim(address, 17 + h.offset_bytes() + 8 * rows * h.width, kWhat), kWhat);
     block_head(c, h, "FHIB", offset);
     for (std::uint64_t row = 0; row < rows; ++row) {
@@ -594,7 +594,7 @@ class Walk {
   struct Tree {
     std::uint64_t node_size = 0;
     std::size_t count_bytes = 0;                        // size of the number of records of a child
-    std::vector<std::uint64_t> most = {}, within = {};  // max records of a node; of it and all below; by depth
+    std::vector<std::uint64_t> max_records = {}, within = {};  // max records of a node; of it and all below; by depth
   };
   static constexpr std::uint64_t kRecord = 11, kNode = 10;  // bytes of a record; of a node's head and checksum
 
@@ -609,12 +609,12 @@ class Walk {
     c.skip(2);  // when nodes split and merge
     const std::uint64_t root = c.address(), in_root = c.number(2);
     expect(record == kRecord && t.node_size >= 64 && t.node_size <= 65536 && depth <= 8, kWhat);
-    t.most = t.within = {(t.node_size - kNode) / kRecord};
-    t.count_bytes = bytes_for(t.most[0]);
+    t.max_records = t.within = {(t.node_size - kNode) / kRecord};
+    t.count_bytes = bytes_for(t.max_records[0]);
     for (std::size_t d = 1; d <= depth; ++d) {
       const std::uint64_t pointer = pointer_bytes(t, d);
-      t.most.push_back((t.node_size - kNode - pointer) / (kRecord + pointer));
-      t.within.push_back((t.most[d] + 1) * t.within[d - 1] + t.most[d]);
+      t.max_records.push_back((t.node_size - kNode - pointer) / (kRecord + pointer));
+      t.within.push_back((t.max_records[d] + 1) * t.within[d - 1] + t.max_records[d]);
       expect(t.within[d] < std::uint64_t{1} << 40, kWhat);
     }
     if (root != kNowhere) tree_node(t, root, depth, in_root, heap, o);
@@ -628,7 +628,7 @@ class Walk {
                  Object& o) {
     constexpr const char* kWhat = "a node of a B-tree of version 2";
     Cursor c = structure(address, t.node_size, kWhat, depth > 0 ? "BTIN" : "BTLF", 0);
-    expect(c.byte() == 5 && count <= t.most[depth], kWhat);
+    expect(c.byte() == 5 && count <= t.max_records[depth], kWhat);
     for (std::uint64_t i = 0; i < count; ++i) {
       c.skip(4);
       dense_link(Cursor(c.take(7), kWhat), heap, o);
@@ -700,10 +700,10 @@ class Walk {
   void data(const Object& o) {
     expect(o.type && o.sizes, "it has no type or no shape");
     require(!o.is_null, here(), " has no shape; a checkpoint holds arrays and single values");
-    constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+    constexpr auto kMaxSize = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
     std::uint64_t bytes = o.type->size;
     for (const std::uint64_t size : *o.sizes) {
-      require(size <= kMost && (size == 0 || bytes <= kMost / std::max<std::uint64_t>(size, 1)), here(),
+      require(size <= kMaxSize && (size == 0 || bytes <= kMaxSize / std::max<std::uint64_t>(size, 1)), here(),
               " has an axis of ", size, ", so it is larger than any file");
       bytes *= std::max<std::uint64_t>(size, 1);  // also rejects a product that overflows next to a size of 0
     }

@@ -17,11 +17,11 @@ const char* const kWords[] = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", 
 
 bool opens(std::int32_t token) { return token >= ListOps::kMax && token <= ListOps::kSm; }
 
-// A list with `depth` levels left, including itself. Stops after `most` tokens: the caller discards such a list.
+// A list with `depth` levels left, including itself. Stops after `max_tokens` tokens: the caller discards such a list.
 void tell(const ListOpsOptions& o, Index depth, Rng& rng, Tokens& out) {
   out.push_back(ListOps::kMax + static_cast<std::int32_t>(rng.integer(4)));
   const Index arguments = 2 + rng.integer(o.arguments - 1);
-  for (Index i = 0; i < arguments && static_cast<Index>(out.size()) <= o.most; ++i) {
+  for (Index i = 0; i < arguments && static_cast<Index>(out.size()) <= o.max_tokens; ++i) {
     if (depth > 1 && rng.uniform() < o.list)
       tell(o, depth - 1, rng, out);
     else
@@ -67,8 +67,8 @@ Batch collect(const std::vector<ListOpsExample>& examples) {
 ListOps::ListOps(const ListOpsOptions& o) : options_(o) {
   require(o.depth >= 1 && o.arguments >= 2, "listops: depth is ", o.depth, " and arguments ", o.arguments,
           "; they must be 1 or more and 2 or more");
-  require(o.least <= o.most && o.most >= 4, "listops: expressions have ", o.least, " to ", o.most,
-          " tokens; the maximum must be at least 4 and at least the minimum");
+  require(o.min_tokens <= o.max_tokens && o.max_tokens >= 4, "listops: expressions have ", o.min_tokens, " to ",
+          o.max_tokens, " tokens; the maximum must be at least 4 and at least the minimum");
   require(o.list >= 0 && o.list <= 1, "listops: the share of lists is ", o.list, "; it must be from 0 to 1");
   example(0, 0);  // so that an error is thrown here, not during training
 }
@@ -79,11 +79,11 @@ ListOpsExample ListOps::example(std::uint64_t seed, std::uint64_t index) const {
     Tokens tokens;
     tell(options_, options_.depth, rng, tokens);
     const auto length = static_cast<Index>(tokens.size());
-    if (length < options_.least || length > options_.most) continue;
+    if (length < options_.min_tokens || length > options_.max_tokens) continue;
     const std::int32_t answer = value(tokens);
     return {std::move(tokens), answer};
   }
-  fail("listops: none of ", kAttempts, " expressions had ", options_.least, " to ", options_.most,
+  fail("listops: none of ", kAttempts, " expressions had ", options_.min_tokens, " to ", options_.max_tokens,
        " tokens; change the lengths, the depth or the arguments");
 }
 
@@ -119,8 +119,8 @@ std::int32_t ListOps::value(std::span<const std::int32_t> tokens) {
 
 std::string ListOps::fingerprint() const {
   detail::PlainText text;
-  text << "ListOps of depth " << options_.depth << ", " << options_.arguments << " arguments, " << options_.least
-       << " to " << options_.most << " tokens, a share of " << options_.list << " lists";
+  text << "ListOps of depth " << options_.depth << ", " << options_.arguments << " arguments, " << options_.min_tokens
+       << " to " << options_.max_tokens << " tokens, a share of " << options_.list << " lists";
   return text.str();
 }
 

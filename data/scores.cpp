@@ -140,7 +140,7 @@ Bleu corpus_bleu(std::span<const std::string> texts, const std::vector<std::vect
   for (std::size_t i = 0; i < texts.size(); ++i) {
     const Words words = bleu_words(texts[i], o);
     const auto length = static_cast<Index>(words.size());
-    std::vector<Grams<std::string>> most(4);  // max count of each n-gram in any reference
+    std::vector<Grams<std::string>> max_counts(4);  // max count of each n-gram in any reference
     Index closest = -1;
     for (const auto& list : references) {
       const Words reference = bleu_words(list[i], o);
@@ -150,12 +150,12 @@ Bleu corpus_bleu(std::span<const std::string> texts, const std::vector<std::vect
         closest = n;
       const auto grams = grams_of(reference, 4);
       for (std::size_t k = 0; k < 4; ++k)
-        for (const auto& [gram, count] : grams[k]) most[k][gram] = std::max(most[k][gram], count);
+        for (const auto& [gram, count] : grams[k]) max_counts[k][gram] = std::max(max_counts[k][gram], count);
     }
     b.length += length, b.reference_length += closest;
     const auto grams = grams_of(words, 4);
     for (std::size_t k = 0; k < 4; ++k) {
-      const auto [count, matches] = count_matches(grams[k], most[k]);
+      const auto [count, matches] = count_matches(grams[k], max_counts[k]);
       b.counts[k] += count, b.matches[k] += matches;
     }
   }

@@ -75,12 +75,12 @@ std::uint64_t mixed(std::uint64_t x) {
   return x ^ x >> 31;
 }
 
-// Samples lines of a text that is given in pieces, at most `most` bytes. A line is kept if the hash of its number has
-// at least zeros_ leading zeros. zeros_ grows when the sample exceeds `most`. So the sample is spread over the text and
-// is a function of the text.
+// Samples lines of a text that is given in pieces, at most `max_bytes` bytes. A line is kept if the hash of its number
+// has at least zeros_ leading zeros. zeros_ grows when the sample exceeds `max_bytes`. So the sample is spread over
+// the text and is a function of the text.
 class LineSample {
  public:
-  LineSample(std::size_t most, UnicodeForm unicode) : most_(most), unicode_(unicode) {}
+  LineSample(std::size_t max_bytes, UnicodeForm unicode) : max_bytes_(max_bytes), unicode_(unicode) {}
 
   void feed(std::string_view piece) {
     rest_ += piece;
@@ -109,7 +109,7 @@ class LineSample {
     if (zeros < zeros_) return;
     text_ += line;
     lines_.push_back({line.size(), zeros});
-    while (text_.size() > most_) drop(++zeros_);
+    while (text_.size() > max_bytes_) drop(++zeros_);
   }
 
   void drop(int zeros) {
@@ -126,7 +126,7 @@ class LineSample {
     std::erase_if(lines_, [&](const Line& line) { return line.zeros < zeros; });
   }
 
-  std::size_t most_;
+  std::size_t max_bytes_;
   UnicodeForm unicode_;
   std::uint64_t count_ = 0;
   int zeros_ = 0;

@@ -6,14 +6,13 @@ namespace heed {
 
 Stories::Stories(StoryWords words, StoryOptions options) : words_(std::move(words)), options_(options) {
   const auto& w = words_;
-  require(options_.most_events > 0, "stories: the number of events is ", options_.most_events,
-          "; it must be 1 or more");
+  require(options_.max_events > 0, "stories: the number of events is ", options_.max_events, "; it must be 1 or more");
   for (const auto* list : {&w.girls, &w.boys, &w.colours, &w.prepositions, &w.lands, &w.asides})
     require(!list->empty(), "stories: a list of words is empty; each must have one or more");
   require(w.spots.size() > 1, "stories: there is ", w.spots.size(),
           " spot; things move, so there must be 2 or more spots in the words");
-  require(w.things.size() >= static_cast<std::size_t>(options_.most_events), "stories: ", w.things.size(),
-          " things in the words are too few for ", options_.most_events, " events");
+  require(w.things.size() >= static_cast<std::size_t>(options_.max_events), "stories: ", w.things.size(),
+          " things in the words are too few for ", options_.max_events, " events");
 }
 
 Story Stories::story(std::uint64_t seed, std::uint64_t index) const {

@@ -73,7 +73,7 @@ class Telling {
       question();
       Menu<bool> more(t_);
       more.add("\n", 0.2, false);
-      more.add(" ", events_ < o_.most_events && can_ask() ? 0.8 : 0, true);
+      more.add(" ", events_ < o_.max_events && can_ask() ? 0.8 : 0, true);
       if (!more.choose()) return;
       t_.say("Wh");
     }
@@ -87,9 +87,9 @@ class Telling {
   bool event() {
     Menu<std::pair<Start, std::size_t>> start(t_);
     static constexpr double kEnough[] = {0, 0.05, 0.6};  // share of stories that end, by number of events
-    const double ask = events_ >= o_.most_events ? 1 : kEnough[std::min(events_, 2)], go_on = 1 - ask;
+    const double ask = events_ >= o_.max_events ? 1 : kEnough[std::min(events_, 2)], go_on = 1 - ask;
     if (can_ask()) start.add("Wh", ask, {Start::question, 0});
-    if (events_ < o_.most_events) name_options(start, go_on);
+    if (events_ < o_.max_events) name_options(start, go_on);
     const auto [kind, i] = start.choose();
     if (kind == Start::question) return false;
     if (kind == Start::aside) return aside_told_ = true;

@@ -76,8 +76,8 @@ class CopyTask {
 struct ListOpsOptions {
   Index depth = 4;      // max depth of nested lists
   Index arguments = 5;  // max arguments of a list; the min is 2
-  Index least = 4;      // min tokens of an expression
-  Index most = 48;      // max tokens of an expression
+  Index min_tokens = 4;   // min tokens of an expression
+  Index max_tokens = 48;  // max tokens of an expression
   double list = 0.25;   // probability that an argument is a list, if the depth allows one
 };
 
@@ -272,7 +272,7 @@ inline constexpr std::size_t kLongestStory = 136;
 
 // The length of stories.
 struct StoryOptions {
-  int most_events = 3;  // max sentences before the questions
+  int max_events = 3;  // max sentences before the questions
 };
 
 // One question of a text. Positions are characters from the start of the text.

@@ -135,16 +135,16 @@ static bool begins_unit(std::string_view text, std::size_t i) {
   return whole && begins_normal_unit(detail::code_point_at(text, i, n));
 }
 
-std::size_t cut_text(std::string_view text, std::size_t least, std::size_t most) {
-  const std::size_t line = text.substr(0, most).find('\n', least);
+std::size_t cut_text(std::string_view text, std::size_t min_size, std::size_t max_size) {
+  const std::size_t line = text.substr(0, max_size).find('\n', min_size);
   if (line != std::string_view::npos) return line + 1;
-  if (text.size() <= most) return 0;
-  for (std::size_t i = most; i > std::max<std::size_t>(least, 1); --i)
+  if (text.size() <= max_size) return 0;
+  for (std::size_t i = max_size; i > std::max<std::size_t>(min_size, 1); --i)
     if (text[i] == ' ' && text[i - 1] != ' ') return i;
-  std::size_t i = most;
+  std::size_t i = max_size;
   while (i > 1 && (byte_at(text, i) & 0xC0) == 0x80) --i;
   constexpr std::size_t kUnit = 256;  // max bytes of a character with its marks
-  for (std::size_t k = i; k > std::max(least, i - std::min(i, kUnit)); --k)
+  for (std::size_t k = i; k > std::max(min_size, i - std::min(i, kUnit)); --k)
     if (begins_unit(text, k)) return k;
   return i;
 }

@@ -110,9 +110,9 @@ void read_text_pieces(const std::vector<std::filesystem::path>& files_and_folder
 std::string shown_file(const std::filesystem::path& file);
 
 // A position where a text may be cut so that the parts can be processed separately. The cut is after the first line
-// feed that follows `least` bytes. If there is none within `most` bytes, the cut is before the last space there, or
-// else between two characters (a code point with its marks). Returns 0 if the position depends on the text that
-// follows. A function of the bytes alone, not of how they were read.
-std::size_t cut_text(std::string_view text, std::size_t least, std::size_t most);
+// feed that follows `min_size` bytes. If there is none within `max_size` bytes, the cut is before the last space
+// there, or else between two characters (a code point with its marks). Returns 0 if the position depends on the text
+// that follows. A function of the bytes alone, not of how they were read.
+std::size_t cut_text(std::string_view text, std::size_t min_size, std::size_t max_size);
 
 }  // namespace heed

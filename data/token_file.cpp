@@ -84,9 +84,9 @@ void check_header(const Header& h, std::size_t bytes, const std::string& name) {
           ", but this program reads version ", kTokenFileVersion, "; tokenize the text again");
   require(h.hash == detail::hash_of(h), "token file: the header of ", name, " is damaged");
   // TokenWriter ensures all of the following.
-  constexpr std::uint64_t kMost = std::uint64_t{1} << 31;  // tokens are int32
-  require(h.vocabulary >= 1 && h.vocabulary <= kMost, "token file: ", name, " has a vocabulary of ", h.vocabulary,
-          " tokens; it must be from 1 to ", kMost);
+  constexpr std::uint64_t kMaxVocabulary = std::uint64_t{1} << 31;  // tokens are int32
+  require(h.vocabulary >= 1 && h.vocabulary <= kMaxVocabulary, "token file: ", name, " has a vocabulary of ",
+          h.vocabulary, " tokens; it must be from 1 to ", kMaxVocabulary);
   require(h.width == detail::width_of(static_cast<Index>(h.vocabulary)), "token file: ", name, " has ", h.width,
           " bytes per token; with a vocabulary of ", h.vocabulary, " it must be ",
           detail::width_of(static_cast<Index>(h.vocabulary)));

@@ -287,10 +287,10 @@ void StreamEncoder::encode(std::string_view part) {
 }
 
 void StreamEncoder::feed(std::string_view piece) {
-  constexpr std::size_t kLeast = 4096, kMost = std::size_t{1} << 20;  // SentencePiece is slower on longer texts
+  constexpr std::size_t kMinText = 4096, kMaxText = std::size_t{1} << 20;  // SentencePiece is slower on longer texts
   rest_ += piece;
   std::size_t begin = 0;
-  while (const std::size_t n = cut_text(std::string_view(rest_).substr(begin), kLeast, kMost)) {
+  while (const std::size_t n = cut_text(std::string_view(rest_).substr(begin), kMinText, kMaxText)) {
     encode(std::string_view(rest_).substr(begin, n));
     begin += n;
   }

@@ -27,10 +27,10 @@ void print(const char* title, const Tensor& weights) {
 }
 
 double largest_difference(const Tensor& a, const Tensor& b) {
-  double most = 0;
+  double max_difference = 0;
   const std::vector<double> x = a.to_vector<double>(), y = b.to_vector<double>();
-  for (std::size_t i = 0; i < x.size(); ++i) most = std::max(most, std::abs(x[i] - y[i]));
-  return most;
+  for (std::size_t i = 0; i < x.size(); ++i) max_difference = std::max(max_difference, std::abs(x[i] - y[i]));
+  return max_difference;
 }
 
 int lesson(const std::string& plot) {

@@ -50,15 +50,15 @@ std::vector<std::vector<double>> rows_of(const Tensor& weights, bool causal) {
 // Prints where the last token attends: the earlier token with the largest weight, and the weight of the token itself.
 void print_last(Index layer, Index head, const std::vector<double>& row, const std::vector<std::string>& labels) {
   const std::size_t last = row.size() - 1;
-  std::size_t most = 0;
+  std::size_t best = 0;
   for (std::size_t j = 0; j < last; ++j)
-    if (row[j] > row[most]) most = j;
+    if (row[j] > row[best]) best = j;
   if (last == 0)
     std::printf("%5lld %5lld  none: it is the first  %33.3f\n", static_cast<long long>(layer),
                 static_cast<long long>(head), row[last]);
   else
     std::printf("%5lld %5lld  %s %10zu %10.3f %10.3f\n", static_cast<long long>(layer), static_cast<long long>(head),
-                padded("'" + labels[most] + "'", 20).c_str(), most, row[most], row[last]);
+                padded("'" + labels[best] + "'", 20).c_str(), best, row[best], row[last]);
 }
 
 int draw(const Flags& flags) {

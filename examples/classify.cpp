@@ -210,7 +210,7 @@ int train(Flags flags, const CommandLine& line) {
   const SettingOrigins origins = origins_of(start, line);
   settle(origins, s);
   check_training_memory({.layers = s.layers, .width = s.width, .context = s.length, .batch = s.batch, .moments = 2});
-  const ListOps lists({.depth = s.depth, .least = s.length / 4, .most = s.length});
+  const ListOps lists({.depth = s.depth, .min_tokens = s.length / 4, .max_tokens = s.length});
   const ListOpsHeldOut held_out(lists, s.held_out, 100, s.seed);
   Rng rng(s.seed);
   Classifier model(
@@ -225,7 +225,7 @@ int train(Flags flags, const CommandLine& line) {
   std::fprintf(stderr,
                "lists of %lld to %lld tokens, at most %lld deep; %lld held out, %.1f%% of which have the most common "
                "value\n%s attention, %lld layers, %lld heads, width %lld: %.2fM parameters; %s, %d threads\n",
-               static_cast<long long>(lists.options().least), static_cast<long long>(s.length),
+               static_cast<long long>(lists.options().min_tokens), static_cast<long long>(s.length),
                static_cast<long long>(s.depth), static_cast<long long>(s.held_out), 100 * majority, s.attention.c_str(),
                static_cast<long long>(s.layers), static_cast<long long>(s.heads), static_cast<long long>(s.width),
                static_cast<double>(parameter_count(model)) / 1e6, arch(), threads());
@@ -254,8 +254,8 @@ int train(Flags flags, const CommandLine& line) {
 
 void add_flags(CommandLine& line, Flags& flags) {
   Settings& s = flags.settings;
-  const auto counted = [&](const char* name, Index& value, const std::string& text, Index least) {
-    line.add(name, value, text + " [" + std::to_string(value) + "]", whole(least));
+  const auto counted = [&](const char* name, Index& value, const std::string& text, Index min) {
+    line.add(name, value, text + " [" + std::to_string(value) + "]", whole(min));
   };
   const std::vector<std::string>& names = mechanism_names(false);
   line.add("--attention", s.attention, "Attention mechanism: " + choice(names, ", ") + " (docs/attention.md) [softmax]",

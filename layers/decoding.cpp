@@ -52,11 +52,11 @@ std::pair<std::size_t, double> first_enough(std::vector<Option>& options, const 
   return {begin + 1, sum + options[begin].weight};
 }
 
-// exp((value - most) / temperature), vectorized.
-Tensor relative_weights(const std::vector<double>& values, double most, double temperature) {
+// exp((value - max_value) / temperature), vectorized.
+Tensor relative_weights(const std::vector<double>& values, double max_value, double temperature) {
   const NoTape guard;
   Tensor x = Tensor::empty({static_cast<Index>(values.size())});
-  const auto exponent = [&](double v) { return static_cast<float>((v - most) / temperature); };
+  const auto exponent = [&](double v) { return static_cast<float>((v - max_value) / temperature); };
   std::ranges::transform(values, x.ptr<float>(), exponent);
   return exp(x);
 }
@@ -76,11 +76,11 @@ std::int32_t sample(const Tensor& logits, const SamplingOptions& o, Rng& rng) {
   const double total = std::accumulate(weight, weight + values.size(), 0.0);
   std::vector<Option> options;
   // Collects the options of at least this weight, without those of weight 0. Returns the sum of their weights.
-  const auto gather = [&](float least) {
+  const auto gather = [&](float min_weight) {
     options.clear();
     double sum = 0;
     for (std::size_t i = 0; i < values.size(); ++i) {
-      if (weight[i] < least || weight[i] == 0) continue;
+      if (weight[i] < min_weight || weight[i] == 0) continue;
       options.push_back({values[i], weight[i], static_cast<std::int32_t>(i)});
       sum += weight[i];
     }
@@ -139,11 +139,11 @@ struct Padded {
     const auto count = static_cast<Index>(rows.size());
     Tokens sizes;
     for (const Tokens& row : rows) sizes.push_back(static_cast<std::int32_t>(row.size()));
-    const Index most = *std::ranges::max_element(sizes);
-    tokens = Tensor::zeros({count, most}, DType::int32);
+    const Index max_size = *std::ranges::max_element(sizes);
+    tokens = Tensor::zeros({count, max_size}, DType::int32);
     for (Index i = 0; i < count; ++i)
-      std::ranges::copy(rows[static_cast<std::size_t>(i)], tokens.ptr<std::int32_t>() + i * most);
-    if (*std::ranges::min_element(sizes) < most) lengths = Tensor::from(sizes, {count});
+      std::ranges::copy(rows[static_cast<std::size_t>(i)], tokens.ptr<std::int32_t>() + i * max_size);
+    if (*std::ranges::min_element(sizes) < max_size) lengths = Tensor::from(sizes, {count});
   }
 };
 
@@ -212,9 +212,9 @@ std::vector<Tokens> generate(DecodeState state, std::span<const Tokens> prompts,
         const auto i = static_cast<std::size_t>(row);
         texts[i].push_back(token);
         const bool wanted = !o.on_token || o.on_token(row, token);
-        const Index most = o.counts.empty() ? o.count : o.counts[i];
+        const Index max_tokens = o.counts.empty() ? o.count : o.counts[i];
         ended[i] = !wanted || std::ranges::find(o.stop_tokens, token) != o.stop_tokens.end() ||
-                   static_cast<Index>(texts[i].size()) >= most;
+                   static_cast<Index>(texts[i].size()) >= max_tokens;
       });
   return texts;
 }
@@ -239,10 +239,10 @@ std::vector<Candidate> likeliest(const Tensor& logits, double so_far, std::int32
                                  const Tokens& never) {
   std::vector<double> values = logits.to_vector<double>();
   check_logits("beam_search", values);
-  const double most = *std::ranges::max_element(values);
+  const double max_value = *std::ranges::max_element(values);
   double sum = 0;
-  for (const double x : values) sum += std::exp(x - most);
-  const double shift = so_far - most - std::log(sum);
+  for (const double x : values) sum += std::exp(x - max_value);
+  const double shift = so_far - max_value - std::log(sum);
   for (const std::int32_t token : never) values[static_cast<std::size_t>(token)] = -INFINITY;
   std::vector<Candidate> all;
   all.reserve(values.size());
@@ -258,7 +258,7 @@ std::vector<Candidate> likeliest(const Tensor& logits, double so_far, std::int32
 
 // The search of one row.
 struct Search {
-  Index most;  // maximum number of tokens per text
+  Index max_tokens;  // maximum number of tokens per text
   const BeamOptions& options;
   std::vector<Hypothesis> live = {{}}, ended = {};  // ended: the best `beam`, best first
   Index number_ended = 0;
@@ -283,7 +283,7 @@ struct Search {
 
   // Extends the texts by one token. Returns, for each text that continues, the index of the text that it extends.
   Tokens grow(std::vector<Candidate> candidates) {
-    if (most <= 0) candidates.clear();
+    if (max_tokens <= 0) candidates.clear();
     std::ranges::sort(candidates, [](const Candidate& a, const Candidate& b) { return a.before(b); });
     std::vector<Hypothesis> longer;
     Tokens from;
@@ -294,7 +294,7 @@ struct Search {
       h.tokens.push_back(c.token), h.log_probability = c.log_probability;
       const bool stops = std::ranges::find(options.stop_tokens, c.token) != options.stop_tokens.end();
       taken += stops ? 0 : 1;
-      if (stops || static_cast<Index>(h.tokens.size()) >= most)
+      if (stops || static_cast<Index>(h.tokens.size()) >= max_tokens)
         end(std::move(h));
       else
         longer.push_back(std::move(h)), from.push_back(c.beam);
@@ -308,7 +308,7 @@ struct Search {
     if (static_cast<Index>(ended.size()) < options.n_best) return false;
     const double worst = ended[static_cast<std::size_t>(options.n_best - 1)].score;
     // The log probability can only fall. The divisor is largest at the maximum length.
-    if (options.exact) return worst >= score(live[0], most);
+    if (options.exact) return worst >= score(live[0], max_tokens);
     return number_ended >= options.beam && worst >= score(live[0], static_cast<Index>(live[0].tokens.size()));
   }
 
@@ -333,7 +333,7 @@ std::vector<std::vector<Hypothesis>> beam_search(DecodeState state, std::span<co
   std::vector<Search> searches;
   std::vector<std::size_t> rows;  // rows that continue
   for (std::size_t i = 0; i < prompts.size(); ++i) {
-    searches.push_back({.most = o.counts.empty() ? o.count : o.counts[i], .options = o});
+    searches.push_back({.max_tokens = o.counts.empty() ? o.count : o.counts[i], .options = o});
     rows.push_back(i);
   }
   std::vector<std::vector<Hypothesis>> best(prompts.size());

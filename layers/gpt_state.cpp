@@ -34,7 +34,7 @@ struct TextState {
   std::vector<Group> groups = {};
 
   Tensor read(const Tensor& tokens, const Tensor& lengths) {
-    const Index count = tokens.dim(0), most = tokens.dim(1);
+    const Index count = tokens.dim(0), max_length = tokens.dim(1);
     if (rows.empty()) begin(static_cast<std::size_t>(count));
     check(static_cast<std::size_t>(count) == rows.size(), Where::current(), "GPT: tokens are ", tokens,
           "; they must be int32 [", rows.size(), ", 1 or more]");
@@ -42,8 +42,8 @@ struct TextState {
     const bool first = rows[0].text.empty();
     for (Index i = 0; i < count; ++i) {
       Row& row = rows[static_cast<std::size_t>(i)];
-      const std::int32_t* from = all.ptr<std::int32_t>() + i * most;
-      row.text.insert(row.text.end(), from, from + (lengths.defined() ? lengths.ptr<std::int32_t>()[i] : most));
+      const std::int32_t* from = all.ptr<std::int32_t>() + i * max_length;
+      row.text.insert(row.text.end(), from, from + (lengths.defined() ? lengths.ptr<std::int32_t>()[i] : max_length));
     }
     leave_context(first);
     std::vector<Tensor> logits;
@@ -118,16 +118,16 @@ struct TextState {
     Tokens counts;
     for (const std::size_t i : group.rows)
       counts.push_back(static_cast<std::int32_t>(rows[i].text.size() - rows[i].read));
-    const Index count = static_cast<Index>(counts.size()), most = *std::ranges::max_element(counts);
-    Tensor x = Tensor::zeros({count, most}, DType::int32);
+    const Index count = static_cast<Index>(counts.size()), max_count = *std::ranges::max_element(counts);
+    Tensor x = Tensor::zeros({count, max_count}, DType::int32);
     for (Index i = 0; i < count; ++i) {
       Row& row = rows[group.rows[static_cast<std::size_t>(i)]];
       std::copy(row.text.begin() + static_cast<std::ptrdiff_t>(row.read), row.text.end(),
-                x.ptr<std::int32_t>() + i * most);
+                x.ptr<std::int32_t>() + i * max_count);
       row.read = row.text.size();
     }
     AttentionCall call;
-    if (*std::ranges::min_element(counts) < most) call.key_lengths = Tensor::from(counts, {count});
+    if (*std::ranges::min_element(counts) < max_count) call.key_lengths = Tensor::from(counts, {count});
     return model->decode(x, group.states, call);
   }
 };

@@ -55,14 +55,14 @@ OptionFields::OptionFields(const std::string& json, const std::string& source) :
 }
 OptionFields::~OptionFields() = default;
 
-void OptionFields::operator()(const std::string& name, Index& value, Index least) {
-  constexpr Index kMost = Index{1} << 24;
+void OptionFields::operator()(const std::string& name, Index& value, Index min) {
+  constexpr Index kMaxValue = Index{1} << 24;
   json_->move(
       name, value,
       [=](const auto& j) {
-        return j.is_number_integer() && j.template get<Index>() >= least && j.template get<Index>() <= kMost;
+        return j.is_number_integer() && j.template get<Index>() >= min && j.template get<Index>() <= kMaxValue;
       },
-      "a whole number from " + std::to_string(least) + " to " + std::to_string(kMost));
+      "a whole number from " + std::to_string(min) + " to " + std::to_string(kMaxValue));
 }
 void OptionFields::operator()(const std::string& name, double& share) {
   const auto good = [](const auto& j) {

@@ -98,7 +98,7 @@ class OptionFields {
   OptionFields(const std::string& json, const std::string& source);  // for reading; Error unless a JSON object
   ~OptionFields();
 
-  void operator()(const std::string& name, Index& value, Index least = 0);  // from `least` to 2^24
+  void operator()(const std::string& name, Index& value, Index min = 0);    // from `min` to 2^24
   void operator()(const std::string& name, double& share);                  // 0 <= share < 1
   void operator()(const std::string& name, bool& value);
   void operator()(const std::string& name, std::string& word);

@@ -93,9 +93,10 @@ Translator load_translator(const Checkpoint& c) {
 }
 
 std::vector<std::string> translate(const Translator& t, std::span<const std::string> texts, const TranslateOptions& o) {
-  require(o.batch_tokens >= 1 && o.most_per_token >= 0 && o.most_more >= 0 && o.longest >= 0,
-          "translate: batch_tokens is ", o.batch_tokens, ", most_per_token is ", o.most_per_token, ", most_more is ",
-          o.most_more, " and longest is ", o.longest, "; batch_tokens must be 1 or more, the others 0 or more");
+  require(o.batch_tokens >= 1 && o.max_per_token >= 0 && o.max_extra_tokens >= 0 && o.longest >= 0,
+          "translate: batch_tokens is ", o.batch_tokens, ", max_per_token is ", o.max_per_token,
+          ", max_extra_tokens is ", o.max_extra_tokens, " and longest is ", o.longest,
+          "; batch_tokens must be 1 or more, the others 0 or more");
   std::vector<std::string> made(texts.size());
   std::vector<Tokens> sources;
   std::vector<std::size_t> order;  // longest first, so that a batch has texts of similar lengths
@@ -126,7 +127,7 @@ std::vector<std::string> translate(const Translator& t, std::span<const std::str
     for (std::size_t i = first; i < last; ++i) {
       batch.push_back(sources[order[i]]);
       const auto length = static_cast<double>(batch.back().size());
-      search.counts.push_back(static_cast<Index>(std::min(o.most_per_token * length, 1e9)) + o.most_more);
+      search.counts.push_back(static_cast<Index>(std::min(o.max_per_token * length, 1e9)) + o.max_extra_tokens);
     }
     const auto [source, lengths] = padded(batch);
     const DecodeState state = std::visit(

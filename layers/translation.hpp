@@ -61,8 +61,8 @@ struct TranslateOptions {
   double alpha = 1;
   bool unknown = false;                          // whether a translation may contain "<unk>"
   Index longest = 0;                             // maximum number of tokens per text, otherwise Error; 0: no limit
-  double most_per_token = 2;                     // a translation has at most most_per_token tokens per source token,
-  Index most_more = 20;                          // plus most_more
+  double max_per_token = 2;                      // a translation has at most max_per_token tokens per source token,
+  Index max_extra_tokens = 20;                   // plus max_extra_tokens
   Index batch_tokens = 4096;                     // source tokens translated in one batch, including padding
   std::function<void(Index done)> on_done = {};  // called with the number of texts that were finished
   std::string name = "text";                     // name of a text in messages, before its number: "a.txt, line"

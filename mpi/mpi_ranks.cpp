@@ -162,7 +162,7 @@ class MpiRanks final : public Ranks {
   }
 
  private:
-  static constexpr std::size_t kMost = std::size_t{1} << 30;  // max bytes per message, which MPI counts in int
+  static constexpr std::size_t kMaxBytes = std::size_t{1} << 30;  // max bytes per message, which MPI counts in int
 
   const int exceptions_ = std::uncaught_exceptions();
   const bool finalizes_;
@@ -233,8 +233,8 @@ class MpiRanks final : public Ranks {
   std::unique_ptr<Exchange> begin(std::span<const Outgoing> out, std::span<const Incoming> in, int channel) override {
     auto messages = std::make_unique<Messages>();
     const auto in_pieces = [](std::size_t count, auto f) {
-      for (std::size_t begin = 0; begin < count; begin += kMost)
-        f(begin, static_cast<int>(std::min(kMost, count - begin)));
+      for (std::size_t begin = 0; begin < count; begin += kMaxBytes)
+        f(begin, static_cast<int>(std::min(kMaxBytes, count - begin)));
     };
     for (const Incoming& i : in)
       in_pieces(i.count, [&](std::size_t begin, int count) {
@@ -298,8 +298,8 @@ class MpiRanks final : public Ranks {
 bool started_by_mpirun() { return size_by_environment() > 0; }
 
 std::unique_ptr<Ranks> join_mpi_ranks(const MpiOptions& options) {
-  require(std::isfinite(options.timeout) && options.timeout >= MpiOptions::kLeastTimeout, "mpi: timeout is ",
-          options.timeout, " seconds; it must be finite and at least ", MpiOptions::kLeastTimeout);
+  require(std::isfinite(options.timeout) && options.timeout >= MpiOptions::kMinTimeout, "mpi: timeout is ",
+          options.timeout, " seconds; it must be finite and at least ", MpiOptions::kMinTimeout);
   if (!started_by_mpirun()) return nullptr;
   // Open MPI's put protocol over TCP reaches 60% of the link's bandwidth when both sides send at once (4.1.4), because
   // it does not read while it writes. Flags set by the user are kept.

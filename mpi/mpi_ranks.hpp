@@ -24,7 +24,7 @@ struct MpiOptions {
   double timeout = 10;
 
   // Minimum of `timeout`: a rank sends a sign of life once per second, which may be late.
-  static constexpr double kLeastTimeout = 2;
+  static constexpr double kMinTimeout = 2;
 };
 
 // Initializes MPI and returns the ranks. All communication of this process with other ranks must be between this call
@@ -38,7 +38,7 @@ struct MpiOptions {
 // ranks.
 //
 // Returns null if the program was not started by mpirun or mpiexec. Throws Error if the timeout is not a finite number
-// of at least kLeastTimeout, if mpirun belongs to another MPI than heed was built with, or if MPI does not support
+// of at least kMinTimeout, if mpirun belongs to another MPI than heed was built with, or if MPI does not support
 // threads.
 std::unique_ptr<Ranks> join_mpi_ranks(const MpiOptions& options = {});
 

@@ -8,9 +8,9 @@ namespace heed {
 namespace {
 
 std::size_t longest(const std::vector<std::string>& labels) {
-  std::size_t most = 0;
-  for (const std::string& label : labels) most = std::max(most, label.size());
-  return most;
+  std::size_t longest_label = 0;
+  for (const std::string& label : labels) longest_label = std::max(longest_label, label.size());
+  return longest_label;
 }
 
 // Whether column labels must be turned to fit next to each other. Counts bytes: a visible space has three.
@@ -54,7 +54,7 @@ struct Numbers {
 
 // The layout of a matrix and its labels, in pixels from the upper left.
 struct MatrixPlaces {
-  static constexpr double kMost = 1400, kLetter = 8, kTop = 44,
+  static constexpr double kMaxCells = 1400, kLetter = 8, kTop = 44,
                           kBar = 14;  // pixels: of all cells, of a letter of 12 points
   double cell_width, cell_height, left, bottom, right, columns, rows;
   bool turned;     // whether column labels are turned
@@ -64,9 +64,9 @@ struct MatrixPlaces {
   MatrixPlaces(const std::string& title_text, const Numbers& numbers, const std::vector<std::string>& row_labels,
                const std::vector<std::string>& column_labels)
       : columns(static_cast<double>(column_labels.size())), rows(static_cast<double>(row_labels.size())) {
-    const auto side = [](double n) { return std::fmin(kMost / n, std::fmax(26, 56 - n)); };
+    const auto side = [](double n) { return std::fmin(kMaxCells / n, std::fmax(26, 56 - n)); };
     const auto letters = [](std::size_t n) { return static_cast<double>(n); };
-    cell_width = std::fmax(side(columns), std::fmin(kMost / columns, kLetter * letters(numbers.longest) + 8));
+    cell_width = std::fmax(side(columns), std::fmin(kMaxCells / columns, kLetter * letters(numbers.longest) + 8));
     cell_height = side(rows);
     for (const int p : {11, 10, 9, 8, 7})
       if (points == 0 && 0.8 * p * letters(numbers.longest) + 4 <= cell_width && 1.6 * p <= cell_height) points = p;
@@ -198,12 +198,12 @@ void plot_matrices(const std::filesystem::path& file, const MatrixLabels& labels
   require(agree, "plot_matrices: the panels differ in size, or from the ", rows, " row and ", columns,
           " column labels; there must be one or more panels, with one label per row and column");
   // All labels fit, unless the picture would be too large.
-  const double most = 6000 / static_cast<double>(std::max(across, panels.size()));
+  const double max_side = 6000 / static_cast<double>(std::max(across, panels.size()));
   const double wanted = 14 * static_cast<double>(std::max(rows, columns));
   const auto room = [](const std::vector<std::string>& of) {
     return static_cast<double>(std::min<std::size_t>(longest(of), 16));
   };
-  const Grid grid{panels.size(), across, std::fmin(std::fmax(150, wanted), std::fmax(110, most)),
+  const Grid grid{panels.size(), across, std::fmin(std::fmax(150, wanted), std::fmax(110, max_side)),
                   40 + 7 * room(labels.rows), 58 + (turned(labels.columns) ? 6 * room(labels.columns) : 0)};
   Drawing drawing(file, static_cast<int>(grid.width()), static_cast<int>(grid.height()));
   Gnuplot& gp = *drawing;

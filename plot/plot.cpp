@@ -72,14 +72,14 @@ void plot(const std::filesystem::path& file, const PlotLabels& labels, const std
 
 void plot_losses(const std::filesystem::path& file, const RunResult& result, std::optional<double> floor) {
   Series training{"training", {}, Series::thin_line}, validation{"validation", {}, Series::line},
-      least{"floor: minimum possible loss", {}, Series::dashed};
+      minimum{"floor: minimum possible loss", {}, Series::dashed};
   for (std::size_t i = 0; i < result.history.losses.size(); ++i)
     training.points.emplace_back(static_cast<double>(i + 1), result.history.losses[i]);
   for (const auto& [step, loss] : result.history.validation_losses)
     validation.points.emplace_back(static_cast<double>(step), loss);
-  if (floor) least.points = {{1, *floor}, {static_cast<double>(result.steps), *floor}};
+  if (floor) minimum.points = {{1, *floor}, {static_cast<double>(result.steps), *floor}};
   const std::string unit = result.loss_unit.empty() ? "" : ", " + result.loss_unit;
-  plot(file, {"Loss by step", "step", "loss" + unit}, {training, validation, least});
+  plot(file, {"Loss by step", "step", "loss" + unit}, {training, validation, minimum});
 }
 
 void plot_boundary(const std::filesystem::path& file, const PlotLabels& labels, const Field& field,
@@ -151,20 +151,20 @@ void plot_frames(const std::filesystem::path& file, const std::vector<Frame>& fr
   drawing.close();
 }
 
-double tick_step(double most) {
-  if (!(most > 0) || !std::isfinite(most)) return 1;
-  const double power = std::pow(10, std::floor(std::log10(most / 5)));
+double tick_step(double max) {
+  if (!(max > 0) || !std::isfinite(max)) return 1;
+  const double power = std::pow(10, std::floor(std::log10(max / 5)));
   for (const double times : {1, 2, 5})
-    if (most <= 5 * times * power) return times * power;
+    if (max <= 5 * times * power) return times * power;
   return 10 * power;
 }
 
-// The ticks of an axis from 0 to at least `most`, as a list for gnuplot, and the end of the axis. Thousands and
+// The ticks of an axis from 0 to at least `max`, as a list for gnuplot, and the end of the axis. Thousands and
 // millions are written as 200k and 5M, since longer numbers would overlap.
-static std::pair<std::string, double> ticks_to(double most) {
-  const double step = tick_step(most), unit = most >= 1e7 ? 1e6 : most >= 1e4 ? 1e3 : 1;
+static std::pair<std::string, double> ticks_to(double max) {
+  const double step = tick_step(max), unit = max >= 1e7 ? 1e6 : max >= 1e4 ? 1e3 : 1;
   const char* letter = unit == 1e6 ? "M" : unit == 1e3 ? "k" : "";
-  const double count = std::isfinite(most) && most > 0 ? std::ceil(most / step - 1e-9) : 1;
+  const double count = std::isfinite(max) && max > 0 ? std::ceil(max / step - 1e-9) : 1;
   std::string list;
   for (double i = 0; i <= count; ++i) {
     const std::string number = detail::formatted("%g", i * step / unit) + (i > 0 ? letter : "");
@@ -195,10 +195,10 @@ void plot_bars(const std::filesystem::path& file, const std::string& title, cons
       boxes.emplace_back(panel.values[i] / 2, row, 0, panel.values[i], row - 0.35, row + 0.35);
     }
     if (p > 0) gp << "unset ytics\n";  // the names are left of the first panel
-    const double most = panel.most > 0 ? panel.most : *std::max_element(panel.values.begin(), panel.values.end());
-    const auto [ticks, end] = ticks_to(most);
-    gp << "set xrange [0:" << detail::formatted("%.17g", panel.most > 0 ? panel.most : end) << "]\nset xtics " << ticks
-       << "\nset xlabel " << quoted(panel.label) << " noenhanced\nplot " << gp.file1d(boxes)
+    const double x_max = panel.x_max > 0 ? panel.x_max : *std::max_element(panel.values.begin(), panel.values.end());
+    const auto [ticks, end] = ticks_to(x_max);
+    gp << "set xrange [0:" << detail::formatted("%.17g", panel.x_max > 0 ? panel.x_max : end) << "]\nset xtics "
+       << ticks << "\nset xlabel " << quoted(panel.label) << " noenhanced\nplot " << gp.file1d(boxes)
        << "using 1:2:3:4:5:6 with boxxyerror lc rgb '" << kColours[p % std::size(kColours)] << "'\n";
   }
   gp << "unset multiplot\n";

@@ -93,7 +93,7 @@ void plot_matrices(const std::filesystem::path& file, const MatrixLabels& labels
 struct Bars {
   std::string label = {};           // of the axis
   std::vector<double> values = {};  // one per name
-  double most = 0;                  // end of the axis; 0: from the values
+  double x_max = 0;                 // end of the axis; 0: from the values
 };
 // Draws one horizontal bar per name, from top to bottom, in one panel per list of values. Throws Error if a list does
 // not have one value per name.

@@ -29,14 +29,14 @@ void check_errors(const std::vector<ErrorCase>& cases) {
 double worst(const Tensor& a, const Tensor& b, double rtol, double atol) {
   if (a.shape() != b.shape()) return 1e300;
   const std::vector<double> x = a.to_vector<double>(), y = b.to_vector<double>();
-  double most = 0;
+  double max_error = 0;
   for (std::size_t i = 0; i < x.size(); ++i) {
     if (std::isnan(x[i]) && std::isnan(y[i])) continue;
     if (x[i] == y[i]) continue;
     const double e = std::fabs(x[i] - y[i]) / (atol + rtol * std::fabs(y[i]));
-    if (!(e <= most)) most = std::isnan(e) ? 1e300 : e;
+    if (!(e <= max_error)) max_error = std::isnan(e) ? 1e300 : e;
   }
-  return most;
+  return max_error;
 }
 
 bool close(const Tensor& a, const Tensor& b, double rtol, double atol) { return worst(a, b, rtol, atol) <= 1; }

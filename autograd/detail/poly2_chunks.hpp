@@ -16,7 +16,7 @@ namespace heed::detail::poly2 {
 using kernels::HeadRows;
 
 constexpr Index kRows = 64;         // rows whose features are in the cache at once
-constexpr Index kMostChunk = 512;   // maximum rows per chunk, if there are several chunks
+constexpr Index kMaxChunk = 512;    // maximum rows per chunk, if there are several chunks
 constexpr Index kSlice = 4096;      // numbers of a state that a task of a scan adds up
 
 struct Range {
@@ -42,7 +42,7 @@ struct Plan {
         causal(is_causal),
         prefix(causal ? std::max<Index>(keys - queries, 0) : keys),
         keyless(causal ? std::max<Index>(queries - keys, 0) : 0),
-        prefix_chunk(std::clamp<Index>(features / 2 / kRows * kRows, kRows, kMostChunk)),
+        prefix_chunk(std::clamp<Index>(features / 2 / kRows * kRows, kRows, kMaxChunk)),
         chunk(is_one_triangle() ? std::max<Index>(queries - keyless, 1) : prefix_chunk),
         prefix_chunks((prefix + prefix_chunk - 1) / prefix_chunk),
         query_chunks((queries - keyless + chunk - 1) / chunk) {}

@@ -18,8 +18,8 @@ class Remarks:
         """The least and the most, to two digits: what differs by less is the same."""
         if not self.core_to_core:
             return ""
-        least, most = (f"{float(f'{ns:.1e}'):.0f}" for ns in (min(self.core_to_core), max(self.core_to_core)))
-        return f"{least} ns" if least == most else f"{least} to {most} ns"
+        min_ns, max_ns = (f"{float(f'{ns:.1e}'):.0f}" for ns in (min(self.core_to_core), max(self.core_to_core)))
+        return f"{min_ns} ns" if min_ns == max_ns else f"{min_ns} to {max_ns} ns"
 
 
 def number(x):
@@ -63,11 +63,11 @@ def markdown(measured):
     return f"{text}\n\n{about_cores(min(times), max(times))}" if times else text
 
 
-def about_cores(least, most):
-    """What the last column means, below the table: these are the least and the most of its times, in nanoseconds."""
+def about_cores(min_ns, max_ns):
+    """Explains the last column, below the table. min_ns and max_ns: range of its times, in nanoseconds."""
     return ("Core to core and back: the time that a cache line takes to another core and back, measured before each of "
-            f"heed's runs and after the row, minimum and maximum; in these rows {least} to {most} ns. It is short if the "
-            "cores share a cache, and several times as long if they share none (on Zen 4 about 100 ns, and 480 ns). A "
+            f"heed's runs and after the row, minimum and maximum; in these rows {min_ns} to {max_ns} ns. It is short if "
+            "the cores share a cache, and several times as long if they share none (on Zen 4 about 100 ns, and 480 ns). A "
             "virtual machine may change between the two within seconds. Small steps are slower while the time is long: "
             "compare rows with similar times. A row in which the time changed includes both.")
 

@@ -69,14 +69,14 @@ Cut cut_of(const GemmKind& kind, const GemmProblem& g, Index row_step) {
   // If each block packs its part of a, blocks of the same rows pack the same part. So c is then split by rows first
   // unless it is wide, and small products are split into few tasks.
   const bool repacks = packs_columns(g), rows_first = repacks && 2 * g.m >= g.n;
-  const Index most_panels = (rows_first ? 2 : 1) * kBlockColumns / kind.panel_columns, fewest_panels = repacks ? 1 : 4,
-              fewest_rows = (repacks ? 12 : 4) * kind.row_step,
+  const Index max_panels = (rows_first ? 2 : 1) * kBlockColumns / kind.panel_columns, min_panels = repacks ? 1 : 4,
+              min_rows = (repacks ? 12 : 4) * kind.row_step,
               tasks_wanted = repacks ? std::clamp(g.m * g.n * g.k / kRepackWork, kFewTasks, kRepackTasks) : kTasks;
-  Cut cut{kind.block_rows, std::min<Index>(all, most_panels)};
+  Cut cut{kind.block_rows, std::min<Index>(all, max_panels)};
   const auto tasks = [&] { return ceil_div(g.m, cut.rows) * ceil_div(all, cut.panels); };
   const auto work = [&] { return cut.rows * cut.panels * kind.panel_columns * g.k; };
   while (tasks() < tasks_wanted && work() >= 2 * kTaskWork) {
-    const bool columns = cut.panels > fewest_panels, rows = cut.rows / 2 >= fewest_rows;
+    const bool columns = cut.panels > min_panels, rows = cut.rows / 2 >= min_rows;
     if (columns && !(rows_first && rows))
       cut.panels = ceil_div(cut.panels, 2);
     else if (rows)

@@ -246,12 +246,12 @@ int run(Flags& flags, const SettingOrigins& origins) {
 }
 
 void add_flags(CommandLine& line, Flags& f) {
-  constexpr Index kMost = Index{1} << 24;
-  const auto counted = [&](const char* name, Index& value, const char* text, Index least = 1) {
-    line.add(name, value, text, whole(least, kMost));
+  constexpr Index kMaxValue = Index{1} << 24;
+  const auto counted = [&](const char* name, Index& value, const char* text, Index min = 1) {
+    line.add(name, value, text, whole(min, kMaxValue));
   };
   const auto list = [&](const char* name, std::vector<Index>& values, const char* text) {
-    line.add(name, values, text, list_of(whole(1, kMost), "N,N..."));
+    line.add(name, values, text, list_of(whole(1, kMaxValue), "N,N..."));
   };
   line.group("Layer, by default that of BERT-base");
   list("--lengths", f.lengths, "Lengths of the sequence, increasing [64,128,256,512,1024,2048,4096,8192]");

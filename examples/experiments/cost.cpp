@@ -23,10 +23,10 @@ double softmax_pairs(Index n, bool causal) {
 
 // The largest number of keys that hashing can find, at least one per query.
 double lsh_pairs(Index n, const LayerShape& s) {
-  const Index most = s.lsh_rounds * s.lsh_window;
-  if (!s.causal) return static_cast<double>(n) * static_cast<double>(std::min(most, std::max<Index>(1, n - 1)));
-  const Index few = std::min(n, most);  // position i has i keys before it
-  return static_cast<double>(1 + few * (few - 1) / 2 + (n - few) * most);
+  const Index max_keys = s.lsh_rounds * s.lsh_window;
+  if (!s.causal) return static_cast<double>(n) * static_cast<double>(std::min(max_keys, std::max<Index>(1, n - 1)));
+  const Index few = std::min(n, max_keys);  // position i has i keys before it
+  return static_cast<double>(1 + few * (few - 1) / 2 + (n - few) * max_keys);
 }
 
 }  // namespace
@@ -81,10 +81,10 @@ double median(std::vector<double> values) {
 }
 
 std::optional<Index> counted_crossover(const std::function<double(Index)>& a, const std::function<double(Index)>& b,
-                                       Index most) {
-  Index n = most;
+                                       Index max) {
+  Index n = max;
   while (n > 0 && a(n) >= b(n)) --n;
-  return n == most ? std::nullopt : std::optional(n + 1);
+  return n == max ? std::nullopt : std::optional(n + 1);
 }
 
 MeasuredCrossover measured_crossover(const std::vector<Index>& lengths, const std::vector<double>& a,

@@ -46,9 +46,9 @@ double multiplications(Part part, Index n, const LayerShape& shape);
 
 double median(std::vector<double> values);  // throws Error if there are none
 
-// The smallest n from which on a(n) >= b(n), up to `most`; none if a(most) < b(most).
+// The smallest n from which on a(n) >= b(n), up to `max`; none if a(max) < b(max).
 std::optional<Index> counted_crossover(const std::function<double(Index)>& a, const std::function<double(Index)>& b,
-                                       Index most = Index{1} << 20);
+                                       Index max = Index{1} << 20);
 
 // The crossover of times a and b measured at `lengths`, which must ascend. The point where a exceeds b for the last
 // time is interpolated between two lengths, linear in log n and log time. Throws Error unless each length has two

@@ -135,20 +135,20 @@ std::vector<Series> distance_lines(const std::vector<const RaceResult*>& order) 
 // Linformer's right answers by its number of rows, with the other mechanisms as horizontal lines.
 std::vector<Series> row_lines(const std::vector<const RaceResult*>& order) {
   std::vector<Series> lines = {{"linformer", {}}};
-  double least = 1e300, most = 0;
+  double min_rows = 1e300, max_rows = 0;
   for (const RaceResult* r : order) {
     if (r->mechanism != "linformer" || last_score(*r) == nullptr) continue;
     const double rows = std::stod(r->label.substr(r->label.find(' ')));
     lines[0].points.emplace_back(rows, 100 * last_score(*r)->right);
-    least = std::min(least, rows);
-    most = std::max(most, rows);
+    min_rows = std::min(min_rows, rows);
+    max_rows = std::max(max_rows, rows);
   }
   if (lines[0].points.empty()) return {};
   std::sort(lines[0].points.begin(), lines[0].points.end());
   for (const RaceResult* r : order)
     if (r->mechanism != "linformer" && last_score(*r) != nullptr) {
       const double level = 100 * last_score(*r)->right;
-      lines.push_back({r->label, {{least, level}, {most, level}}, Series::dashed});
+      lines.push_back({r->label, {{min_rows, level}, {max_rows, level}}, Series::dashed});
     }
   return lines;
 }

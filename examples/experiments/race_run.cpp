@@ -72,8 +72,8 @@ void score(RaceResult& r, const RaceEntry& entry, Trainee& trainee, const RaceRu
   for (Index i = since; i < done; ++i)
     point.training_loss += r.losses[static_cast<std::size_t>(i)] / static_cast<double>(done - since);
   // Evaluations during training use a few batches; the last one uses all.
-  const Index most = done < o.steps ? std::min<Index>(4, o.steps) : o.steps;
-  point.score = entry.task->score(trainee.model(), most);
+  const Index max_batches = done < o.steps ? std::min<Index>(4, o.steps) : o.steps;
+  point.score = entry.task->score(trainee.model(), max_batches);
   r.points.push_back(point);
   if (o.scored) o.scored(r, point);
   reset_peak_memory();  // the memory of an evaluation is not counted
@@ -125,13 +125,13 @@ RaceResult run_entry(const RaceEntry& entry, const RaceRunOptions& o) {
 
 double measure_step(const RaceEntry& entry, std::uint64_t seed) {
   Trainee trainee(entry, seed, 3);
-  double least = 1e300;
+  double min_seconds = 1e300;
   for (Index s = 0; s < 3; ++s) {
     const double begin = detail::seconds_now();
     trainee.step(s);
-    if (s > 0) least = std::min(least, detail::seconds_now() - begin);
+    if (s > 0) min_seconds = std::min(min_seconds, detail::seconds_now() - begin);
   }
-  return least;
+  return min_seconds;
 }
 
 }  // namespace heed::examples

@@ -29,8 +29,8 @@ std::string shown(double x) {
 }
 
 // "LEAST or more", or "from LEAST to MOST".
-std::string range(const std::string& least, const std::string& most, bool open) {
-  return open ? least + " or more" : "from " + least + " to " + most;
+std::string range(const std::string& min, const std::string& max, bool open) {
+  return open ? min + " or more" : "from " + min + " to " + max;
 }
 
 std::string unknown_word(const CLI::App& app) {
@@ -154,28 +154,28 @@ Takes tokenizer_name() {
   return takes;
 }
 
-Takes whole(std::int64_t least, std::int64_t most) {
+Takes whole(std::int64_t min, std::int64_t max) {
   return {"N",
-          [least, most](const std::string& given) {
+          [min, max](const std::string& given) {
             const std::optional<std::int64_t> n = whole_number(given);
-            if (n && *n >= least && *n <= most) return std::string();
+            if (n && *n >= min && *n <= max) return std::string();
             // The message shows the end of the range only if the number is beyond it.
             const bool digits = !given.empty() && given.find_first_not_of("0123456789") == std::string::npos;
-            const bool open = most >= std::int64_t{1} << 40 && !(digits && (!n || *n > most));
-            return must_be(given, "a whole number, " + range(std::to_string(least), std::to_string(most), open));
+            const bool open = max >= std::int64_t{1} << 40 && !(digits && (!n || *n > max));
+            return must_be(given, "a whole number, " + range(std::to_string(min), std::to_string(max), open));
           },
           false, decimal};
 }
 
-Takes number(double least, double most) {
-  return {"X", [least, most](const std::string& given) {
+Takes number(double min, double max) {
+  return {"X", [min, max](const std::string& given) {
             double x = 0;  // decimal in any locale; strtod also reads 0x10 and skips spaces
             const char* const end = given.data() + given.size();
             const std::from_chars_result read = std::from_chars(given.data(), end, x);
             const bool whole_word = read.ec == std::errc() && read.ptr == end;
-            const bool good = whole_word && std::isfinite(x) && x >= least && x <= most;
-            const bool open = most == std::numeric_limits<double>::max();
-            return good ? std::string() : must_be(given, "a number, " + range(shown(least), shown(most), open));
+            const bool good = whole_word && std::isfinite(x) && x >= min && x <= max;
+            const bool open = max == std::numeric_limits<double>::max();
+            return good ? std::string() : must_be(given, "a number, " + range(shown(min), shown(max), open));
           }};
 }
 

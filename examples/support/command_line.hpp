@@ -40,10 +40,10 @@ Takes file_name(const std::string& shown, FileRole role);
 Takes text_name(const std::string& shown);
 // byte, char, or the name of a SentencePiece model to read.
 Takes tokenizer_name();
-// A whole number from `least` to `most`, decimal also with leading zeros.
-Takes whole(std::int64_t least, std::int64_t most = std::int64_t{1} << 40);
-// A finite number from `least` to `most`.
-Takes number(double least, double most = std::numeric_limits<double>::max());
+// A whole number from `min` to `max`, decimal also with leading zeros.
+Takes whole(std::int64_t min, std::int64_t max = std::int64_t{1} << 40);
+// A finite number from `min` to `max`.
+Takes number(double min, double max = std::numeric_limits<double>::max());
 // One of these words. --help shows a|b|c unless `shown` is given.
 Takes one_of(const std::vector<std::string>& words, const std::string& shown = "");
 // f32 or bf16. dtype_named() is the type for the word.

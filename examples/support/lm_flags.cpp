@@ -69,7 +69,7 @@ LmFlags::LmFlags() : line_("Trains a small language model on text files, or on t
            "Optimizer steps [nano 2000, baby 5000, gpt2 10000; stories 3000; fast: 270, 1500, 5000]", whole(0));
   line.add("--batch", s.batch, "Rows per batch [by preset; stories 24; fast: 32 in baby]", whole(1));
   line.add("--accumulate", s.accumulate, "Batches per shard [1]", whole(1));
-  line.add("--shards", s.shards, "Parts of a step; their gradients are summed in a tree [1]", whole(1, kMostShards));
+  line.add("--shards", s.shards, "Parts of a step; their gradients are summed in a tree [1]", whole(1, kMaxShards));
   line.add("--communication-dtype", s.communication_dtype,
            "Type of numbers sent between ranks; bf16: half the bytes [f32]", dtype_name());
   line.add("--lr", s.lr, "Peak learning rate [nano 3e-3, baby 1e-3, gpt2 6e-4; stories 5e-3; fast: 6e-3, 4e-3, 2e-3]",

@@ -18,7 +18,7 @@ struct TrainingSizes {
 
 // A lower bound: float32 parameters with gradients and moments, the inputs of layers that backward reads, and the
 // batches of a step.
-inline double least_training_bytes(const TrainingSizes& s) {
+inline double min_training_bytes(const TrainingSizes& s) {
   const auto of = [](Index n) { return static_cast<double>(n); };
   const double width = of(s.width), rows = of(s.batch) * of(s.context);
   // Four matrices of attention, and a feed-forward part at least as large as two matrices of four times the width.
@@ -33,7 +33,7 @@ inline void check_training_memory(const TrainingSizes& s) {
   check_memory("training: " + std::to_string(s.layers) + " layers of width " + std::to_string(s.width) +
                    " on batches of " + std::to_string(s.batch) + " x " + std::to_string(s.context) + " tokens, " +
                    std::to_string(s.batches) + " per step,",
-               least_training_bytes(s));
+               min_training_bytes(s));
 }
 
 // A prediction, in bytes.

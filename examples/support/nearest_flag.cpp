@@ -19,12 +19,12 @@ std::size_t edits(const std::string& a, const std::string& b) {
   std::vector<std::vector<std::size_t>> table(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); ++i)
     for (std::size_t j = 0; j <= b.size(); ++j) {
-      std::size_t& least = table[i][j];
-      least = i == 0 || j == 0 ? i + j : table[i - 1][j - 1] + (a[i - 1] != b[j - 1] ? 1 : 0);
-      if (i > 0) least = std::min(least, table[i - 1][j] + 1);
-      if (j > 0) least = std::min(least, table[i][j - 1] + 1);
+      std::size_t& cell = table[i][j];
+      cell = i == 0 || j == 0 ? i + j : table[i - 1][j - 1] + (a[i - 1] != b[j - 1] ? 1 : 0);
+      if (i > 0) cell = std::min(cell, table[i - 1][j] + 1);
+      if (j > 0) cell = std::min(cell, table[i][j - 1] + 1);
       if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-        least = std::min(least, table[i - 2][j - 2] + 1);
+        cell = std::min(cell, table[i - 2][j - 2] + 1);
     }
   return table[a.size()][b.size()];
 }
@@ -40,11 +40,11 @@ std::vector<std::string> nearest_flags(const std::string& word, const std::vecto
   std::stable_sort(longer.begin(), longer.end(), [](const auto& a, const auto& b) { return a.size() < b.size(); });
   if (!longer.empty()) return longer;
   // Otherwise a single letter would be near every flag of one or two letters.
-  const std::size_t most = typed.size() == 1 ? 0 : std::max<std::size_t>(1, typed.size() / 3);
+  const std::size_t max_edits = typed.size() == 1 ? 0 : std::max<std::size_t>(1, typed.size() / 3);
   std::string nearest;
-  std::size_t least = most + 1;
+  std::size_t min_edits = max_edits + 1;
   for (const std::string& flag : flags)
-    if (const std::size_t n = edits(typed, bare(flag)); n < least) nearest = flag, least = n;
+    if (const std::size_t n = edits(typed, bare(flag)); n < min_edits) nearest = flag, min_edits = n;
   return nearest.empty() ? std::vector<std::string>() : std::vector{nearest};
 }
 

@@ -22,7 +22,7 @@ std::unique_ptr<Ranks> join_ranks() {
 #ifdef HEED_HAS_MPI
   MpiOptions options;
   if (const char* seconds = std::getenv("HEED_RANK_TIMEOUT")) {
-    const std::string wrong = number(MpiOptions::kLeastTimeout).error(seconds);
+    const std::string wrong = number(MpiOptions::kMinTimeout).error(seconds);
     if (!wrong.empty()) throw UsageError("HEED_RANK_TIMEOUT, in seconds: " + wrong);
     options.timeout = std::stod(seconds);
   }

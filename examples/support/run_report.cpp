@@ -16,13 +16,13 @@ std::string above_floor(double loss, const StoryFloor& floor) {
 }
 
 void plot_accuracy(const std::filesystem::path& file, const RunResult& result, double baseline) {
-  Series held_out{"held-out", {}, Series::line}, least{"always the most common answer", {}, Series::dashed};
+  Series held_out{"held-out", {}, Series::line}, majority{"always the most common answer", {}, Series::dashed};
   const RunHistory& h = result.history;
   for (std::size_t i = 0; i < h.validation_metrics.size(); ++i)
     if (const auto found = h.validation_metrics[i].find("accuracy"); found != h.validation_metrics[i].end())
       held_out.points.emplace_back(static_cast<double>(h.validation_losses[i].first), found->second);
-  least.points = {{1, baseline}, {static_cast<double>(result.steps), baseline}};
-  plot(file, {"Accuracy by step", "step", "accuracy"}, {held_out, least});
+  majority.points = {{1, baseline}, {static_cast<double>(result.steps), baseline}};
+  plot(file, {"Accuracy by step", "step", "accuracy"}, {held_out, majority});
 }
 
 void say_stopped(const RunResult& result, Index steps, const std::string& command) {

@@ -191,7 +191,7 @@ void add_flags(CommandLine& line, TranslationSettings& s) {
   line.add("--epochs", s.epochs, "Passes over all pairs", whole(1));
   line.add("--minutes", s.minutes, "Minutes of training; a resumed run starts counting again", number(0));
   line.add("--batch-tokens", s.batch_tokens, "Tokens per batch on its longer side, with padding [4096]", whole(1));
-  line.add("--shards", s.shards, "Batches per step; their gradients are summed in a tree [1]", whole(1, kMostShards));
+  line.add("--shards", s.shards, "Batches per step; their gradients are summed in a tree [1]", whole(1, kMaxShards));
   line.add("--communication-dtype", s.communication_dtype,
            "Type of numbers sent between ranks; bf16: half the bytes [f32]", dtype_name());
   line.add("--label-smoothing", s.label_smoothing, "Share of each target's probability spread over all words [0]",

@@ -51,9 +51,10 @@ struct Rotations {
 template <class T>
 std::int32_t bucket_of(const T* sums, Index half) {
   Index best = 0;
-  T most = sums[0];
-  for (Index m = 1; m < half; ++m) best = sums[m] > most ? m : best, most = sums[m] > most ? sums[m] : most;
-  for (Index m = 0; m < half; ++m) best = -sums[m] > most ? half + m : best, most = -sums[m] > most ? -sums[m] : most;
+  T max_abs = sums[0];
+  for (Index m = 1; m < half; ++m) best = sums[m] > max_abs ? m : best, max_abs = sums[m] > max_abs ? sums[m] : max_abs;
+  for (Index m = 0; m < half; ++m)
+    best = -sums[m] > max_abs ? half + m : best, max_abs = -sums[m] > max_abs ? -sums[m] : max_abs;
   return static_cast<std::int32_t>(best);
 }
 

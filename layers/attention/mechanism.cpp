@@ -18,8 +18,8 @@ void detail::check_inputs(const std::string& who, const char* what, const std::v
 }
 
 std::vector<MechanismInput> AttentionMechanism::checked(const std::string& name, std::vector<MechanismInput> inputs) {
-  require(inputs.size() <= kMostMechanismInputs, name, " attention: inputs() declares ", inputs.size(),
-          " inputs; it may declare at most ", kMostMechanismInputs, ", each of any size");
+  require(inputs.size() <= kMaxMechanismInputs, name, " attention: inputs() declares ", inputs.size(),
+          " inputs; it may declare at most ", kMaxMechanismInputs, ", each of any size");
   for (const MechanismInput& input : inputs)
     require(input.size > 0, name, " attention: the size of input ", input.name, " is ", input.size,
             "; it must be 1 or more");

@@ -43,7 +43,7 @@ struct MechanismInput {
 
   bool of_queries() const { return of == Of::queries; }
 };
-inline constexpr std::size_t kMostMechanismInputs = 4;  // per mechanism; each input may have any size
+inline constexpr std::size_t kMaxMechanismInputs = 4;  // per mechanism; each input may have any size
 
 namespace detail {
 // Throws Error, beginning with `who` and `what`, unless there is one tensor per declared input, of its shape and q's

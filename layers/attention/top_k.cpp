@@ -21,12 +21,12 @@ constexpr Index kTopKScores = Index{1} << 20;  // scores in memory at a time, un
 template <class T>
 class Best {
  public:
-  explicit Best(Index most) : most_(static_cast<std::size_t>(most)) { heap_.reserve(most_); }
+  explicit Best(Index max_keys) : max_keys_(static_cast<std::size_t>(max_keys)) { heap_.reserve(max_keys_); }
   void clear() { heap_.clear(); }
   // Call in ascending order of keys, so that of equal scores the lower key is kept.
   void offer(T score, std::int32_t key) {
     if (std::isnan(score)) score = std::numeric_limits<T>::infinity();  // chosen, so that the result shows the NaN
-    if (heap_.size() == most_) {
+    if (heap_.size() == max_keys_) {
       if (!(score > heap_.front().score)) return;
       std::pop_heap(heap_.begin(), heap_.end(), better);
       heap_.pop_back();
@@ -48,13 +48,13 @@ class Best {
   static bool better(const Entry& a, const Entry& b) {
     return a.score > b.score || (a.score == b.score && a.key < b.key);
   }
-  std::size_t most_;
+  std::size_t max_keys_;
   std::vector<Entry> heap_;
 };
 
 struct Choice {
-  Index most;                        // maximum number of keys per query
-  std::vector<std::int32_t> keys;    // [B, H, T, most]
+  Index max_keys;                    // maximum number of keys per query
+  std::vector<std::int32_t> keys;    // [B, H, T, max_keys]
   std::vector<std::int32_t> counts;  // [B, H, T]
 };
 
@@ -66,7 +66,7 @@ void choose(const Tensor& scores, Index first, Index queries, const PairMasks& m
   const Tensor grid = bias.defined() ? bias.expand({batch, heads, queries, keys}) : bias;
   const T* biases = grid.defined() ? grid.ptr<T>() : nullptr;
   parallel_for(batch * heads * rows, std::max<Index>(1, 8192 / std::max<Index>(1, keys)), [&](Index begin, Index end) {
-    Best<T> best(choice.most);
+    Best<T> best(choice.max_keys);
     for (Index n = begin; n < end; ++n) {
       const Index b = n / rows / heads, h = n / rows % heads, i = first + n % rows;
       const T *row = scores.ptr<T>() + n * keys, *bias_row = nullptr;
@@ -79,7 +79,7 @@ void choose(const Tensor& scores, Index first, Index queries, const PairMasks& m
       }
       const auto at = static_cast<std::size_t>((b * heads + h) * queries + i);
       choice.counts[at] =
-          static_cast<std::int32_t>(best.take(choice.keys.data() + at * static_cast<std::size_t>(choice.most)));
+          static_cast<std::int32_t>(best.take(choice.keys.data() + at * static_cast<std::size_t>(choice.max_keys)));
     }
   });
 }
@@ -93,7 +93,7 @@ KeyLists compressed(Choice& choice, Index heads, Index queries, const Shape& sha
     offsets.push_back(detail::checked_pairs(used));
     for (Index i = 0; i < queries; ++i) {
       const auto n = static_cast<std::size_t>(h * queries + i);
-      const auto from = choice.keys.begin() + static_cast<std::ptrdiff_t>(n) * choice.most;
+      const auto from = choice.keys.begin() + static_cast<std::ptrdiff_t>(n) * choice.max_keys;
       std::copy_n(from, choice.counts[n], choice.keys.begin() + static_cast<std::ptrdiff_t>(used));  // to a lower index
       used += static_cast<std::size_t>(choice.counts[n]);
       offsets.push_back(detail::checked_pairs(used));
@@ -119,7 +119,7 @@ KeyLists TopKAttention::lists(In q_in, In k_in, const AttentionCall& call) const
   const PairMasks masks(call, {batch, heads, queries, keys});
   Choice choice{std::min(count_, keys), {}, {}};
   choice.counts.resize(static_cast<std::size_t>(batch * heads * queries));
-  choice.keys.resize(choice.counts.size() * static_cast<std::size_t>(choice.most));
+  choice.keys.resize(choice.counts.size() * static_cast<std::size_t>(choice.max_keys));
   const Index block = std::max<Index>(1, kTopKScores / std::max<Index>(1, batch * heads * keys));
   const double scale = scale_.value_or(1 / std::sqrt(static_cast<double>(q.dim(3))));
   const Tensor transposed = k.unsqueeze(2).transpose(-1, -2);  // [B, Hk, 1, D, S]

@@ -172,9 +172,9 @@ void step_of(const Matrix& matrix, const MuonOptions& o, bool here, char* scratc
 // Makes the steps of all matrices of type T. Small matrices are distributed among the threads, by decreasing cost.
 template <class T, class Op>
 void steps_of(std::span<WholeParameter> all, const MuonOptions& o) {
-  std::size_t most = 0;
-  for (const WholeParameter& p : all) most += std::max<std::size_t>(1, p.parts.size());
-  Scratch<Matrix> small(most);
+  std::size_t matrices = 0;
+  for (const WholeParameter& p : all) matrices += std::max<std::size_t>(1, p.parts.size());
+  Scratch<Matrix> small(matrices);
   std::size_t count = 0;
   Index bytes = 0;
   const auto add = [&](const Matrix& m) {

@@ -21,9 +21,9 @@ Optimizer::Optimizer(std::string name, const ParameterGroups& parameters, double
       maximize_(maximize) {
   check_option(lr >= 0, "lr", lr, "0 or more");
   check_option(weight_decay >= 0, "weight_decay", weight_decay, "0 or more");
-  require(slots_.size() <= UpdateChunk::kMostStates, name_, ": ", slots_.size(),
-          " tensors of state per parameter; there must be at most ", UpdateChunk::kMostStates,
-          " (UpdateChunk::kMostStates)");
+  require(slots_.size() <= UpdateChunk::kMaxStates, name_, ": ", slots_.size(),
+          " tensors of state per parameter; there must be at most ", UpdateChunk::kMaxStates,
+          " (UpdateChunk::kMaxStates)");
   for (const ParameterGroup& g : parameters.groups()) {
     const double decay = g.weight_decay.value_or(weight_decay);
     check_option(g.lr_scale >= 0, "lr_scale of a group", g.lr_scale, "0 or more");

@@ -34,13 +34,13 @@ class RankStep;
 
 // A chunk of one parameter, as update() gets it: arrays of `count` items of `dtype` (float32 or float64).
 struct UpdateChunk {
-  static constexpr int kMostStates = 6;  // max number of state slots of an optimizer
+  static constexpr int kMaxStates = 6;  // max number of state slots of an optimizer
 
   DType dtype = {};
   Index count = {};
   void* values = {};
   const void* gradients = {};         // as backward left them
-  void* states[kMostStates] = {};     // by slot; null if the parameter has no such state
+  void* states[kMaxStates] = {};      // by slot; null if the parameter has no such state
   double gradient_scale = {};         // multiply gradients by this factor; negative if steps maximize
   double lr = {}, weight_decay = {};  // of the group
   Index step = {};                    // number of this step for the parameter, from 1
@@ -144,7 +144,7 @@ class Optimizer {
 
  protected:
   // A state that the optimizer keeps for each parameter, such as exp_avg, in the parameter's dtype. An optimizer has at
-  // most UpdateChunk::kMostStates slots.
+  // most UpdateChunk::kMaxStates slots.
   struct StateSlot {
     std::string name;
     double initial = 0;

@@ -94,15 +94,15 @@ double NamedSchedule::at(double t) const {
   if (t < warmup) return o_.lr * t / warmup;
 
   const double p = o_.steps > o_.warmup ? std::min(1.0, (t - warmup) / static_cast<double>(o_.steps - o_.warmup)) : 1;
-  const double least = o_.lr > 0 ? o_.min_lr / o_.lr : 0;  // as a share of lr, for lr * (0.1 + 0.9 * cosine)
+  const double min_share = o_.lr > 0 ? o_.min_lr / o_.lr : 0;  // as a share of lr, for lr * (0.1 + 0.9 * cosine)
   const double past = t - warmup, every = static_cast<double>(o_.every);
   switch (kind_) {
-    case Kind::linear: return o_.lr * (least + (1 - least) * (1 - p));
+    case Kind::linear: return o_.lr * (min_share + (1 - min_share) * (1 - p));
     case Kind::cosine: {
       // The order pi * past / length is that of the usual recipes in Python, and gives the same bits.
       const double angle =
           o_.steps > o_.warmup ? std::numbers::pi * past / static_cast<double>(o_.steps - o_.warmup) : std::numbers::pi;
-      return o_.lr * (least + (1 - least) * (0.5 * (1 + scalar::cos(std::min(angle, std::numbers::pi)))));
+      return o_.lr * (min_share + (1 - min_share) * (0.5 * (1 + scalar::cos(std::min(angle, std::numbers::pi)))));
     }
     case Kind::inverse_sqrt: return std::max(o_.min_lr, o_.lr * std::sqrt(std::max(warmup, 1.0) / std::max(t, 1.0)));
     case Kind::step: return std::max(o_.min_lr, o_.lr * scalar::pow(o_.gamma, std::floor(past / every)));

@@ -88,9 +88,9 @@ class Profile {
   // (peak_flops(), peak_bandwidth()).
   std::vector<ProfileRow> key_averages() const;
 
-  // Prints tables by op and by op and module, of at most most_rows rows; the shortest ops are joined in one row.
+  // Prints tables by op and by op and module, of at most max_rows rows; the shortest ops are joined in one row.
   // Modules that differ only in numbers, such as those of the blocks, are joined: blocks.*.mlp.
-  void print(std::ostream& out, Index most_rows = 40) const;
+  void print(std::ostream& out, Index max_rows = 40) const;
 
   // Writes the measured steps on a time line, as JSON: steps contain passes, passes contain modules, modules contain
   // ops. The file is replaced whole. Throws Error if it cannot be written.

@@ -160,13 +160,13 @@ class Table {
          << formatted("%6s %9s %9s %9s %9s %7s %6s %9s %6.1f%%\n", calls.c_str(), "", "", "", "", "",
                       scaled(bytes, 1e6).c_str(), milliseconds(seconds).c_str(), step_ > 0 ? 100 * seconds / step_ : 0);
   }
-  void rows(const std::vector<ProfileRow>& rows, Index most) const {
+  void rows(const std::vector<ProfileRow>& rows, Index max_rows) const {
     ProfileRow others, all{ProfileRow::part, "all ops", {}, {}, {}};
     Index shown = 0;
     const auto number = static_cast<Index>(rows.size());
     for (const ProfileRow& r : rows) {
       all.forward = all.forward + r.forward, all.backward = all.backward + r.backward;
-      if (number <= most || shown + 1 < most) {
+      if (number <= max_rows || shown + 1 < max_rows) {
         row(r), ++shown;
       } else {
         others.forward = others.forward + r.forward, others.backward = others.backward + r.backward;
@@ -190,8 +190,8 @@ class Table {
   }
 };
 
-std::size_t width_of(const std::vector<ProfileRow>& rows, std::string ProfileRow::*column, std::size_t least) {
-  std::size_t width = least;
+std::size_t width_of(const std::vector<ProfileRow>& rows, std::string ProfileRow::*column, std::size_t min_width) {
+  std::size_t width = min_width;
   for (const ProfileRow& r : rows) width = std::max(width, (r.*column).size() + 2);
   return std::min<std::size_t>(width, 48);
 }
@@ -200,7 +200,7 @@ std::size_t width_of(const std::vector<ProfileRow>& rows, std::string ProfileRow
 
 std::vector<ProfileRow> Profile::key_averages() const { return averages(*state_); }
 
-void Profile::print(std::ostream& out, Index most_rows) const {
+void Profile::print(std::ostream& out, Index max_rows) const {
   const std::vector<ProfileRow> all = averages(*state_);
   if (all.empty()) {
     out << "profile: no step was measured" << (done() ? "" : ": the warm-up is not over") << '\n';
@@ -234,11 +234,11 @@ void Profile::print(std::ostream& out, Index most_rows) const {
   const Table of_ops(out, step, name_width, 0),
       of_modules(out, step, name_width, width_of(by_module, &ProfileRow::module, 14));
   of_ops.title("op");
-  of_ops.rows(by_op, most_rows);
+  of_ops.rows(by_op, max_rows);
   for (const ProfileRow& r : others) of_ops.part(r.name, call_count(r.forward.calls), r.seconds());
   of_ops.part("step", "", step);
   of_modules.title("op");
-  of_modules.rows(by_module, most_rows);
+  of_modules.rows(by_module, max_rows);
   const auto list = [&](const char* title, const std::vector<ProfileRow>& rows) {
     if (!rows.empty()) out << title;
     for (const ProfileRow& r : rows) of_ops.part(r.name, call_count(r.forward.calls), r.seconds(), r.forward.bytes);

@@ -60,9 +60,9 @@ void store_history(const RunHistory& history, Checkpoint& c) {
 }
 
 Index step_of(const Checkpoint& c, const std::vector<std::string>& optimizers) {
-  constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
+  constexpr std::uint64_t kMaxStep = std::uint64_t{1} << 40;
   const std::uint64_t step = c.counter("step");
-  require(step <= kMost, "resume: ", c.source, " is at step ", step, "; it must be at most ", kMost);
+  require(step <= kMaxStep, "resume: ", c.source, " is at step ", step, "; it must be at most ", kMaxStep);
   for (const std::string& section : optimizers) {
     const Tensor &count = c.tensor(section + "/step_count"), &steps = c.tensor(section + "/steps");
     require(count.rank() == 0 && count.dtype() == DType::int32 && steps.rank() == 1 && steps.dtype() == DType::int32,

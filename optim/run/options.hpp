@@ -50,7 +50,7 @@ enum class RunStart {
 
 inline constexpr Index kUntilStopped = Index{1} << 40;  // RunOptions::steps of a run without a last step
 
-inline constexpr Index kMostShards = 1 << 16;  // max RunOptions::shards
+inline constexpr Index kMaxShards = 1 << 16;  // max RunOptions::shards
 
 // Options of a run.
 struct RunOptions {

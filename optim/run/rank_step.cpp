@@ -10,10 +10,10 @@
 namespace heed::detail {
 namespace {
 
-// Items of a rank's stretches per bucket. At least kLeast, so that the bytes of a message take longer than its
+// Items of a rank's stretches per bucket. At least kMinBucket, so that the bytes of a message take longer than its
 // overhead. About kBuckets buckets, so that the first and the last one, with which nothing overlaps, are a small part
 // of all.
-constexpr Index kLeast = Index{1} << 16, kMost = Index{1} << 20, kBuckets = 16;
+constexpr Index kMinBucket = Index{1} << 16, kMaxBucket = Index{1} << 20, kBuckets = 16;
 // Max buckets in progress: the link stays busy while one bucket is joined.
 constexpr std::size_t kUnderWay = 4;
 
@@ -41,14 +41,14 @@ RankStep::RankStep(ExchangeThread& exchanges, const ShardDivision& shards, const
   for (int k = 1; k < ranks_.size(); ++k) others_.push_back((ranks_.rank() + k) % ranks_.size());
   for (int r = 0; r < ranks_.size(); ++r)
     shares_memory_.push_back(r != ranks_.rank() && !tree_.rounds() && ranks_.shares_memory_with(r));
-  Index most = 0;  // items of a rank's stretches
+  Index items = 0;  // items of a rank's stretches
   for (std::size_t i = 0; i < owners_.size(); ++i) {
     numbers_[trained(i).value.storage()] = i;
     values_[i].exchanges = &exchanges_;
     values_[i].storage = trained(i).value.storage();
-    most += longest_stretch(i);
+    items += longest_stretch(i);
   }
-  bucket_ = std::clamp(most / kBuckets / Chunks::kLongest * Chunks::kLongest, kLeast, kMost);
+  bucket_ = std::clamp(items / kBuckets / Chunks::kLongest * Chunks::kLongest, kMinBucket, kMaxBucket);
 }
 
 RankStep::~RankStep() {

@@ -35,8 +35,7 @@ void check_options(const RunOptions& o, Index batches) {
   require(o.steps >= 0, "run: steps is ", o.steps, "; it must be 0 or more");
   require(o.seconds >= 0, "run: seconds is ", o.seconds, "; it must be 0 (no limit) or more");
   require(o.accumulate >= 1, "run: accumulate is ", o.accumulate, "; it must be 1 or more");
-  require(o.shards >= 1 && o.shards <= kMostShards, "run: shards is ", o.shards, "; it must be from 1 to ",
-          kMostShards);
+  require(o.shards >= 1 && o.shards <= kMaxShards, "run: shards is ", o.shards, "; it must be from 1 to ", kMaxShards);
   require(o.grad_clip >= 0, "run: grad_clip is ", o.grad_clip, "; it must be 0 (no clipping) or more");
   require(o.eval_every >= 0 && o.eval_batches >= 0 && o.checkpoint_every >= 0, "run: eval_every is ", o.eval_every,
           ", eval_batches ", o.eval_batches, " and checkpoint_every ", o.checkpoint_every, "; they must be 0 or more");

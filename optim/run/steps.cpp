@@ -149,7 +149,7 @@ double RunSteps::checked_norm(Optimizer& optimizer, RankStep* step, std::span<do
 // is known here.
 RunSteps::Applied RunSteps::apply(std::size_t first, std::size_t end, RankStep* step,
                                   const std::vector<ShardSums>& sums, double counted) {
-  const double most = run_.options.grad_clip > 0 ? run_.options.grad_clip : INFINITY;
+  const double max_norm = run_.options.grad_clip > 0 ? run_.options.grad_clip : INFINITY;
   std::vector<double> weights(static_cast<std::size_t>(run_.options.shards));
   std::ranges::transform(sums, weights.begin() + run_.ranks.begin(), &ShardSums::weight);
   double norm = 0, squares = 0;
@@ -164,7 +164,7 @@ RunSteps::Applied RunSteps::apply(std::size_t first, std::size_t end, RankStep* 
           "; at least one must be above 0");
   const double scale = is_one_batch() ? 1 : counted / weight;
   norm *= scale;
-  const double factor = clip_coefficient(norm, most) * scale;
+  const double factor = clip_coefficient(norm, max_norm) * scale;
   for (std::size_t i = first; i < end; ++i) {
     Optimizer& optimizer = run_.parts.updates[i].optimizer;
     step != nullptr ? step->step(optimizer, factor) : optimizer.step(factor);

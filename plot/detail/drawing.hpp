@@ -20,8 +20,8 @@ inline std::string quoted(const std::string& text) {
   return out + "'";
 }
 
-// 1, 2 or 5 times a power of ten, such that an axis up to `most` has at most five steps and its numbers do not overlap.
-double tick_step(double most);
+// 1, 2 or 5 times a power of ten, such that an axis up to `max` has at most five steps and its numbers do not overlap.
+double tick_step(double max);
 
 // A gnuplot process whose picture replaces `file` when close() is called. Until then, and if gnuplot fails, `file` is
 // unchanged. The script, the picture and gnuplot's error output are files in memory.

@@ -117,10 +117,10 @@ inline AdditiveResult run_additive(const AdditiveData& data, AttentionCall o, DT
   return all;
 }
 
-inline double additive_error(const AdditiveResult& a, const AdditiveResult& b, double least_scale = 0.1) {
-  double scale = least_scale;
+inline double additive_error(const AdditiveResult& a, const AdditiveResult& b, double min_scale = 0.1) {
+  double scale = min_scale;
   for (const double e : b.du.to_vector<double>()) scale = std::max(scale, std::fabs(e));
-  return std::max(attention_error(a.pairs, b.pairs, least_scale), worst(a.du, b.du, 0, scale));
+  return std::max(attention_error(a.pairs, b.pairs, min_scale), worst(a.du, b.du, 0, scale));
 }
 
 inline std::vector<Tensor> tensors_of(const AdditiveResult& r) {

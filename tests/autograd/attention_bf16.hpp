@@ -67,12 +67,12 @@ inline double share(const Tensor& x, const Tensor& wanted, const Tensor& bound) 
   const std::vector<double> a = x.to(DType::float64).to_vector<double>(), b = wanted.to_vector<double>(),
                             c = bound.to_vector<double>();
   REQUIRE(a.size() == b.size());
-  double most = 0;
+  double max_error = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     const double e = std::fabs(a[i] - b[i]) / (c[i] + 1e-6);
-    most = std::isnan(e) ? kInf : std::max(most, e);
+    max_error = std::isnan(e) ? kInf : std::max(max_error, e);
   }
-  return most;
+  return max_error;
 }
 
 }  // namespace heed::test

@@ -164,21 +164,21 @@ inline AttentionResult run_attention(const AttentionData& x, AttentionCall o, DT
 }
 
 // The largest difference of outputs and gradients, relative to the largest value of each tensor. That value counts as
-// at least least_scale, because a gradient may consist of terms that cancel.
-inline double attention_error(const AttentionResult& a, const AttentionResult& b, double least_scale = 0.1) {
-  double most = 0;
+// at least min_scale, because a gradient may consist of terms that cancel.
+inline double attention_error(const AttentionResult& a, const AttentionResult& b, double min_scale = 0.1) {
+  double max_error = 0;
   const auto compare = [&](const Tensor& x, const Tensor& y) {
-    if (x.shape() != y.shape()) return void(most = 1e300);
+    if (x.shape() != y.shape()) return void(max_error = 1e300);
     double scale = 1e-300;
     for (double e : y.to_vector<double>()) scale = std::max(scale, std::fabs(e));
-    const double e = x.numel() == 0 ? 0 : worst(x, y, 0, std::max(scale, least_scale));
-    most = std::max(most, e);
+    const double e = x.numel() == 0 ? 0 : worst(x, y, 0, std::max(scale, min_scale));
+    max_error = std::max(max_error, e);
   };
   compare(a.out, b.out);
   compare(a.dq, b.dq);
   compare(a.dk, b.dk);
   compare(a.dv, b.dv);
-  return most;
+  return max_error;
 }
 
 }  // namespace heed::test

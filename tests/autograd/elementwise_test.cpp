@@ -179,15 +179,15 @@ TEST_CASE("elementwise: int32 wraps around, and division is an error") {
   check_values(10 - a, {9, 12, -2147483637});
   check_values(maximum(a, 0), {1, 0, 2147483647});
   check_values(minimum(a, b), {1, -2, 3});
-  const Tensor least = Tensor::from<std::int32_t>({-2147483648., 5, -5});
-  check_values(-least, {-2147483648., -5, 5});
-  check_values(abs(least), {-2147483648., 5, 5});
-  check_values(sign(least), {-1, 1, -1});
-  check_values(square(least), {0, 25, 25});
-  check_values(clamp(least, -3, 4), {-3, 4, -3});
-  check_values(clamp(least, -kInf, 4), {-2147483648., 4, -5});
-  check_values(clamp(least, a, Tensor()), {1, 5, 2147483647});
-  check_values(clamp(least, Tensor(), b), {-2147483648., 3, -5});
+  const Tensor with_min = Tensor::from<std::int32_t>({-2147483648., 5, -5});
+  check_values(-with_min, {-2147483648., -5, 5});
+  check_values(abs(with_min), {-2147483648., 5, 5});
+  check_values(sign(with_min), {-1, 1, -1});
+  check_values(square(with_min), {0, 25, 25});
+  check_values(clamp(with_min, -3, 4), {-3, 4, -3});
+  check_values(clamp(with_min, -kInf, 4), {-2147483648., 4, -5});
+  check_values(clamp(with_min, a, Tensor()), {1, 5, 2147483647});
+  check_values(clamp(with_min, Tensor(), b), {-2147483648., 3, -5});
   CHECK((a + b).dtype() == DType::int32);
   CHECK(contains(error_of([&] { a / b; }), "div: x is [3] int32; it must be floating"));
   CHECK(contains(error_of([&] { a * 0.5; }),

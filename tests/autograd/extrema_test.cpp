@@ -18,11 +18,11 @@ namespace {
 const std::vector<std::vector<int>> kExtremaAxes = {{}, {0}, {1}, {-1}, {0, 2}, {1, 0}, {2, 1}, {0, 1, 2}};
 
 double greatest(const std::vector<double>& x) { return *std::max_element(x.begin(), x.end()); }
-double least(const std::vector<double>& x) { return *std::min_element(x.begin(), x.end()); }
+double min_of(const std::vector<double>& x) { return *std::min_element(x.begin(), x.end()); }
 double first_greatest(const std::vector<double>& x) {
   return static_cast<double>(std::max_element(x.begin(), x.end()) - x.begin());
 }
-double first_least(const std::vector<double>& x) {
+double first_min(const std::vector<double>& x) {
   return static_cast<double>(std::min_element(x.begin(), x.end()) - x.begin());
 }
 
@@ -36,16 +36,16 @@ TEST_CASE("max, min, argmax and argmin over any axes, with equal values") {
       for (const auto& axes : kExtremaAxes) {
         const Tensor high = max(v, axes), low = min(v, axes, true);
         CHECK(test::close(high, test::reduced(v, axes, high, greatest), 0, 0));
-        CHECK(test::close(low, test::reduced(v, axes, low, least), 0, 0));
+        CHECK(test::close(low, test::reduced(v, axes, low, min_of), 0, 0));
       }
       for (int axis = -3; axis < 3; ++axis) {
         const Tensor high = argmax(v, axis), low = argmin(v, axis, true);
         CHECK(high.dtype() == DType::int32);
         CHECK(test::close(high, test::reduced(v, {axis}, high, first_greatest), 0, 0));
-        CHECK(test::close(low, test::reduced(v, {axis}, low, first_least), 0, 0));
+        CHECK(test::close(low, test::reduced(v, {axis}, low, first_min), 0, 0));
       }
       CHECK(argmax(v).item() == first_greatest(v.to_vector<double>()));
-      CHECK(argmin(v).item() == first_least(v.to_vector<double>()));
+      CHECK(argmin(v).item() == first_min(v.to_vector<double>()));
     }
   }
 }
@@ -58,7 +58,7 @@ TEST_CASE("argmax at every width, on every instruction set") {
         const Tensor rows = rng.normal({2, n}, 0, 1, dtype), columns = rng.normal({9, n}, 0, 1, dtype);
         const Tensor a = argmax(rows, 1), b = argmin(columns, 0);
         CHECK(test::close(a, test::reduced(rows, {1}, a, first_greatest), 0, 0));
-        CHECK(test::close(b, test::reduced(columns, {0}, b, first_least), 0, 0));
+        CHECK(test::close(b, test::reduced(columns, {0}, b, first_min), 0, 0));
       }
     }
   });
@@ -139,7 +139,7 @@ TEST_CASE("any and all of masks") {
       const Tensor a = any(v, axes), b = all(v, axes, true);
       CHECK(a.dtype() == DType::bool8);
       CHECK(test::close(a, test::reduced(v, axes, a, greatest), 0, 0));
-      CHECK(test::close(b, test::reduced(v, axes, b, least), 0, 0));
+      CHECK(test::close(b, test::reduced(v, axes, b, min_of), 0, 0));
     }
   }
   CHECK(any(Tensor::zeros({0}, DType::bool8)).item() == 0);

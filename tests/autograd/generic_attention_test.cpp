@@ -181,14 +181,14 @@ TEST_CASE("generic attention over pooled keys equals attention to keys that were
         for (Index h = 0; h < 2; ++h)
           for (Index n = 0; n < few; ++n)
             for (Index d = 0; d < from.dim(3); ++d) {
-              double total = 0, most = -1e300, count = 0;
+              double total = 0, max_value = -1e300, count = 0;
               for (Index j = n * pool; j < std::min(S, (n + 1) * pool); ++j) {
                 if (keys.at({b, j}) == 0 || j >= static_cast<Index>(lengths.at({b}))) continue;
-                total += from.at({b, h, j, d}), ++count, most = std::max(most, from.at({b, h, j, d}));
+                total += from.at({b, h, j, d}), ++count, max_value = std::max(max_value, from.at({b, h, j, d}));
               }
               if (count == 0) continue;
               to.ptr<double>()[((b * 2 + h) * few + n) * from.dim(3) + d] =
-                  kind == Pooling::average ? total / count : most;
+                  kind == Pooling::average ? total / count : max_value;
             }
       return to;
     };

@@ -111,10 +111,10 @@ TEST_CASE("gradcheck: errors") {
        [&] {
          gradcheck([&] { return single * 2; }, {{"w", &single}});
        }},
-      {"gradcheck: step is 0 and most_elements is 200; both must be positive",
+      {"gradcheck: step is 0 and min_samples is 200; both must be positive",
        [&] { gradcheck(twice, {x}, {.step = 0}); }},
-      {"gradcheck: step is 1e-06 and most_elements is 0; both must be positive",
-       [&] { gradcheck(twice, {x}, {.most_elements = 0}); }},
+      {"gradcheck: step is 1e-06 and min_samples is 0; both must be positive",
+       [&] { gradcheck(twice, {x}, {.min_samples = 0}); }},
   });
 }
 

@@ -13,7 +13,7 @@ using namespace heed::test;
 
 namespace {
 
-constexpr Index kLeastIndex = std::numeric_limits<Index>::min(), kMostIndex = std::numeric_limits<Index>::max();
+constexpr Index kMinIndex = std::numeric_limits<Index>::min(), kMaxIndex = std::numeric_limits<Index>::max();
 
 struct IntegerCase {
   std::string name;
@@ -27,49 +27,133 @@ std::vector<IntegerCase> integer_cases() {
   const Tensor places = Tensor::from<std::int32_t>({0, 1});
   return {
       {"zeros", [](Index n) { return Tensor::zeros({n}); }},
-      {"zeros, two sizes", [](Index n) { return Tensor::zeros({n, n}); }},
-      {"zeros, one size 0", [](Index n) { return Tensor::zeros({n, 0}); }},
-      {"zeros, 0 first", [](Index n) { return Tensor::zeros({0, n, n}); }},
-      {"zeros, 0 last", [](Index n) { return Tensor::zeros({n, n, 0}, DType::bool8); }},
-      {"full", [](Index n) { return Tensor::full({2, n}, 3, DType::bfloat16); }},
+      {"zeros, two sizes",
+       [](Index n) {
+         return Tensor::zeros({n, n});
+       }},
+      {"zeros, one size 0",
+       [](Index n) {
+         return Tensor::zeros({n, 0});
+       }},
+      {"zeros, 0 first",
+       [](Index n) {
+         return Tensor::zeros({0, n, n});
+       }},
+      {"zeros, 0 last",
+       [](Index n) {
+         return Tensor::zeros({n, n, 0}, DType::bool8);
+       }},
+      {"full",
+       [](Index n) {
+         return Tensor::full({2, n}, 3, DType::bfloat16);
+       }},
       {"arange", [](Index n) { return Tensor::arange(n); }},
-      {"from", [](Index n) { return Tensor::from({1, 2}, {2, n}); }},
-      {"from, two sizes", [](Index n) { return Tensor::from(std::vector<float>{}, {n, n}); }},
+      {"from",
+       [](Index n) {
+         return Tensor::from({1, 2}, {2, n});
+       }},
+      {"from, two sizes",
+       [](Index n) {
+         return Tensor::from(std::vector<float>{}, {n, n});
+       }},
       {"view", [=](Index n) { return x.view({n}); }},
-      {"view, two sizes", [=](Index n) { return x.view({n, n}); }},
-      {"view, -1", [=](Index n) { return x.view({n, -1}); }},
-      {"view, -1 after two", [=](Index n) { return x.view({n, n, -1}); }},
-      {"view of nothing", [=](Index n) { return none.view({0, n}); }},
-      {"view of nothing, two sizes", [=](Index n) { return none.view({n, 0, n}); }},
-      {"view of nothing, four sizes", [=](Index n) { return none.view({n, n, n, n}); }},
-      {"view of nothing, -1", [=](Index n) { return none.view({n, n, -1}); }},
-      {"reshape", [=](Index n) { return turned.reshape({n, n, n, n}); }},
-      {"reshape, -1", [=](Index n) { return turned.reshape({-1, n}); }},
+      {"view, two sizes",
+       [=](Index n) {
+         return x.view({n, n});
+       }},
+      {"view, -1",
+       [=](Index n) {
+         return x.view({n, -1});
+       }},
+      {"view, -1 after two",
+       [=](Index n) {
+         return x.view({n, n, -1});
+       }},
+      {"view of nothing",
+       [=](Index n) {
+         return none.view({0, n});
+       }},
+      {"view of nothing, two sizes",
+       [=](Index n) {
+         return none.view({n, 0, n});
+       }},
+      {"view of nothing, four sizes",
+       [=](Index n) {
+         return none.view({n, n, n, n});
+       }},
+      {"view of nothing, -1",
+       [=](Index n) {
+         return none.view({n, n, -1});
+       }},
+      {"reshape",
+       [=](Index n) {
+         return turned.reshape({n, n, n, n});
+       }},
+      {"reshape, -1",
+       [=](Index n) {
+         return turned.reshape({-1, n});
+       }},
       {"expand", [=](Index n) { return one.expand({n}); }},
-      {"expand, two sizes", [=](Index n) { return one.expand({n, n}); }},
-      {"expand of an axis", [=](Index n) { return x.expand({n, 2, 3}); }},
-      {"expand of a mask", [=](Index n) { return mask.expand({n, 4, 1}); }},
-      {"expand of nothing", [=](Index n) { return none.expand({n, 0, 5}); }},
-      {"slice from", [=](Index n) { return x.slice(1, n, kMostIndex); }},
-      {"slice to", [=](Index n) { return x.slice(1, kLeastIndex, n); }},
+      {"expand, two sizes",
+       [=](Index n) {
+         return one.expand({n, n});
+       }},
+      {"expand of an axis",
+       [=](Index n) {
+         return x.expand({n, 2, 3});
+       }},
+      {"expand of a mask",
+       [=](Index n) {
+         return mask.expand({n, 4, 1});
+       }},
+      {"expand of nothing",
+       [=](Index n) {
+         return none.expand({n, 0, 5});
+       }},
+      {"slice from", [=](Index n) { return x.slice(1, n, kMaxIndex); }},
+      {"slice to", [=](Index n) { return x.slice(1, kMinIndex, n); }},
       {"slice by", [=](Index n) { return x.slice(1, 0, 3, n); }},
       {"slice from, to, by", [=](Index n) { return x.slice(1, n, n, n); }},
       {"select", [=](Index n) { return x.select(1, n); }},
-      {"at", [=](Index n) { return Tensor::scalar(x.at({0, n})); }},
-      {"uniform", [](Index n) { return Rng(1).uniform({n, n}); }},
-      {"normal", [](Index n) { return Rng(1).normal({n, 3}); }},
-      {"integers", [](Index n) { return Rng(1).integers({2}, n, kMostIndex); }},
-      {"integers below", [](Index n) { return Rng(1).integers({2}, kLeastIndex, n); }},
+      {"at",
+       [=](Index n) {
+         return Tensor::scalar(x.at({0, n}));
+       }},
+      {"uniform",
+       [](Index n) {
+         return Rng(1).uniform({n, n});
+       }},
+      {"normal",
+       [](Index n) {
+         return Rng(1).normal({n, 3});
+       }},
+      {"integers", [](Index n) { return Rng(1).integers({2}, n, kMaxIndex); }},
+      {"integers below", [](Index n) { return Rng(1).integers({2}, kMinIndex, n); }},
       {"integer", [](Index n) { return Tensor::scalar(static_cast<double>(Rng(1).integer(n) >= 0)); }},
       {"permutation", [](Index n) { return Tensor::scalar(static_cast<double>(Rng(1).permutation(n).size())); }},
       {"tril", [=](Index n) { return tril(x, n); }},
       {"triu", [=](Index n) { return triu(turned, n); }},
-      {"repeat", [=](Index n) { return repeat(x, {n, 1}); }},
-      {"repeat, two counts", [=](Index n) { return repeat(x, {n, n}); }},
-      {"repeat, more axes", [=](Index n) { return repeat(x, {n, 0, 1}); }},
-      {"repeat of nothing", [=](Index n) { return repeat(none, {n, n}); }},
+      {"repeat",
+       [=](Index n) {
+         return repeat(x, {n, 1});
+       }},
+      {"repeat, two counts",
+       [=](Index n) {
+         return repeat(x, {n, n});
+       }},
+      {"repeat, more axes",
+       [=](Index n) {
+         return repeat(x, {n, 0, 1});
+       }},
+      {"repeat of nothing",
+       [=](Index n) {
+         return repeat(none, {n, n});
+       }},
       {"split", [=](Index n) { return split(x, n, 1)[0]; }},
-      {"split by sizes", [=](Index n) { return split(x, {n, n, 2, 3}, 1)[0]; }},
+      {"split by sizes",
+       [=](Index n) {
+         return split(x, {n, n, 2, 3}, 1)[0];
+       }},
       {"one_hot", [=](Index n) { return one_hot(places, n); }},
       {"top_k", [=](Index n) { return top_k(x, n).values; }},
       {"embedding", [=](Index n) { return embedding(places, x, n); }},
@@ -84,8 +168,8 @@ std::vector<IntegerCase> integer_cases() {
 TEST_CASE("extreme integers give a tensor that can be read and printed, or an Error") {
   for (const IntegerCase& c : integer_cases()) {
     CAPTURE(c.name);
-    for (const Index n : {kLeastIndex, kLeastIndex + 1, -(Index{1} << 62), -(Index{1} << 32), Index{1} << 60,
-                          (Index{1} << 61) + 1, Index{1} << 62, (Index{1} << 62) + 1, kMostIndex - 1, kMostIndex}) {
+    for (const Index n : {kMinIndex, kMinIndex + 1, -(Index{1} << 62), -(Index{1} << 32), Index{1} << 60,
+                          (Index{1} << 61) + 1, Index{1} << 62, (Index{1} << 62) + 1, kMaxIndex - 1, kMaxIndex}) {
       CAPTURE(n);
       Tensor y;
       try {
@@ -107,16 +191,16 @@ TEST_CASE("extreme integers that are valid have their effect") {
   const Tensor x = Tensor::from({1, 2, 3, 4, 5, 6}, {2, 3});
   using Values = std::vector<double>;
   const auto values = [](const Tensor& y) { return y.to_vector<double>(); };
-  for (const Index far : {kMostIndex, kMostIndex - 1}) {
+  for (const Index far : {kMaxIndex, kMaxIndex - 1}) {
     CHECK(same_bits(tril(x, far), x));
     CHECK(same_bits(triu(x, far), Tensor::zeros({2, 3})));
     CHECK(same_bits(tril(x, -far), Tensor::zeros({2, 3})));
     CHECK(same_bits(triu(x, -far), x));
-    CHECK(same_bits(triu(x, kLeastIndex), x));
+    CHECK(same_bits(triu(x, kMinIndex), x));
     CHECK(values(x.slice(1, 0, 3, far)) == Values{1, 4});
     CHECK(values(x.slice(1, 1, far, far)) == Values{2, 5});
     CHECK(values(x.slice(0, 0, 2, far).contiguous()) == Values{1, 2, 3});
-    CHECK(values(x.slice(1, kLeastIndex, far)) == values(x));
+    CHECK(values(x.slice(1, kMinIndex, far)) == values(x));
     CHECK(x.slice(1, far, far).numel() == 0);
     CHECK(split(x, far).size() == 1);
   }
@@ -157,7 +241,7 @@ TEST_CASE("extreme integers: errors") {
        }},
       {"split: the sizes add up to 9223372036854775807 but x is [0, 5] float32",
        [&] {
-         split(none, {kMostIndex, kMostIndex, 2});
+         split(none, {kMaxIndex, kMaxIndex, 2});
        }},
       {"concatenate: the sizes along axis 0 add up to 2^63 or more",
        [] {
@@ -165,6 +249,6 @@ TEST_CASE("extreme integers: errors") {
        }},
       {"rope: x is [2, 2] float32 and offset is 4611686018427387904; offset must be 0 or more, and all positions below",
        [&] { rope(x.slice(1, 0, 2), {.offset = Index{1} << 62}); }},
-      {"permutation: n is 9223372036854775807; it must be in [0, 2^48)", [] { Rng(1).permutation(kMostIndex); }},
+      {"permutation: n is 9223372036854775807; it must be in [0, 2^48)", [] { Rng(1).permutation(kMaxIndex); }},
   });
 }

@@ -49,23 +49,24 @@ double distance(const Tensor& a, const Tensor& b) {
   if (!a.defined() && !b.defined()) return 0;
   if (!a.defined() || !b.defined() || a.shape() != b.shape()) return 1e300;
   const std::vector<double> x = a.to_vector<double>(), y = b.to_vector<double>();
-  double most = 0, size = 1;
+  double max_difference = 0, size = 1;
   for (std::size_t i = 0; i < x.size(); ++i) {
     if (std::isfinite(y[i])) size = std::max(size, std::fabs(y[i]));
     if (x[i] == y[i] || (std::isnan(x[i]) && std::isnan(y[i]))) continue;
     if (!std::isfinite(x[i]) || !std::isfinite(y[i])) return 1e300;
-    most = std::max(most, std::fabs(x[i] - y[i]));
+    max_difference = std::max(max_difference, std::fabs(x[i] - y[i]));
   }
-  return most / size;
+  return max_difference / size;
 }
 
 // The largest distance between float32 and float64, for the same inputs, which float32 represents.
 double rounding(const OpCase& c, const List& inputs) {
   const List rounded = converted(inputs, DType::float32);
   const List rough = flat(run_of(c, rounded)), exact = flat(run_of(c, converted(rounded, DType::float64)));
-  double most = 0;
-  for (std::size_t i = 0; i < exact.size(); ++i) most = std::max(most, distance(rough[i], exact[i]));
-  return most;
+  double max_difference = 0;
+  for (std::size_t i = 0; i < exact.size(); ++i)
+    max_difference = std::max(max_difference, distance(rough[i], exact[i]));
+  return max_difference;
 }
 
 void check_gradient(const OpCase& c, const List& inputs) {

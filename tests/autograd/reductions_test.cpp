@@ -311,12 +311,12 @@ TEST_CASE("variance, stddev, logsumexp and norm pass gradcheck") {
       [&](const std::vector<Tensor>& in) {
         return norm(in[0].view({2, 20000}), {1});
       },
-      {row}, {.most_elements = 20});
+      {row}, {.min_samples = 20});
   gradcheck(
       [&](const std::vector<Tensor>& in) {
         return logsumexp(stddev(in[0].view({2, 20000}), 1));
       },
-      {row}, {.most_elements = 20});
+      {row}, {.min_samples = 20});
 }
 
 TEST_CASE("float32 derivatives of reductions agree with float64 at every width, on every instruction set") {

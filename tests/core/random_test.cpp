@@ -179,12 +179,12 @@ template <class F>
 double distance(std::vector<double> v, F cdf) {
   std::sort(v.begin(), v.end());
   const double n = static_cast<double>(v.size());
-  double most = 0;
+  double max_distance = 0;
   for (std::size_t i = 0; i < v.size(); ++i) {
     const double p = cdf(v[i]), below = static_cast<double>(i) / n;
-    most = std::max({most, p - below, below + 1 / n - p});
+    max_distance = std::max({max_distance, p - below, below + 1 / n - p});
   }
-  return most * std::sqrt(n);
+  return max_distance * std::sqrt(n);
 }
 
 }  // namespace

@@ -243,7 +243,7 @@ TEST_CASE("continued: data sets whose samples are functions of their position") 
     return MaskedBatches(LanguageModelBatches(tokens, {.batch = rows, .context = 8}), {.vocabulary = 9, .mask = 9});
   });
   check_continued([](Index rows) { return CopyTask({.batch = rows, .length = 8}); });
-  check_continued([](Index rows) { return ListOpsBatches(ListOps({.least = 6, .most = 6}), rows); });
+  check_continued([](Index rows) { return ListOpsBatches(ListOps({.min_tokens = 6, .max_tokens = 6}), rows); });
 }
 
 TEST_CASE("continued: a data set without continued() cannot continue with another batch size") {

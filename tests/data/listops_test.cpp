@@ -22,12 +22,12 @@ std::int32_t value_of(const std::string& text) { return ListOps::value(ListOps::
 
 // Replaces the innermost list of the text by its value until one digit is left. `depth` receives the max nesting depth.
 int naive(std::string text, int* depth = nullptr) {
-  int most = 0, open = 0;
+  int max_depth = 0, open = 0;
   for (const char c : text) {
     open += c == '[' ? 1 : c == ']' ? -1 : 0;
-    most = std::max(most, open);
+    max_depth = std::max(max_depth, open);
   }
-  if (depth != nullptr) *depth = most;
+  if (depth != nullptr) *depth = max_depth;
   for (std::size_t end = text.find(']'); end != std::string::npos; end = text.find(']')) {
     const std::size_t begin = text.rfind('[', end);
     std::istringstream list(text.substr(begin + 1, end - begin - 1));
@@ -67,7 +67,7 @@ TEST_CASE("ListOps: values by hand") {
 }
 
 TEST_CASE("ListOps: examples have the value of a naive evaluation of their text, and the requested sizes") {
-  const ListOps lists({.depth = 4, .arguments = 5, .least = 10, .most = 60});
+  const ListOps lists({.depth = 4, .arguments = 5, .min_tokens = 10, .max_tokens = 60});
   std::map<std::int32_t, int> values, operators;
   std::set<std::size_t> lengths;
   std::set<std::string> texts;
@@ -98,7 +98,7 @@ TEST_CASE("ListOps: examples have the value of a naive evaluation of their text,
 }
 
 TEST_CASE("ListOps: examples and batches are a pure function of seed and place, and held-out ones are others") {
-  const ListOps lists({.least = 8, .most = 40});
+  const ListOps lists({.min_tokens = 8, .max_tokens = 40});
   CHECK(lists.example(1, 5).tokens == lists.example(1, 5).tokens);
   CHECK(lists.example(1, 5).tokens != lists.example(1, 6).tokens);
   CHECK(lists.example(1, 5).tokens != lists.example(2, 5).tokens);
@@ -128,10 +128,10 @@ TEST_CASE("ListOps: examples and batches are a pure function of seed and place, 
   CHECK(held_out.batch(1).targets.at({3}) == held_out.example(103).value);
   std::map<int, double> counts;
   for (Index i = 0; i < 250; ++i) counts[held_out.example(i).value] += 1.0 / 250;
-  double most = 0;
-  for (const auto& [value, share] : counts) most = std::max(most, share);
-  CHECK(held_out.majority() == doctest::Approx(most));
-  CHECK(most < 0.25);
+  double max_share = 0;
+  for (const auto& [value, share] : counts) max_share = std::max(max_share, share);
+  CHECK(held_out.majority() == doctest::Approx(max_share));
+  CHECK(max_share < 0.25);
   std::set<std::string> seen;
   for (int i = 0; i < 250; ++i) seen.insert(ListOps::text(lists.example(2 * 4, static_cast<std::uint64_t>(i)).tokens));
   int shared = 0;
@@ -140,7 +140,7 @@ TEST_CASE("ListOps: examples and batches are a pure function of seed and place, 
 }
 
 TEST_CASE("ListOps: batches count their inputs without padding") {
-  const Batch b = ListOpsBatches(ListOps({.least = 5, .most = 40}), 16).batch(1, 0);
+  const Batch b = ListOpsBatches(ListOps({.min_tokens = 5, .max_tokens = 40}), 16).batch(1, 0);
   const std::vector<std::int32_t> inputs = b.inputs.to_vector<std::int32_t>();
   const auto padding = std::count(inputs.begin(), inputs.end(), ListOps::kPadding);
   CHECK(padding > 0);
@@ -152,10 +152,10 @@ TEST_CASE("ListOps: batches count their inputs without padding") {
 TEST_CASE("ListOps: errors") {
   const auto error = [](const ListOpsOptions& o) { return error_of([&] { ListOps lists(o); }); };
   CHECK(error({.depth = 0}) == "listops: depth is 0 and arguments 5; they must be 1 or more and 2 or more");
-  CHECK(error({.least = 9, .most = 8}) ==
+  CHECK(error({.min_tokens = 9, .max_tokens = 8}) ==
         "listops: expressions have 9 to 8 tokens; the maximum must be at least 4 and at least the minimum");
   CHECK(error({.list = 2}) == "listops: the share of lists is 2; it must be from 0 to 1");
-  CHECK(error({.depth = 1, .least = 20}) ==
+  CHECK(error({.depth = 1, .min_tokens = 20}) ==
         "listops: none of 10000 expressions had 20 to 48 tokens; change the lengths, the depth or the arguments");
   const auto wrong = [](const std::string& text) { return error_of([&] { value_of(text); }); };
   CHECK(wrong("[MAX 1 2") == "listops: the expression ends within a list; each list must end with ]");

@@ -210,9 +210,9 @@ TEST_CASE("continued: batches by tokens, too, and from tokens to rows") {
 TEST_CASE("fingerprints: parts and changed values differ, and the batch size does not matter") {
   const auto of = [](const Dataset& d) { return *d.fingerprint(); };
   const Samples all = numbers(20);
-  const auto [most, few] = split(all, 0.25, 1);
+  const auto [many, few] = split(all, 0.25, 1);
   CHECK(of(SampleBatches(all, {.rows = 3})) == of(SampleBatches(numbers(20), {.rows = 5})));
-  CHECK(of(SampleBatches(most, {.rows = 3})) != of(SampleBatches(few, {.rows = 3})));
+  CHECK(of(SampleBatches(many, {.rows = 3})) != of(SampleBatches(few, {.rows = 3})));
   CHECK(of(SampleBatches(numbers(21), {.rows = 3})) != of(SampleBatches(all, {.rows = 3})));
   CHECK(of(CopyTask({.length = 8})) != of(CopyTask({.length = 8, .held_out = true})));
   CHECK(of(ListOpsBatches(ListOps({.depth = 3}), 2)) != of(ListOpsBatches(ListOps({.depth = 4}), 2)));

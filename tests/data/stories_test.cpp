@@ -32,7 +32,7 @@ double sum(const std::vector<double>& v) { return std::accumulate(v.begin(), v.e
 }  // namespace
 
 TEST_CASE("each text of a reduced grammar is listed once, and their probabilities sum to 1") {
-  const Stories stories(StoryWords::few(), {.most_events = 2});
+  const Stories stories(StoryWords::few(), {.max_events = 2});
   const auto texts = all_texts(stories);
   CHECK(texts.size() > 500);
   double total = 0, wrong = 0;
@@ -47,7 +47,7 @@ TEST_CASE("each text of a reduced grammar is listed once, and their probabilitie
 }
 
 TEST_CASE("each character's conditional probability is that of all texts with the same beginning") {
-  const Stories stories(StoryWords::few(), {.most_events = 2});
+  const Stories stories(StoryWords::few(), {.max_events = 2});
   const auto texts = all_texts(stories);
   std::map<std::string, double> beginnings;
   for (const auto& [text, log_p] : texts)
@@ -63,7 +63,7 @@ TEST_CASE("each character's conditional probability is that of all texts with th
 }
 
 TEST_CASE("sampled stories have the frequencies of their probabilities") {
-  const Stories stories(StoryWords::few(), {.most_events = 2});
+  const Stories stories(StoryWords::few(), {.max_events = 2});
   const auto texts = all_texts(stories);
   std::map<std::string, int> seen;
   const int n = 40000;
@@ -116,10 +116,10 @@ TEST_CASE("no story is longer than kLongestStory") {
     list->resize(std::min<std::size_t>(list->size(), list == &longest.things ? 3 : list == &longest.spots ? 2 : 1));
   }
   const Stories stories(longest);
-  std::size_t most = 0;
-  for (std::uint64_t i = 0; i < 20000; ++i) most = std::max(most, stories.story(1, i).text.size());
-  CHECK(most <= kLongestStory);
-  CHECK(most == kLongestStory);
+  std::size_t max_size = 0;
+  for (std::uint64_t i = 0; i < 20000; ++i) max_size = std::max(max_size, stories.story(1, i).text.size());
+  CHECK(max_size <= kLongestStory);
+  CHECK(max_size == kLongestStory);
 }
 
 TEST_CASE("stories are a pure function of seed and index, and texts are rows of them") {
@@ -267,5 +267,5 @@ TEST_CASE("word lists that make texts ambiguous, or leave no text, are refused")
   words = StoryWords::all();
   words.lands.clear();
   CHECK(contains(error_of([&] { Stories{words}; }), "words"));
-  CHECK(contains(error_of([&] { Stories(StoryWords::all(), {.most_events = 0}); }), "events"));
+  CHECK(contains(error_of([&] { Stories(StoryWords::all(), {.max_events = 0}); }), "events"));
 }

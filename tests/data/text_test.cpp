@@ -136,7 +136,7 @@ TEST_CASE("texts are cut after lines, before spaces, or at least between charact
   CHECK(cut_text("one two  three", 0, 11) == 7);
   CHECK(cut_text("one two  three", 0, 8) == 7);   // before all spaces of a run
   CHECK(cut_text("one two  three", 0, 14) == 0);  // a line feed may follow
-  CHECK(cut_text("one two  three", 3, 6) == 6);   // no space after `least`
+  CHECK(cut_text("one two  three", 3, 6) == 6);   // no space after `min_size`
   CHECK(cut_text("aé€😀", 0, 5) == 3);
   CHECK(cut_text("aé€😀", 0, 6) == 6);
   CHECK(cut_text("aé€😀", 0, 9) == 6);

@@ -158,18 +158,18 @@ TEST_CASE("SentencePiece models are read from files") {
 
 // Parts cut as by StreamEncoder, but small: after lines, or before spaces.
 static void check_parts(const Tokenizer& t, const std::string& text) {
-  for (std::size_t least : {0, 1, 7, 50, 400}) {
+  for (std::size_t min_size : {0, 1, 7, 50, 400}) {
     Ids ids;
     std::string_view rest = text;
     while (!rest.empty()) {
-      std::size_t n = cut_text(rest, least, least + 40);
+      std::size_t n = cut_text(rest, min_size, min_size + 40);
       if (n == 0) n = rest.size();
       const std::string_view part = rest.substr(0, n);
       const Ids more = rest.size() == text.size() ? t.encode(part) : t.encode_next(part);
       ids.insert(ids.end(), more.begin(), more.end());
       rest.remove_prefix(n);
     }
-    CAPTURE(least);
+    CAPTURE(min_size);
     CHECK((ids == t.encode(text)));
   }
 }

@@ -47,14 +47,14 @@ TEST_CASE("attention_maps: prints the largest weight of each head on an earlier 
     std::getline(lines, line);
     for (Index head = 0; head < 4; ++head) {
       std::vector<double> row = last_row(lm, prompt, head / 2, head % 2);
-      std::size_t most = 0;
-      for (std::size_t j = 0; j + 1 < row.size(); ++j) most = row[j] > row[most] ? j : most;
+      std::size_t best = 0;
+      for (std::size_t j = 0; j + 1 < row.size(); ++j) best = row[j] > row[best] ? j : best;
       char numbers[80];
-      std::snprintf(numbers, sizeof numbers, " %10zu %10.3f %10.3f", most, row[most], row.back());
+      std::snprintf(numbers, sizeof numbers, " %10zu %10.3f %10.3f", best, row[best], row.back());
       std::getline(lines, line);
       INFO(line << " / " << numbers);
       CHECK(contains(line, numbers));
-      CHECK(contains(line, prompt[most] == ' ' ? "'␣'" : std::string("'") + prompt[most] + "'"));
+      CHECK(contains(line, prompt[best] == ' ' ? "'␣'" : std::string("'") + prompt[best] + "'"));
     }
     // The last of two tokens has only one token before it, even if its weight on itself is larger.
     CHECK(test::count_of("'T'                           0 ", maps(t, "Th").output) == 4);

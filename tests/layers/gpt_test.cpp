@@ -27,17 +27,17 @@ GPTOptions small_gpt() { return {.vocabulary = 11, .context = 8, .layers = 2, .h
 // The largest difference from PyTorch's losses over `steps` steps, on the batches of data/text.
 double worst_loss(GPT& model, Optimizer& optimizer, const Checkpoint& file, const std::string& losses, Index steps) {
   const Tensor text = file.tensor("data/text"), expected = file.tensor(losses);
-  double most = 0;
+  double max_difference = 0;
   for (Index step = 0; step < steps; ++step) {
     Tape tape;
     const Tensor t = text[step];
     const Tensor loss = model.loss(t.slice(1, 0, 16), t.slice(1, 1, 17));
-    most = std::max(most, std::fabs(loss.item() - expected.at({step})));
+    max_difference = std::max(max_difference, std::fabs(loss.item() - expected.at({step})));
     tape.backward(loss);
     optimizer.step();
     optimizer.zero_grad();
   }
-  return most;
+  return max_difference;
 }
 
 }  // namespace
@@ -60,7 +60,7 @@ TEST_CASE("GPT passes gradcheck with every kind of norm, position and activation
     to(model, DType::float64);
     for (const NamedParameter& p : named_parameters(model))
       p.parameter->copy_(*p.parameter + rng.normal(p.parameter->shape(), 0, 0.2, DType::float64));
-    gradcheck([&] { return model.loss(x, y); }, named_parameters(model), {.most_elements = 25});
+    gradcheck([&] { return model.loss(x, y); }, named_parameters(model), {.min_samples = 25});
     const Evaluation off;
     const NoTape no_tape;
     CHECK(test::close(model.loss(x, y), cross_entropy(model(x), y), 1e-12, 1e-12));
@@ -114,9 +114,9 @@ TEST_CASE("50 AdamW steps follow PyTorch's from the same weights and batches") {
     AdamW optimizer(named_parameters(model), {.lr = 1e-3, .betas = {0.9, 0.99}, .weight_decay = 0.1});
     const std::string losses = dtype == DType::float64 ? "losses/float64" : "losses/float32";
     const Tensor expected = file.tensor(losses);
-    const double most = worst_loss(model, optimizer, file, losses, 50);
-    INFO("dtype " << std::string(name_of(dtype)) << ", largest difference " << most);
-    CHECK(most <= (dtype == DType::float64 ? 1e-8 : 1e-4));
+    const double max_difference = worst_loss(model, optimizer, file, losses, 50);
+    INFO("dtype " << std::string(name_of(dtype)) << ", largest difference " << max_difference);
+    CHECK(max_difference <= (dtype == DType::float64 ? 1e-8 : 1e-4));
     CHECK(expected.at({49}) < expected.at({0}) - 0.3);
   }
 }
@@ -140,9 +140,9 @@ TEST_CASE("40 steps of Muon of a GPT with QK-norm, squared ReLU and rotary posit
   load_model(file, model, {.convert = true});
   Muon optimizer(muon_groups(model, {.weight_decay = 0.1, .lr_scale = 0.25}), {.lr = 0.02});
   const Tensor expected = file.tensor("losses/float64");
-  const double most = worst_loss(model, optimizer, file, "losses/float64", 40);
-  INFO("largest difference " << most);
-  CHECK(most <= 1e-8);
+  const double max_difference = worst_loss(model, optimizer, file, "losses/float64", 40);
+  INFO("largest difference " << max_difference);
+  CHECK(max_difference <= 1e-8);
   CHECK(expected.at({39}) < expected.at({0}) - 2);
 }
 
@@ -214,12 +214,12 @@ TEST_CASE("decoding rows of different length gives the logits of each row's own 
     std::vector<std::int32_t> seen = {0, 0, 0};
     std::vector<AttentionState> states;
     const auto step = [&](const std::vector<std::int32_t>& counts) {
-      const Index most = std::max({counts[0], counts[1], counts[2]});
-      Tensor next = Tensor::full({3, most}, 10, DType::int32);  // padding
+      const Index max_count = std::max({counts[0], counts[1], counts[2]});
+      Tensor next = Tensor::full({3, max_count}, 10, DType::int32);  // padding
       for (Index b = 0; b < 3; ++b) {
         const auto row = static_cast<std::size_t>(b);
         for (Index t = 0; t < counts[row]; ++t)
-          next.ptr<std::int32_t>()[b * most + t] = static_cast<std::int32_t>(x.at({b, seen[row] + t}));
+          next.ptr<std::int32_t>()[b * max_count + t] = static_cast<std::int32_t>(x.at({b, seen[row] + t}));
         seen[row] += counts[row];
       }
       const Tensor logits = model.decode(next, states, {.key_lengths = Tensor::from(counts, {3})});
@@ -318,10 +318,10 @@ std::vector<Tensor> logits_of_steps(const GPT& model, const Tensor& x) {
 // The largest difference, relative to the largest value.
 double apart(const Tensor& got, const Tensor& want) {
   const std::vector<double> g = got.to_vector<double>(), w = want.to_vector<double>();
-  double worst = 0, most = 0;
+  double worst = 0, max_abs = 0;
   for (std::size_t i = 0; i < w.size(); ++i)
-    worst = std::max(worst, std::abs(g[i] - w[i])), most = std::max(most, std::abs(w[i]));
-  return worst / most;
+    worst = std::max(worst, std::abs(g[i] - w[i])), max_abs = std::max(max_abs, std::abs(w[i]));
+  return worst / max_abs;
 }
 
 // Bound of the effect of operand rounding (2^-9 each) on the logits of a small model; the largest measured effect is
@@ -477,7 +477,7 @@ TEST_CASE("BERT: its loss is the cross-entropy of the targets that count, with t
     CHECK(test::close(model.loss(x, y), two, 1e-12, 1e-12));
   }
   const Tensor lengths = Tensor::from<std::int32_t>({6, 4});
-  gradcheck([&] { return model.loss(x, y, lengths); }, named_parameters(model), {.most_elements = 25});
+  gradcheck([&] { return model.loss(x, y, lengths); }, named_parameters(model), {.min_samples = 25});
 }
 
 TEST_CASE("BERT: every position sees all others, with every encoder mechanism, and a GPT's sees only earlier ones") {

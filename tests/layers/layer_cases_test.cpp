@@ -53,12 +53,12 @@ double relative_distance(const Tensor& a, const Tensor& b) {
   if (!a.defined()) return 0;
   REQUIRE(a.shape() == b.shape());
   const std::vector<double> x = a.to_vector<double>(), y = b.to_vector<double>();
-  double most = 0, size = 1;
+  double max_difference = 0, size = 1;
   for (std::size_t i = 0; i < x.size(); ++i) {
     size = std::max(size, std::fabs(y[i]));
-    most = std::max(most, std::isfinite(x[i]) ? std::fabs(x[i] - y[i]) : 1e300);
+    max_difference = std::max(max_difference, std::isfinite(x[i]) ? std::fabs(x[i] - y[i]) : 1e300);
   }
-  return most / size;
+  return max_difference / size;
 }
 
 }  // namespace
@@ -70,8 +70,8 @@ TEST_CASE("every layer: gradcheck of inputs and parameters, of one, three and ei
       const AnyLayer layer = made(c, n * c.step, DType::float64);
       const List inputs = inputs_of(c, n * c.step);
       manual_seed(5);
-      gradcheck(layer.call, inputs, {.most_elements = 20});
-      gradcheck([&] { return layer.call(inputs); }, layer.parameters(), {.most_elements = 20});
+      gradcheck(layer.call, inputs, {.min_samples = 20});
+      gradcheck([&] { return layer.call(inputs); }, layer.parameters(), {.min_samples = 20});
     }
   }
 }

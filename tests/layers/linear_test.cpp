@@ -143,18 +143,18 @@ TEST_CASE("initializers have the documented moments") {
   const auto moments = [&] {
     const std::vector<double> v = p.to_vector<double>();
     const double n = static_cast<double>(v.size()), mean = std::accumulate(v.begin(), v.end(), 0.0) / n;
-    double square = 0, most = 0;
+    double square = 0, max_abs = 0;
     for (double x : v) {
       square += (x - mean) * (x - mean);
-      most = std::max(most, std::fabs(x));
+      max_abs = std::max(max_abs, std::fabs(x));
     }
-    return std::array<double, 3>{mean, std::sqrt(square / n), most};
+    return std::array<double, 3>{mean, std::sqrt(square / n), max_abs};
   };
-  const auto expect = [&](double deviation, double most) {
+  const auto expect = [&](double deviation, double max_abs) {
     const auto [mean, sd, largest] = moments();
     CHECK(std::fabs(mean) < 0.02 * deviation);
     CHECK(sd == doctest::Approx(deviation).epsilon(0.01));
-    CHECK(largest <= most * (1 + 1e-6));
+    CHECK(largest <= max_abs * (1 + 1e-6));
   };
   init::xavier_uniform_(p, rng);
   expect(std::sqrt(2.0 / 700), std::sqrt(6.0 / 700));

@@ -69,7 +69,7 @@ TEST_CASE("a translator learns, is saved and loaded, and translates texts of any
     CHECK(translate(t, sources, {.on_done = [&](Index n) { done += n; }}) == targets);
     CHECK(done == static_cast<Index>(sources.size()));
     CHECK(translate(t, sources, {.beam = 1, .batch_tokens = 1}) == targets);
-    CHECK(translate(t, sources, {.most_per_token = INFINITY}) == targets);
+    CHECK(translate(t, sources, {.max_per_token = INFINITY}) == targets);
 
     const TemporaryFolder folder;
     Checkpoint c;

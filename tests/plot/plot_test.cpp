@@ -115,9 +115,9 @@ TEST_CASE("plot: if there are more lines than colours, dashes distinguish them")
 TEST_CASE("plot_bars: numbers below the bars do not overlap and are inside the picture, also large ones") {
   const TemporaryFolder folder;
   const fs::path file = folder.path / "b.svg";
-  for (const double most : {0.3, 1.0, 7.0, 9999.0, 12345.0, 309865.0, 1234567.0, 4.2e7}) {
-    CAPTURE(most);
-    plot_bars(file, "title", {"a", "b"}, {{.label = "x", .values = {most, most / 3}}});
+  for (const double max_value : {0.3, 1.0, 7.0, 9999.0, 12345.0, 309865.0, 1234567.0, 4.2e7}) {
+    CAPTURE(max_value);
+    plot_bars(file, "title", {"a", "b"}, {{.label = "x", .values = {max_value, max_value / 3}}});
     std::vector<Text> numbers;
     for (const Text& t : texts_of(file))
       if (std::regex_match(t.text, std::regex("[0-9.]+[kM]? *"))) numbers.push_back(t);

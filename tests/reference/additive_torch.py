@@ -11,7 +11,7 @@ import torch
 
 torch.manual_seed(7)
 B, H, T, S, D, A, V = 2, 2, 4, 6, 3, 5, 2
-MOST = 8
+MAX_LENGTH = 8
 double = torch.float64
 LENGTHS = torch.tensor([6, 4])
 
@@ -22,7 +22,7 @@ def randn(*shape):
 
 inputs = dict(q=randn(B, H, T, D), k=randn(B, H, S, D), v=randn(B, H, S, V))
 parameters = dict(general=randn(H, D, D), W=randn(H, A, D), U=randn(H, A, D), score=randn(H, A), gain=randn(H).abs() + 0.5, bias=randn(H, A),
-                  location=randn(H, MOST, D), beta=randn(H).abs() + 0.5)
+                  location=randn(H, MAX_LENGTH, D), beta=randn(H).abs() + 0.5)
 dy = randn(B, H, T, V)
 
 

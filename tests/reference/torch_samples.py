@@ -193,8 +193,8 @@ class Runner:
         if self.rounded_often and torch.bfloat16 in (got.dtype, want.dtype):
             tolerance *= 4  # several ops of heed: bfloat16 is rounded after each
         finite = want.double()[want.double().isfinite()].abs()
-        least = 1e-40 if c.name.startswith('edge.') else 1e-2
-        scale = min(1.0, max(least, float(finite.max()))) if finite.numel() and finite.max() > 0 else 1.0
+        min_scale = 1e-40 if c.name.startswith('edge.') else 1e-2
+        scale = min(1.0, max(min_scale, float(finite.max()))) if finite.numel() and finite.max() > 0 else 1.0
         d = distances(got, want, scale)
         signs = (got == 0) & (want == 0) & (got.signbit() != want.signbit()) & (c.what == 'result')
         if bool(signs.any()) and reasons.UNSIGNED.find(c.name):

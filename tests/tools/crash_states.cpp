@@ -150,11 +150,11 @@ std::set<Files> CrashDisk::states() const {
       auto& contents = left[file];
       if (contents.empty()) contents = left_of(files_[static_cast<std::size_t>(file)]);
       // No program reads a .tmp file, so one of its contents is enough.
-      const std::size_t most = path.ends_with(".tmp") ? 1 : contents.size();
+      const std::size_t count = path.ends_with(".tmp") ? 1 : contents.size();
       std::vector<Files> next;
       for (const Files& state : states) {
         auto content = contents.begin();
-        for (std::size_t i = 0; i < most; ++i, ++content) (next.emplace_back(state))[path] = *content;
+        for (std::size_t i = 0; i < count; ++i, ++content) (next.emplace_back(state))[path] = *content;
       }
       states = std::move(next);
     }

@@ -68,9 +68,9 @@ def calls():
             for m in re.finditer(r"(?<![\w.>:])(?:detail::)?(\w+)\s*\(", text):
                 if m.group(1) not in CALLS or re.search(r"\b(void|bool|Handle) +$", text[:m.start()]):
                     continue  # another call, or the definition of this function
-                least, parts_of = CALLS[m.group(1)]
+                min_args, parts_of = CALLS[m.group(1)]
                 given = arguments(text, m.end() - 1)
-                if len(given) < least:
+                if len(given) < min_args:
                     continue
                 pattern = ""
                 for part in parts_of(given):

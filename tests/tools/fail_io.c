@@ -139,14 +139,14 @@ static void die(void) { kill(getpid(), SIGKILL); }
 // The number of bytes that one call may transfer; 0: fail with EINTR.
 static size_t chunk(const char* path, size_t count) {
   static int writes = 0, interrupted = 0;
-  const char* most = getenv("HEED_FAIL_CHUNK");
-  if (!most || !counts(path)) return count;
+  const char* text = getenv("HEED_FAIL_CHUNK");
+  if (!text || !counts(path)) return count;
   if (++writes % 3 == 0 && !interrupted) {
     interrupted = 1;
     return 0;
   }
   interrupted = 0;
-  const size_t limit = (size_t)atol(most);
+  const size_t limit = (size_t)atol(text);
   return count < limit ? count : limit;
 }
 
@@ -218,9 +218,9 @@ ssize_t write(int fd, const void* bytes, size_t count) {
     NEXT(write)(fd, bytes, count / 2);
     die();
   }
-  const size_t most = chunk(path, count);
-  if (most == 0 && count > 0) return failed(EINTR);
-  return recorded_write(fd, path, bytes, NEXT(write)(fd, bytes, most));
+  const size_t size = chunk(path, count);
+  if (size == 0 && count > 0) return failed(EINTR);
+  return recorded_write(fd, path, bytes, NEXT(write)(fd, bytes, size));
 }
 
 ssize_t pwrite(int fd, const void* bytes, size_t count, off_t offset) {
@@ -232,9 +232,9 @@ ssize_t pwrite(int fd, const void* bytes, size_t count, off_t offset) {
     NEXT(pwrite)(fd, bytes, count / 2, offset);
     die();
   }
-  const size_t most = chunk(path, count);
-  if (most == 0 && count > 0) return failed(EINTR);
-  const ssize_t n = NEXT(pwrite)(fd, bytes, most, offset);
+  const size_t size = chunk(path, count);
+  if (size == 0 && count > 0) return failed(EINTR);
+  const ssize_t n = NEXT(pwrite)(fd, bytes, size, offset);
   if (n > 0) record("write", offset, n, path, bytes);
   return n;
 }

@@ -28,9 +28,9 @@ T exponentials(T* s, long keys, T& top) {
   Batch<T> high = minus_infinity<T>();
   for (long j = 0; j < keys; j += w) high = max(high, load_aligned(s + j));
   top = reduce_max(high);
-  const Batch<T> least = minus_infinity<T>(), zero(-T(0)), shift(top);
+  const Batch<T> minus_inf = minus_infinity<T>(), zero(-T(0)), shift(top);
   return lane_sum<T>(whole_vectors<T>(keys), [=](int64_t j, auto) {
-    const Batch<T> x = load_aligned(s + j), e = select(x == least, zero, exp(x - shift));
+    const Batch<T> x = load_aligned(s + j), e = select(x == minus_inf, zero, exp(x - shift));
     store_aligned(s + j, e);
     return e;
   });

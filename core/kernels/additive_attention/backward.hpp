@@ -38,10 +38,10 @@ void weights_and_ds(const AttentionProblem<T>& p, const AdditiveGradients<T>& d,
   const long kv_head = at.h / (p.heads / p.kv_heads);
   T *weights = to.weights + r * kKeys, *ds = to.ds + r * kKeys;
   mask_row(p, at.b, at.h, i, at.key, at.keys, weights);
-  const Batch<T> least = minus_infinity<T>(), zero(T(0)), lse(d.lse[row]);
+  const Batch<T> minus_inf = minus_infinity<T>(), zero(T(0)), lse(d.lse[row]);
   for (long j = 0; j < at.keys; j += w) {
     const Batch<T> s = load_aligned(weights + j);
-    store_aligned(weights + j, select(s == least, zero, exp(s - lse)));
+    store_aligned(weights + j, select(s == minus_inf, zero, exp(s - lse)));
   }
   if (p.drop_below != 0) dropout_row(p, at.b, at.h, i, at.key, at.keys, to.factor);
   const T* dout = row_of(d.dout, at.b, at.h, i);

@@ -114,8 +114,8 @@ inline Fetch next_of_forward(const AttentionProblem<T, S>& p, const AttentionOut
                              long begin, long end, long key, long limit) {
   Fetch fetch;
   const long shared = p.heads / p.kv_heads;
-  const auto fetch_keys = [&](long batch, long head, long from, long most) {
-    const long to = from + kKeys < most ? from + kKeys : most;
+  const auto fetch_keys = [&](long batch, long head, long from, long last) {
+    const long to = from + kKeys < last ? from + kKeys : last;
     fetch_rows(fetch, p.k, batch, head, from, to, p.width);
     fetch_rows(fetch, p.v, batch, head, from, to, p.value_width);
   };

@@ -14,8 +14,8 @@ inline void fetch_rows(Fetch& fetch, const HeadRows<T>& x, long b, long h, long 
 // The number of register tiles of a product, for `rows` rows of C and `columns` numbers in each.
 template <class F>
 inline long register_tiles(long rows, long columns) {
-  constexpr long most = kRowsOfTile<F, 2, Order::by_row>, both = 2 * kWidth<ValueOf<F>>;
-  return (rows + most - 1) / most * ((columns + both - 1) / both);
+  constexpr long max_rows = kRowsOfTile<F, 2, Order::by_row>, two_vectors = 2 * kWidth<ValueOf<F>>;
+  return (rows + max_rows - 1) / max_rows * ((columns + two_vectors - 1) / two_vectors);
 }
 
 // Copies keys or values [begin, begin + n) of a head to x.rows, zeros for masked keys. Returns whether all are finite.

@@ -32,7 +32,7 @@ inline Batch<double> lost_of_product(Batch<double> x, Batch<double> y, Batch<dou
 inline Batch<double> log_in_two(Batch<double> x, Batch<double>& low) {
   using B = Batch<double>;
   using K = LogConstants<double>;
-  const Mask<double> small = x < B(K::least);
+  const Mask<double> small = x < B(K::min_normal);
   B k;
   const B f = log_reduced(select(small, x * B(0x1p54), x), k), d = B(2) + f, d_low = (B(2) - d) + f;
   k = select(small, k - B(54), k);
@@ -121,9 +121,9 @@ template <class T>
 Batch<T> pow_lanes(Batch<T> x, Batch<T> y) {
   using B = Batch<T>;
   const B zero(T(0)), one(T(1)), infinity(static_cast<T>(__builtin_inf())), size = abs(x), exponent = abs(y);
-  // Distance of n from the nearest integer, ties to even. Numbers from `most` on are integers, from 2 `most` on even.
-  constexpr T most = sizeof(T) == 4 ? T(0x1p23) : T(0x1p52);
-  const auto distance = [&](B n) { return select(n < B(most), abs((n + B(most)) - B(most) - n), zero); };
+  // Distance of n from the nearest integer, ties to even. Numbers from `magic` on are integers, from 2 `magic` on even.
+  constexpr T magic = sizeof(T) == 4 ? T(0x1p23) : T(0x1p52);
+  const auto distance = [&](B n) { return select(n < B(magic), abs((n + B(magic)) - B(magic) - n), zero); };
   const Mask<T> odd = distance(exponent * B(T(0.5))) == B(T(0.5)), fraction = distance(exponent) > zero;
   B r = power_of_size(size, y);
   if (all((x > zero) & (x < infinity) & (exponent < infinity))) return r;

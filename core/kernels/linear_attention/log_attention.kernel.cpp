@@ -10,12 +10,13 @@ template <class T, Kind kKind>
 LinearPlan plan(const LinearProblem<T>& p) {
   const Alignment at = alignment(p);
   const long rows = step_rows(p), key_steps = (at.prefix + rows - 1) / rows,
-             query_steps = (p.queries - at.keyless + rows - 1) / rows, least = query_steps > 0 ? query_steps : 1;
+             needed_steps = (p.queries - at.keyless + rows - 1) / rows,
+             query_steps = needed_steps > 0 ? needed_steps : 1;
   Pieces<T> all{nullptr};
   const LinearGradients<T> none{};
   const Backward<T, kKind> backward(p, none, all);  // the larger scratch
-  return {key_steps,         key_steps + least,    state_row(p), whole_vectors<T>(p.width),
-          log_state_size(p), p.causal ? least : 1, all.used};
+  return {key_steps,         key_steps + query_steps,    state_row(p), whole_vectors<T>(p.width),
+          log_state_size(p), p.causal ? query_steps : 1, all.used};
 }
 
 template <class T>

@@ -7,7 +7,7 @@ namespace heed::kernels::HEED_LEVEL::logs {
 
 using namespace linear;
 
-inline constexpr double kMostRise = 60;  // max rise of a maximum within a chunk
+inline constexpr double kMaxRise = 60;  // max rise of a maximum within a chunk
 
 // S, z (or P, r) relative to the maxima m, those of the keys so far. P, r: those of the keys of the chunk computed
 // last.
@@ -103,13 +103,13 @@ inline bool load_log_keys(const LinearProblem<T>& p, long b, long h, long first,
 // Returns how many of the n keys make a chunk, and raises m to their logarithms. NaN ends no chunk. `base` is scratch.
 template <class T>
 inline long raise_maxima(const LinearProblem<T>& p, long n, const Panel<T>& k, T* m, T* base) {
-  const Batch<T> most(static_cast<T>(kMostRise));
+  const Batch<T> max_rise(static_cast<T>(kMaxRise));
   for (long c = 0; c < p.width; c += kWidth<T>) store_aligned(base + c, load_aligned(m + c));
   for (long j = 0; j < n; ++j) {
     bool rises = false;
     for (long c = 0; c < p.width; c += kWidth<T>) {
       const Batch<T> x = load_aligned(k.row(j) + c), low = load_aligned(base + c);
-      rises = rises || any(x - select(low == minus_infinity<T>(), x, low) > most);
+      rises = rises || any(x - select(low == minus_infinity<T>(), x, low) > max_rise);
     }
     if (rises && j > 0) return j;
     for (long c = 0; c < p.width; c += kWidth<T>) {
@@ -150,9 +150,9 @@ inline void exp_queries(const LinearProblem<T>& p, long n, const Panel<T>& q, co
       store_aligned(q.row(i) + c, x);
       high = max(high, x);
     }
-    const Batch<T> most(reduce_max(high));
+    const Batch<T> row_max(reduce_max(high));
     for (long c = 0; c < p.width; c += kWidth<T>)
-      store_aligned(q.row(i) + c, exp_below(load_aligned(q.row(i) + c), most));
+      store_aligned(q.row(i) + c, exp_below(load_aligned(q.row(i) + c), row_max));
   }
 }
 

@@ -97,9 +97,9 @@ inline void fill(const RandomBlocks& blocks, int64_t n, T* y, const Value& value
 }
 
 template <class T>
-void uniform(const RandomBlocks& blocks, int64_t n, double low, double range, double most, T* y) {
+void uniform(const RandomBlocks& blocks, int64_t n, double low, double range, double max, T* y) {
   fill(blocks, n, y, [=](const Words(&word)[4]) {
-    return quick_min(Double(low) + Double(range) * unit(word[0], word[1]), Double(most));
+    return quick_min(Double(low) + Double(range) * unit(word[0], word[1]), Double(max));
   });
 }
 

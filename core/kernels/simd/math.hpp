@@ -132,7 +132,7 @@ struct LogConstants<float> {
   using Bits = uint32_t;
   static constexpr float r[] = {0.24279078841f, 0.28498786688f, 0.40000972152f, 0.66666662693f};
   static constexpr float ln2_high = 6.9313812256e-01f, ln2_low = 9.0580006145e-06f;
-  static constexpr float least = 1.17549435e-38f;                    // the smallest normal number
+  static constexpr float min_normal = 1.17549435e-38f;               // the smallest normal number
   static constexpr Bits one = 0x3f800000, root = 0x3f3504f3;         // 1, sqrt(1/2)
   static constexpr Bits fraction = 0x007fffff, integers = 0x4b000000;  // integers | n is 2^23 + n
   static constexpr float bias = 8388608.f + 127.f;
@@ -144,7 +144,7 @@ struct LogConstants<double> {
                                  2.222219843214978396e-01, 2.857142874366239149e-01, 3.999999999940941908e-01,
                                  6.666666666666735130e-01};
   static constexpr double ln2_high = 6.93147180369123816490e-01, ln2_low = 1.90821492927058770002e-10;
-  static constexpr double least = 2.2250738585072014e-308;
+  static constexpr double min_normal = 2.2250738585072014e-308;
   static constexpr Bits one = 0x3ff0000000000000, root = 0x3fe6a09e667f3bcd;
   static constexpr Bits fraction = 0x000fffffffffffff, integers = 0x4330000000000000;
   static constexpr double bias = 4503599627370496. + 1023.;
@@ -174,7 +174,7 @@ inline Batch<T> log_composed(Batch<T> k, Batch<T> f, Batch<T> rest) {
 template <class T>
 inline Batch<T> log(Batch<T> x) {
   const Batch<T> zero(T(0)), infinity(static_cast<T>(__builtin_inf()));
-  const Mask<T> small = x < Batch<T>(LogConstants<T>::least);
+  const Mask<T> small = x < Batch<T>(LogConstants<T>::min_normal);
   Batch<T> k;
   const Batch<T> f = log_reduced(select(small, x * Batch<T>(T(0x1p54)), x), k);
   const Batch<T> y = log_composed(select(small, k - Batch<T>(T(54)), k), f, zero);

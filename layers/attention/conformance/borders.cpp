@@ -5,7 +5,7 @@
 namespace heed::detail::conformance {
 namespace {
 
-constexpr Index kMost = 260;  // past the end of a block of 256
+constexpr Index kMaxPositions = 260;  // past the end of a block of 256
 
 // Numbers of positions below n that are at or next to the ends of blocks.
 std::vector<Index> ends_below(Index n) {
@@ -146,9 +146,9 @@ void check_first_query(Subject& s, Finding& f, const Variant& order) {
 
 void check_borders(Subject& all, Finding& f) {
   Subject& s = all.of_few_heads();
-  const Index n = s.at_most(kMost);
+  const Index n = s.at_most(kMaxPositions);
   if (n < 2) return f.leave_out("longest is 1");
-  s.takes(kMost, f);  // notes positions that are left out
+  s.takes(kMaxPositions, f);  // notes positions that are left out
   const AttentionCapabilities& can = s.can();
   std::size_t number = 0;
   if (can.causal)

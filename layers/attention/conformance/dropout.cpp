@@ -85,9 +85,10 @@ void check_weights_left(Subject& s, Finding& f, const Sizes& sizes, const Varian
           1e-9);
   if (pairs < 200) return f.leave_out("the rate of dropout, as there are few weights");
   // Six standard deviations of a binomial distribution.
-  const double off = std::fabs(dropped / pairs - rate), least = 6 * std::sqrt(rate * (1 - rate) / pairs);
-  f.expect(off <= least, std::to_string(dropped / pairs) + " of the " + std::to_string(pairs) +
-                             " weights are 0; it must be " + rounded(rate) + " within " + std::to_string(least));
+  const double off = std::fabs(dropped / pairs - rate), tolerance = 6 * std::sqrt(rate * (1 - rate) / pairs);
+  f.expect(off <= tolerance, std::to_string(dropped / pairs) + " of the " + std::to_string(pairs) +
+                                 " weights are 0; it must be " + rounded(rate) + " within " +
+                                 std::to_string(tolerance));
   const double chance = rate * rate + (1 - rate) * (1 - rate);  // probability that two masks agree for a pair
   const auto independent = [&](const char* what, Index apart) {
     const double share = alike(kept, sizes.batch * H * T, S, apart);

@@ -21,7 +21,7 @@ void gradcheck_of(Subject& s, Finding& f, const Trial& t) {
   };
   const std::vector<NamedParameter> parameters = named_parameters(m);
   const auto failure = [&](double step) -> std::string {
-    const GradcheckOptions options{.step = step, .most_elements = 40};
+    const GradcheckOptions options{.step = step, .min_samples = 40};
     try {
       gradcheck(apply, values, options);
       if (!parameters.empty()) gradcheck([&] { return apply(values); }, parameters, options);

@@ -7,7 +7,7 @@ namespace heed::detail::conformance {
 namespace {
 
 double greatest_score(const Trial& t) {
-  double most = 0;
+  double max_sum = 0;
   const Index size = t.q.dim(3), heads = t.q.dim(0) * t.q.dim(1), queries = t.q.dim(2), keys = t.k.dim(2);
   for (Index h = 0; h < heads; ++h)
     for (Index i = 0; i < queries; ++i)
@@ -15,9 +15,9 @@ double greatest_score(const Trial& t) {
         double sum = 0;
         for (Index c = 0; c < size; ++c)
           sum += t.q.ptr<double>()[(h * queries + i) * size + c] * t.k.ptr<double>()[(h * keys + j) * size + c];
-        most = std::max(most, std::fabs(sum));
+        max_sum = std::max(max_sum, std::fabs(sum));
       }
-  return most;
+  return max_sum;
 }
 
 // x * 2^times, so that the values stay exact in float32.

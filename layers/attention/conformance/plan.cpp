@@ -76,13 +76,13 @@ Levels greedy_row(const std::vector<Condition>& conditions, const Open& open, Rn
   for (const Index next : rng.permutation(static_cast<Index>(row.size()))) {
     const auto a = static_cast<std::size_t>(next);
     std::size_t best = 0;
-    int most = -1;
+    int max_gain = -1;
     for (const Index level : rng.permutation(static_cast<Index>(conditions[a].levels.size()))) {
       row[a] = static_cast<std::size_t>(level);
-      if (const int gain = open.gained(row, a, chosen); gain > most) most = gain, best = row[a];
+      if (const int gain = open.gained(row, a, chosen); gain > max_gain) max_gain = gain, best = row[a];
     }
     row[a] = best;
-    chosen[a] = true, *gained += most;
+    chosen[a] = true, *gained += max_gain;
   }
   return row;
 }
@@ -118,7 +118,7 @@ constexpr Plan::Which kMeaning[] = {Plan::dtype,   Plan::order, Plan::mask,    P
 
 // Max of queries x keys x (size of k + size of v), summed over heads and sequences: about 68 queries and 260 keys in 4
 // heads of sizes 8 and 6. Larger problems would dominate the time; "borders" has as many queries as keys.
-constexpr Index kMostWork = 1'000'000;
+constexpr Index kMaxWork = 1'000'000;
 
 // The shape that a name such as "[B, 1, T, S]" describes.
 Shape shape_of(const std::string& name, Index B, Index H, Index T, Index S) {
@@ -148,13 +148,13 @@ std::vector<Levels> covering(const std::vector<Condition>& conditions, int stren
   std::vector<Levels> rows;
   while (open.any()) {
     Levels best;
-    int most = -1;
+    int max_gain = -1;
     for (int draw = 0; draw < 10; ++draw) {
       int gained = 0;
       Levels row = greedy_row(conditions, open, rng, &gained);
-      if (gained > most) best = std::move(row), most = gained;
+      if (gained > max_gain) best = std::move(row), max_gain = gained;
     }
-    if (most == 0) best = open.with_first(best);  // a random order may miss the last open combinations
+    if (max_gain == 0) best = open.with_first(best);  // a random order may miss the last open combinations
     const std::vector<bool> all(best.size(), true);
     for (std::size_t a = 0; a < best.size(); ++a)
       if (conditions[a].costly && open.gained(best, a, all) == 0) best[a] = 0;
@@ -265,8 +265,8 @@ Trial Plan::posed(const Levels& levels) {
   // Limit the work: fewer sequences first, then fewer queries.
   const Index of_pair = s.options.heads * (s.options.size + s.options.value_size);
   const auto work = [&] { return n.batch * of_pair * n.queries * S; };
-  while (n.batch > 1 && work() > kMostWork) --n.batch;
-  if (s.can().cross && work() > kMostWork) n.queries = std::max<Index>(1, n.queries * kMostWork / work());
+  while (n.batch > 1 && work() > kMaxWork) --n.batch;
+  if (s.can().cross && work() > kMaxWork) n.queries = std::max<Index>(1, n.queries * kMaxWork / work());
   if (is(levels, shared, "all")) n.shared = H;
   if (is(levels, shared, "some")) n.shared = s.sharings()[s.sharings().size() / 2];
   std::uint64_t seed = 2000;

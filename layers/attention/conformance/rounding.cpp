@@ -33,18 +33,18 @@ void compare_sizes(Finding& f, const std::string& name, const Tensor& got, const
 // Max change of the output ("") and of each gradient in float32 if all inputs change by a rounding of float32.
 std::map<std::string, double> moves(Subject& s, const Trial& t) {
   const Outcome at = s.run(t, DType::float32);
-  std::map<std::string, double> most;
+  std::map<std::string, double> max_distance;
   Rng rng(s.options.seed, 104);
   for (int draw = 0; draw < 4; ++draw) {
     Trial moved = t;
     for (const Part& p : parts(moved))
       *p.x = *p.x * (rng.uniform(p.x->shape(), -1, 1, DType::float64) * 0x1p-23 + 1.0);
     const Outcome other = s.run(moved, DType::float32);
-    most[""] = std::max(most[""], distance(other.out, at.out));
+    max_distance[""] = std::max(max_distance[""], distance(other.out, at.out));
     for (const auto& [name, g] : at.gradients)
-      most[name] = std::max(most[name], distance(other.gradients.at(name), g));
+      max_distance[name] = std::max(max_distance[name], distance(other.gradients.at(name), g));
   }
-  return most;
+  return max_distance;
 }
 
 // x with each position of an axis repeated twice in a row.

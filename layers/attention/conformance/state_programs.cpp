@@ -36,14 +36,14 @@ class Program {
     note("steps", counts);
     const NoTape guard;
     const auto batch = static_cast<Index>(rows_.size());
-    const Index most = std::max<Index>(padded, *std::max_element(counts.begin(), counts.end()));
-    const bool equal = std::all_of(counts.begin(), counts.end(), [&](std::int32_t n) { return n == most; });
+    const Index max_count = std::max<Index>(padded, *std::max_element(counts.begin(), counts.end()));
+    const bool equal = std::all_of(counts.begin(), counts.end(), [&](std::int32_t n) { return n == max_count; });
     Trial next = t_;
     for (const Part& p : parts(next)) {
       const Tensor x = *p.x;
       // Heads are side by side in memory, as a projection returns them.
-      *p.x = Tensor::full({batch, most, x.dim(1), x.dim(3)}, p.of_keys ? std::numeric_limits<double>::quiet_NaN() : 0.5,
-                          dtype_)
+      *p.x = Tensor::full({batch, max_count, x.dim(1), x.dim(3)},
+                          p.of_keys ? std::numeric_limits<double>::quiet_NaN() : 0.5, dtype_)
                  .transpose(1, 2);
       for (Index r = 0; r < batch; ++r) {
         const Row& row = rows_[static_cast<std::size_t>(r)];
@@ -54,7 +54,7 @@ class Program {
     }
     AttentionCall call;
     if (!equal) call.key_lengths = Tensor::from(counts, {batch});
-    if (t_.call.bias.defined()) call.bias = bias_of(counts, most);
+    if (t_.call.bias.defined()) call.bias = bias_of(counts, max_count);
     std::vector<Tensor> before;
     for (const Part& p : parts(next)) before.push_back(p.x->clone());
     const Tensor y = state_.apply(next.q, next.k, next.v, call, next.inputs);
@@ -155,12 +155,12 @@ class Program {
     for (const std::int32_t r : rows) about_ += " " + std::to_string(r);
   }
   // The bias [H, n, n] of the trial at the positions of each row: [B, H, count, keys].
-  Tensor bias_of(const Rows& counts, Index most) const {
+  Tensor bias_of(const Rows& counts, Index max_count) const {
     Index longest = 0;
     for (const Row& row : rows_) longest = std::max(longest, row.length);
     const auto batch = static_cast<Index>(rows_.size());
     const DType dtype = dtype_ == DType::bfloat16 ? DType::float32 : dtype_;
-    Tensor bias = Tensor::zeros({batch, t_.q.dim(1), most, longest + most}, dtype);
+    Tensor bias = Tensor::zeros({batch, t_.q.dim(1), max_count, longest + max_count}, dtype);
     for (Index r = 0; r < batch; ++r) {
       const Index from = rows_[static_cast<std::size_t>(r)].length, count = counts[static_cast<std::size_t>(r)];
       if (count > 0)

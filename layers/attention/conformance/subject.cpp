@@ -48,7 +48,7 @@ Tensor random_mask(Rng& rng, const Shape& shape, double share) {
 }
 
 // The min difference between two scores q . k of a row, over all rows.
-double least_gap(const Tensor& q, const Tensor& k) {
+double min_gap(const Tensor& q, const Tensor& k) {
   const Index rows = q.dim(0) * q.dim(1) * q.dim(2), keys = k.dim(2), size = q.dim(3), shared = q.dim(1) / k.dim(1);
   double gap = std::numeric_limits<double>::infinity();
   for (Index r = 0; r < rows; ++r) {
@@ -219,7 +219,7 @@ Trial Subject::separated_trial(const Sizes& s) const {
     t.q = rng.normal(best.q.shape(), 0, 1, DType::float64), t.k = rng.normal(best.k.shape(), 0, 1, DType::float64);
     if (options.non_negative)
       for (Tensor* x : {&t.q, &t.k}) each(*x, [](double e) { return std::fabs(e); });
-    if (const double g = draws == 1 ? 0 : least_gap(t.q, t.k); g > gap) best = t, gap = g;
+    if (const double g = draws == 1 ? 0 : min_gap(t.q, t.k); g > gap) best = t, gap = g;
   }
   return best;
 }
@@ -254,11 +254,11 @@ std::vector<Variant> Subject::variants(const Sizes& s) const {
   add(c.bias, "bias", {.bias = bias});
   add(c.bias || c.key_bias, "key bias", {.bias = key_bias});
   add(c.causal && c.key_mask, "causal with key lengths", {.causal = true, .key_lengths = lengths});
-  AttentionCall most{.causal = c.causal};
-  if (c.key_mask) most.key_lengths = lengths, most.key_mask = keys;
-  if (c.full_mask) most.mask = of_heads;
-  if (c.bias || c.key_bias) most.bias = c.bias ? bias : key_bias;
-  add(c.key_mask || (c.causal && c.full_mask), "all masks", most);
+  AttentionCall combined{.causal = c.causal};
+  if (c.key_mask) combined.key_lengths = lengths, combined.key_mask = keys;
+  if (c.full_mask) combined.mask = of_heads;
+  if (c.bias || c.key_bias) combined.bias = c.bias ? bias : key_bias;
+  add(c.key_mask || (c.causal && c.full_mask), "all masks", combined);
   for (Variant& v : all) v.call.causal = v.call.causal || c.causal_only;
   return all;
 }

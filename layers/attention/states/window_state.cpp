@@ -90,12 +90,12 @@ Tensor WindowState::apply(In q, In k, In v, const AttentionCall& call) {
   const NoTape guard;                                                           // no gradient passes through decoding
   const Index count = k.dim(2), length = detail::longest_of(lengths_) + count;  // including the padding of this step
   // Twice the positions that rows of these lengths need, plus 64.
-  const auto least_room = [&](const Tensor& lengths) {
+  const auto min_room = [&](const Tensor& lengths) {
     return 2 * held(first_needed(detail::shortest_of(lengths)), detail::longest_of(lengths)) + 64;
   };
   if (!keys_.defined() || held(start(), length) > keys_.dim(2)) {
     const Index from = std::max(start(), first_needed(detail::shortest_of(lengths_)));
-    make_room(k, v, std::max(least_room(lengths_), held(from, length)));
+    make_room(k, v, std::max(min_room(lengths_), held(from, length)));
   }
   const Index behind = held(start(), 0), end = held(start(), length);
   detail::append_rows(keys_, k, lengths_, behind);
@@ -105,7 +105,7 @@ Tensor WindowState::apply(In q, In k, In v, const AttentionCall& call) {
   const Tensor y = sparse_attention(q, keys_.slice(2, 0, end), values_.slice(2, 0, end),
                                     lists(q.dim(1), count, ragged), all, mechanism_.options().scale);
   lengths_ = after;
-  if (held(start(), detail::longest_of(after)) > least_room(after)) make_room(k, v, least_room(after));
+  if (held(start(), detail::longest_of(after)) > min_room(after)) make_room(k, v, min_room(after));
   return y;
 }
 

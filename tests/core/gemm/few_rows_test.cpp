@@ -32,13 +32,14 @@ TEST_CASE("gemm: in a product of few rows, each row has the bits of a product of
                                          {DType::float64, DType::float64}})
       for (const Layout a_layout : kLayouts)
         for (const auto& [n, k] : {std::pair<Index, Index>{37, 150}, {1500, 700}, {5, 33}, {67, 1601}}) {
-          const Index most = k < 128 ? 8 : 32;
-          const GemmOperand a = operand(most, k, a_layout, a_type, 1), b = operand(k, n, Layout::columns, b_type, 2);
+          const Index max_rows = k < 128 ? 8 : 32;
+          const GemmOperand a = operand(max_rows, k, a_layout, a_type, 1),
+                            b = operand(k, n, Layout::columns, b_type, 2);
           const std::size_t row = static_cast<std::size_t>(n) * (a_type == DType::float64 ? 8 : 4);
           std::vector<std::vector<double>> alone;
-          for (Index i = 0; i < most; ++i) alone.push_back(product_of(a, b, 1, n, k, i));
+          for (Index i = 0; i < max_rows; ++i) alone.push_back(product_of(a, b, 1, n, k, i));
           Index wrong = 0;
-          for (Index m = 2; m <= most; ++m) {
+          for (Index m = 2; m <= max_rows; ++m) {
             const std::vector<double> c = product_of(a, b, m, n, k);
             for (Index i = 0; i < m; ++i)
               wrong += std::memcmp(reinterpret_cast<const char*>(c.data()) + static_cast<std::size_t>(i) * row,

@@ -24,11 +24,11 @@ double total_of(const std::vector<double>& x) {
   return y;
 }
 
-// The index of the first maximum; of the first minimum if `least`.
-std::size_t place_of_best(const std::vector<double>& x, bool least) {
+// The index of the first maximum; of the first minimum if `of_min`.
+std::size_t place_of_best(const std::vector<double>& x, bool of_min) {
   std::size_t best = 0;
   for (std::size_t i = 1; i < x.size(); ++i)
-    if (least ? x[i] < x[best] : x[i] > x[best]) best = i;
+    if (of_min ? x[i] < x[best] : x[i] > x[best]) best = i;
   return best;
 }
 
@@ -60,8 +60,8 @@ void check_extrema(const Tensor& x, const std::vector<int>& axes, bool keepdim) 
 void check_places(const Tensor& x, const std::vector<int>& axes, bool keepdim) {
   const std::optional<int> axis = axes.empty() ? std::nullopt : std::optional<int>(axes[0]);
   const Tensor high = argmax(x, axis, keepdim), low = argmin(x, axis, keepdim);
-  const auto place = [](const std::vector<double>& v, bool least) {
-    return static_cast<double>(place_of_best(v, least));
+  const auto place = [](const std::vector<double>& v, bool of_min) {
+    return static_cast<double>(place_of_best(v, of_min));
   };
   CHECK(is_int32(high, test::reduced(x, axes, high, [&](const auto& v) { return place(v, false); })));
   CHECK(is_int32(low, test::reduced(x, axes, low, [&](const auto& v) { return place(v, true); })));
@@ -100,14 +100,15 @@ TEST_CASE("max, min, argmax and argmin of int32 over any axes, of any strides, w
     }
   }
   // The limits of int32, which float32 cannot distinguish from their neighbours.
-  const std::int32_t least = std::numeric_limits<std::int32_t>::min(), most = std::numeric_limits<std::int32_t>::max();
-  const Tensor ends = Tensor::from(std::vector<std::int32_t>{most - 1, most, least + 1, least}, {4});
-  CHECK(max(ends).item<std::int32_t>() == most);
-  CHECK(min(ends).item<std::int32_t>() == least);
+  const std::int32_t min_int = std::numeric_limits<std::int32_t>::min(),
+                     max_int = std::numeric_limits<std::int32_t>::max();
+  const Tensor ends = Tensor::from(std::vector<std::int32_t>{max_int - 1, max_int, min_int + 1, min_int}, {4});
+  CHECK(max(ends).item<std::int32_t>() == max_int);
+  CHECK(min(ends).item<std::int32_t>() == min_int);
   CHECK(argmax(ends).item() == 1);
   CHECK(argmin(ends).item() == 3);
-  CHECK(max(Tensor::full({2}, least, DType::int32)).item<std::int32_t>() == least);
-  CHECK(min(Tensor::full({2}, most, DType::int32)).item<std::int32_t>() == most);
+  CHECK(max(Tensor::full({2}, min_int, DType::int32)).item<std::int32_t>() == min_int);
+  CHECK(min(Tensor::full({2}, max_int, DType::int32)).item<std::int32_t>() == max_int);
 }
 
 TEST_CASE("cumsum of int32 and bool8 along any axis, of any strides, is int32") {

@@ -53,10 +53,11 @@ void check_all(const Tensor& x, const std::vector<int>& axes, double tolerance) 
     });
     const auto b = want.to_vector<double>(), s = size.to_vector<double>();
     on_each_level([&] {
-      double most = 0;
+      double max_error = 0;
       const auto a = result().to_vector<double>();
-      for (std::size_t k = 0; k < a.size(); ++k) most = std::max(most, std::fabs(a[k] - b[k]) / (s[k] + 1e-300));
-      CHECK(most <= (i >= static_cast<int>(kernels::Reduction::max) ? 0 : tolerance));
+      for (std::size_t k = 0; k < a.size(); ++k)
+        max_error = std::max(max_error, std::fabs(a[k] - b[k]) / (s[k] + 1e-300));
+      CHECK(max_error <= (i >= static_cast<int>(kernels::Reduction::max) ? 0 : tolerance));
     });
   }
 }

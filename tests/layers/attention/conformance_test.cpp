@@ -107,8 +107,8 @@ TEST_CASE("conformance: composed mechanisms that are right pass") {
                   const Tensor allowed = allowed_pairs(q, k, call);
                   const Tensor s = masked_fill(scores_of(q, k, call), logical_not(allowed), -1e30);
                   const Index count = std::min<Index>(4, k.dim(2));
-                  const Tensor least = top_k(s.detach(), count).values.slice(-1, count - 1, count);
-                  return matmul(masked_softmax(s, logical_and(allowed, ge(s, least))), without_padding(v, call));
+                  const Tensor min_score = top_k(s.detach(), count).values.slice(-1, count - 1, count);
+                  return matmul(masked_softmax(s, logical_and(allowed, ge(s, min_score))), without_padding(v, call));
                 }}) == Names{});
 }
 

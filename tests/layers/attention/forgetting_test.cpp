@@ -33,7 +33,7 @@ struct Row {
     const double scale = 1 / std::sqrt(static_cast<double>(size));
     weights.assign(static_cast<std::size_t>(keys), 0.0), dscores = weights;
     std::vector<double> scores(static_cast<std::size_t>(keys), -kInf);
-    double left = 0, most = -kInf, sum = 0, delta = 0;
+    double left = 0, max_score = -kInf, sum = 0, delta = 0;
     for (Index j = std::min(position, keys - 1); j >= 0; --j) {
       const bool padding = (c.call.key_lengths.defined() && static_cast<double>(j) >= c.call.key_lengths.at({b})) ||
                            (c.call.key_mask.defined() && c.call.key_mask.at({b, j}) == 0);
@@ -44,9 +44,9 @@ struct Row {
       if (!c.call.mask.defined() || c.call.mask.at({i, j}) != 0) scores[static_cast<std::size_t>(j)] = s;
       left += log_sigmoid(c.forget.at({b, g, j, 0}));
     }
-    for (const double s : scores) most = std::max(most, s);
-    if (most == -kInf) return;
-    for (Index j = 0; j < keys; ++j) sum += at(weights, j) = std::exp(at(scores, j) - most);
+    for (const double s : scores) max_score = std::max(max_score, s);
+    if (max_score == -kInf) return;
+    for (Index j = 0; j < keys; ++j) sum += at(weights, j) = std::exp(at(scores, j) - max_score);
     for (Index j = 0; j < keys; ++j) {
       at(weights, j) /= sum;
       for (Index d = 0; d < width; ++d) {

@@ -172,9 +172,9 @@ TEST_CASE("favor: many features approximate softmax attention") {
   const auto error_with = [&](Index features) {
     const FavorAttention favor(8, {.features = features, .seed = 5});
     const Tensor difference = favor.apply(q, k, v, {.causal = true}) - attention(q, k, v, {.causal = true});
-    double most = 0;
-    for (double x : difference.to_vector<double>()) most = std::max(most, std::fabs(x));
-    return most;
+    double max_difference = 0;
+    for (double x : difference.to_vector<double>()) max_difference = std::max(max_difference, std::fabs(x));
+    return max_difference;
   };
   CHECK(error_with(8192) < 0.15);
   CHECK(error_with(8192) < 0.5 * error_with(64));
@@ -227,8 +227,8 @@ auto naive_pairs(const RowMap& f, const RowMap& g) {
 
 Row naive_softmax_of(Row x) {
   double sum = 0;
-  const double most = *std::max_element(x.begin(), x.end());
-  for (double& value : x) sum += value = std::exp(value - most);
+  const double max_value = *std::max_element(x.begin(), x.end());
+  for (double& value : x) sum += value = std::exp(value - max_value);
   for (double& value : x) value /= sum;
   return x;
 }

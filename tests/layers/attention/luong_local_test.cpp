@@ -267,9 +267,9 @@ TEST_CASE("local attention: a window is no wider than the sentence") {
     LuongLocalOptions wide = o, wider = o;
     wide.radius = 3, wider.radius = 1 << 30;
     const Tensor q = normal({1, 2, 4, 4}, 1), k = normal({1, 2, 6, 4}, 2), v = normal({1, 2, 6, 3}, 3);
-    LuongLocalAttention m = mechanism(wide, 2, 4), most = mechanism(wider, 2, 4);
+    LuongLocalAttention m = mechanism(wide, 2, 4), other = mechanism(wider, 2, 4);
     CHECK(close(m.apply(q, k, v, {}), naive(q, k, v, values_of(m), wide, {}).out, 1e-12, 1e-13));
-    CHECK(close(most.apply(q, k, v, {}), naive(q, k, v, values_of(most), wider, {}).out, 1e-12, 1e-13));
+    CHECK(close(other.apply(q, k, v, {}), naive(q, k, v, values_of(other), wider, {}).out, 1e-12, 1e-13));
   }
 }
 

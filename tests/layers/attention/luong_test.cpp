@@ -101,9 +101,9 @@ TEST_CASE("Luong, Bahdanau and cosine attention have the documented initial para
   CHECK(b.W.shape() == Shape{2, 9, 16});
   CHECK(b.gain.to_vector<double>()[1] == doctest::Approx(1 / 3.0));
   for (const double x : b.bias.to_vector<double>()) CHECK_UNARY(x == 0);
-  double most = 0;
-  for (const double x : b.U.to_vector<double>()) most = std::max(most, std::fabs(x));
-  CHECK((most > 0.23 && most <= 0.25));
+  double max_abs = 0;
+  for (const double x : b.U.to_vector<double>()) max_abs = std::max(max_abs, std::fabs(x));
+  CHECK((max_abs > 0.23 && max_abs <= 0.25));
   CHECK(named_parameters(b).size() == 5);
   BahdanauAttention plain(2, 16, rng);
   CHECK(named_parameters(plain).size() == 3);

@@ -346,7 +346,7 @@ TEST_CASE("attention weights: softmax, grouped and rotary too, against plain loo
     const GPT model = model_of(v, "softmax", true);
     const std::vector<Tensor> weights = model.attention_weights(prompt()), inputs = inputs_of(model, prompt());
     REQUIRE(weights.size() == 2);
-    double worst = 0, least = 1;
+    double worst = 0, min_weight = 1;
     for (std::size_t layer = 0; layer < 2; ++layer) {
       REQUIRE(weights[layer].shape() == Shape{2, kHeads, kTokens, kTokens});
       const Tensor qkv = (*model.blocks[layer].attention.qkv)(inputs[layer]);
@@ -355,11 +355,11 @@ TEST_CASE("attention weights: softmax, grouped and rotary too, against plain loo
         const std::vector<double> right = naive_row(qkv, batch, head, t, v),
                                   row = weights[layer][batch][head][t].to_vector<double>();
         for (std::size_t j = 0; j < row.size(); ++j) worst = std::max(worst, std::fabs(row[j] - right[j]));
-        for (std::size_t j = 0; j <= static_cast<std::size_t>(t); ++j) least = std::min(least, row[j]);
+        for (std::size_t j = 0; j <= static_cast<std::size_t>(t); ++j) min_weight = std::min(min_weight, row[j]);
       }
     }
     CHECK(worst < 1e-12);
-    CHECK(least < 0.01);  // far from uniform, so that errors would show
+    CHECK(min_weight < 0.01);  // far from uniform, so that errors would show
   }
 }
 
@@ -414,7 +414,7 @@ TEST_CASE("attention weights: of a layer that attends to a memory, with fewer he
   REQUIRE(w.shape() == Shape{2, kHeads, kTokens, keys});
   const Tensor queries = (*layer.q)(x), keys_values = (*layer.kv)(memory);
   Tensor mixed = Tensor::zeros({2, kTokens, width}, DType::float64);
-  double most = 0, far = 0;
+  double max_error = 0, far = 0;
   for (Index b = 0; b < 2; ++b)
     for (Index h = 0; h < kHeads; ++h)
       for (Index i = 0; i < kTokens; ++i) {
@@ -430,16 +430,16 @@ TEST_CASE("attention weights: of a layer that attends to a memory, with fewer he
         }
         for (Index j = 0; j < keys; ++j) {
           const double weight = j < length ? wanted[static_cast<std::size_t>(j)] / sum : 0;
-          most = std::max(most, std::fabs(w.at({b, h, i, j}) - weight));
+          max_error = std::max(max_error, std::fabs(w.at({b, h, i, j}) - weight));
           far = std::max(far, std::fabs(weight - 1.0 / static_cast<double>(length)));
           total += w.at({b, h, i, j});
           for (Index d = 0; d < kSize; ++d)
             mixed.ptr<double>()[(b * kTokens + i) * width + h * kSize + d] +=
                 weight * keys_values.at({b, j, (groups + group) * kSize + d});
         }
-        most = std::max(most, std::fabs(total - 1));
+        max_error = std::max(max_error, std::fabs(total - 1));
       }
-  CHECK(most < 1e-12);
+  CHECK(max_error < 1e-12);
   CHECK(far > 0.2);  // weights differ enough for errors to show
   CHECK(test::close(layer.proj(mixed), layer(x, memory, call), 1e-12, 1e-12));
   CHECK(contains(error_of([&] { layer.weights(x); }), "this layer attends to a memory; call it with one"));

@@ -18,10 +18,10 @@ NaiveWeights naive_softmax(const NaiveRow& row, const std::vector<Index>& chosen
   const auto score = [&](Index j) { return unbiased(j) + row.added(j); };
   NaiveWeights w(row.seen.size(), 0.0);
   std::vector<char> is_chosen(static_cast<std::size_t>(row.keys), 0);
-  double most = -1e300, sum = 0;
-  for (const Index j : chosen) most = std::max(most, score(j)), is_chosen[static_cast<std::size_t>(j)] = 1;
+  double max_score = -1e300, sum = 0;
+  for (const Index j : chosen) max_score = std::max(max_score, score(j)), is_chosen[static_cast<std::size_t>(j)] = 1;
   for (std::size_t n = 0; n < w.size(); ++n)
-    if (is_chosen[static_cast<std::size_t>(row.seen[n])]) sum += w[n] = std::exp(score(row.seen[n]) - most);
+    if (is_chosen[static_cast<std::size_t>(row.seen[n])]) sum += w[n] = std::exp(score(row.seen[n]) - max_score);
   for (double& x : w) x = sum == 0 ? 0 : x / sum;
   return w;
 }
@@ -220,19 +220,19 @@ inline NaiveWeights naive_forgetting_weights(const NaiveRow& row) {
 }
 
 inline NaiveWeights naive_linformer_weights(const NaiveRow& row) {
-  const Index rows = row.count("e", 0), most = row.count("e", 1);
+  const Index rows = row.count("e", 0), max_keys = row.count("e", 1);
   const double *e = row.array("e"), *f = row.array("f");
   std::vector<double> mixed(static_cast<std::size_t>(rows));
   double sum = 0;
   for (Index m = 0; m < rows; ++m) {
     double s = 0;
-    for (const Index j : row.seen) s += e[m * most + j] * row.dot(j);
+    for (const Index j : row.seen) s += e[m * max_keys + j] * row.dot(j);
     sum += mixed[static_cast<std::size_t>(m)] = std::exp(s / std::sqrt(static_cast<double>(row.size)));
   }
   NaiveWeights w;
   for (const Index j : row.seen) {
     double s = 0;
-    for (Index m = 0; m < rows; ++m) s += mixed[static_cast<std::size_t>(m)] / sum * f[m * most + j];
+    for (Index m = 0; m < rows; ++m) s += mixed[static_cast<std::size_t>(m)] / sum * f[m * max_keys + j];
     w.push_back(s);
   }
   return w;

@@ -67,17 +67,17 @@ Case draw(Index n, Index size, double bias) {
 std::vector<double> naive_row(const Case& c, Index i) {
   const Index size = c.q.dim(3), values = c.v.dim(3);
   std::vector<double> scores(static_cast<std::size_t>(i + 1)), y(static_cast<std::size_t>(values), 0.0);
-  double forgotten = 0, most = -1e300, sum = 0;
+  double forgotten = 0, max_score = -1e300, sum = 0;
   for (Index j = i; j >= 0; --j) {
     double s = 0;
     for (Index d = 0; d < size; ++d)
       s += static_cast<double>(c.q.ptr<float>()[i * size + d]) * static_cast<double>(c.k.ptr<float>()[j * size + d]);
     s = s / std::sqrt(static_cast<double>(size)) + forgotten;
     scores[static_cast<std::size_t>(j)] = s;
-    most = std::max(most, s);
+    max_score = std::max(max_score, s);
     forgotten -= std::log1p(std::exp(-static_cast<double>(c.forget.ptr<float>()[j])));
   }
-  for (double& s : scores) sum += s = std::exp(s - most);
+  for (double& s : scores) sum += s = std::exp(s - max_score);
   for (Index j = 0; j <= i; ++j)
     for (Index d = 0; d < values; ++d)
       y[static_cast<std::size_t>(d)] +=

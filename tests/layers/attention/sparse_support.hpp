@@ -57,9 +57,9 @@ inline std::vector<Tensor> run(const Heads& x, const std::function<Tensor(In, In
   return {y.detach().contiguous(), tape.grad(q), tape.grad(k), tape.grad(v)};
 }
 inline double distance(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
-  double most = 0;
-  for (std::size_t n = 0; n < a.size(); ++n) most = std::max(most, worst(a[n], b[n], 0, 1));
-  return most;
+  double max_error = 0;
+  for (std::size_t n = 0; n < a.size(); ++n) max_error = std::max(max_error, worst(a[n], b[n], 0, 1));
+  return max_error;
 }
 
 }  // namespace heed::test

@@ -68,8 +68,8 @@ TEST_CASE("division: parameters are divided evenly, by chunks or as a whole") {
     // The embedding is less than a rank's share with two ranks, and more than a share with four ranks.
     std::vector<Index> of_wholes(static_cast<std::size_t>(ranks));
     const detail::Division w(parameters, whole, of_wholes);
-    const Index most = *std::max_element(of_wholes.begin(), of_wholes.end());
-    CHECK(static_cast<double>(most) < 1.06 * std::max<double>(50257 * 768, static_cast<double>(total) / ranks));
+    const Index max_size = *std::max_element(of_wholes.begin(), of_wholes.end());
+    CHECK(static_cast<double>(max_size) < 1.06 * std::max<double>(50257 * 768, static_cast<double>(total) / ranks));
     for (std::size_t i = 0; i < parameters.size(); ++i)
       if (whole[i]) CHECK(w.of(i, w.owner(i)).count() == parameters[i].value.numel());
   }

@@ -97,7 +97,7 @@ TEST_CASE("optimizers: invalid options and parameters are errors that name them"
     void update(const UpdateChunk&) const override {}
   };
   refuses([&] { Hoarder hoarder(p); },
-          "Hoarder: 7 tensors of state per parameter; there must be at most 6 (UpdateChunk::kMostStates)");
+          "Hoarder: 7 tensors of state per parameter; there must be at most 6 (UpdateChunk::kMaxStates)");
   struct Idle final : Optimizer {  // a function with other arguments overrides nothing
     explicit Idle(const ParameterGroups& g) : Optimizer("Idle", g, 1, 0, {}) {}
     using Optimizer::update;

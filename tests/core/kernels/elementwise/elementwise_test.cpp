@@ -39,7 +39,7 @@ struct UnaryCase {
   bool keeps_output = false;
   double a = 0, b = 0;
   bool absolute = false;  // terms cancel, so errors are relative to |x|, for the slope to max(|x|, 1)
-  double most = 3, most_slope = 4;
+  double max_ulps = 3, max_slope = 4;
 };
 
 const std::vector<UnaryCase>& unary_cases() {
@@ -160,8 +160,8 @@ void check_unary() {
       }
       CHECK(wrong == 0);
     }
-    CHECK(worst < c.most);
-    CHECK(worst_slope < c.most_slope);
+    CHECK(worst < c.max_ulps);
+    CHECK(worst_slope < c.max_slope);
   }
 }
 

@@ -60,12 +60,12 @@ Tensor naive_in_logarithms(const AttentionData& x) {
         const auto log_weight = [&](Index j, Index r) {
           return q.data()[((b * H + h) * T + i) * D + r] + k.data()[(keys + j) * D + r];
         };
-        double most = -1e300, sum = 0;
+        double max_weight = -1e300, sum = 0;
         for (Index j = 0; j <= i; ++j)
-          for (Index r = 0; r < D; ++r) most = std::max(most, log_weight(j, r));
+          for (Index r = 0; r < D; ++r) max_weight = std::max(max_weight, log_weight(j, r));
         for (Index j = 0; j <= i; ++j)
           for (Index r = 0; r < D; ++r) {
-            const double w = std::exp(log_weight(j, r) - most);
+            const double w = std::exp(log_weight(j, r) - max_weight);
             sum += w;
             for (Index c = 0; c < V; ++c)
               y.ptr<double>()[((b * H + h) * T + i) * V + c] += w * v.data()[(keys + j) * V + c];

@@ -55,14 +55,14 @@ double worst(char part, long n, long columns, long depth) {
   const auto& f = product_sum<T>();
   Matrix<T> x(1), y(2), u(3), t, scratch, z(5), c;
   t.fill(std::numeric_limits<T>::quiet_NaN()), c.fill(T(7));
-  double most = 0;
+  double max_error = 0;
   f.lower(n, depth, x.p(), y.p(), part == 'u' ? u.p() : nullptr, t.p(), kStride, scratch.p());
   for (long i = 0; i < n; ++i)
     for (long j = 0; j <= i; ++j) {
       Sum<T> s;
       for (long p = 0; p < depth; ++p) s.add(x.at(i, p) * y.at(j, p));
       if (part == 'u') s.add(u.at(0, i));
-      most = std::max(most, s.off(t.at(i, j)));
+      max_error = std::max(max_error, s.off(t.at(i, j)));
     }
   f.with_triangle(part, n, columns, depth, x.p(), y.p(), t.p(), z.p(), c.p(), kStride);
   for (long i = 0; i < n; ++i)
@@ -73,9 +73,10 @@ double worst(char part, long n, long columns, long depth) {
         if (part == 'l' && p <= i) s.add(t.at(i, p) * z.at(p, j));
         if (part == 'u' && p >= i) s.add(t.at(p, i) * z.at(p, j));
       }
-      most = std::max(most, s.off(c.at(i, j)));
+      max_error = std::max(max_error, s.off(c.at(i, j)));
     }
-  for (long j = 0; j < columns; ++j) most = std::max(most, c.at(n, j) == 7 ? 0. : 1e9);  // rows after n are not written
+  for (long j = 0; j < columns; ++j)
+    max_error = std::max(max_error, c.at(n, j) == 7 ? 0. : 1e9);  // rows after n are not written
   c.fill(T(7));
   f.add(n, depth, columns, x.p(), y.p(), c.p(), kStride);
   for (long i = 0; i < depth; ++i)
@@ -83,9 +84,9 @@ double worst(char part, long n, long columns, long depth) {
       Sum<T> s;
       s.add(7);
       for (long p = 0; p < n; ++p) s.add(x.at(p, i) * y.at(p, j));
-      most = std::max(most, s.off(c.at(i, j)));
+      max_error = std::max(max_error, s.off(c.at(i, j)));
     }
-  return most;
+  return max_error;
 }
 
 template <class T>

@@ -193,9 +193,9 @@ const std::vector<Fault<Hooks>> kCalls = {
      }},
     {"a maximum over calls", "calls",
      [](Hooks& h) {
-       h.scores = [most = std::make_shared<double>(-1e9)](const Tensor& s, const Call&) {
-         *most = std::max(*most, max(s.detach()).item());
-         return s * (1 + 1e-9 * *most);
+       h.scores = [max_score = std::make_shared<double>(-1e9)](const Tensor& s, const Call&) {
+         *max_score = std::max(*max_score, max(s.detach()).item());
+         return s * (1 + 1e-9 * *max_score);
        };
      }},
     {"the length of the first call", "calls",

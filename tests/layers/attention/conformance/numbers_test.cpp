@@ -173,8 +173,8 @@ const std::vector<Fault<Hooks>> kNumbers = {
     {"values are divided by their largest", "zero vectors",
      [](Hooks& h) {
        h.output = [](const Tensor& y, const Tensor& v, const Call&) {
-         const Tensor most = max(abs(v.detach())).detach();
-         return y / most * most;
+         const Tensor max_value = max(abs(v.detach())).detach();
+         return y / max_value * max_value;
        };
      }},
     {"no sequences are refused", "empty tensors",

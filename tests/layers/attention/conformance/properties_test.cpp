@@ -61,9 +61,9 @@ struct Tabled {
         if (k.dim(2) == 0) return softmax_of(q, k, v, call);
         const Tensor allowed = allowed_pairs(q, k, call);
         const Tensor s = masked_fill(scores_of(q, k, call), logical_not(allowed), -1e30);
-        const Tensor most = maximum(max(s.detach(), {-1}, true), t.detach());
-        const Tensor w = where(allowed.expand(s.shape()), exp(s - most), 0.0);
-        return matmul(w / (sum(w, {-1}, true) + exp(t - most)), without_padding(v, call));
+        const Tensor max_score = maximum(max(s.detach(), {-1}, true), t.detach());
+        const Tensor w = where(allowed.expand(s.shape()), exp(s - max_score), 0.0);
+        return matmul(w / (sum(w, {-1}, true) + exp(t - max_score)), without_padding(v, call));
       }
     }
     return {};

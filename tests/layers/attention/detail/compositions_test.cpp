@@ -37,10 +37,10 @@ TEST_CASE("compositions: heads are repeated once per query head that shares them
 TEST_CASE("compositions: initial parameters are uniform within 1 / sqrt(number of terms of their sums)") {
   Rng rng(1);
   const Parameter p = uniform_parameter({100, 16}, 16, rng);
-  double most = 0, square = 0;
-  for (const double v : p.to_vector<double>()) most = std::max(most, std::abs(v)), square += v * v / 1600;
-  CHECK(most <= 0.25);
-  CHECK(most > 0.24);
+  double max_abs = 0, square = 0;
+  for (const double v : p.to_vector<double>()) max_abs = std::max(max_abs, std::abs(v)), square += v * v / 1600;
+  CHECK(max_abs <= 0.25);
+  CHECK(max_abs > 0.24);
   CHECK(std::abs(square - 0.25 * 0.25 / 3) < 0.002);
 }
 

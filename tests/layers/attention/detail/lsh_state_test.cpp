@@ -25,7 +25,7 @@ TEST_CASE("the decode state of LSH attention takes a bias, at once and in steps,
     CHECK_FALSE(close(whole, m.apply(q, k, v, {.causal = true}), 1e-2, 1e-2));
     for (const Index step : {1, 7, 90}) {
       AttentionState state = m.make_state();
-      double most = 0;
+      double max_error = 0;
       for (Index t = 0; t < n; t += step) {
         const Index end = std::min(n, t + step);
         const std::string refused = error_of([&] {  // an error changes nothing
@@ -34,9 +34,9 @@ TEST_CASE("the decode state of LSH attention takes a bias, at once and in steps,
         CHECK(contains(refused, "lsh attention: bias is [5, 91] float64; it must broadcast to"));
         const Tensor rows = state.apply(q.slice(2, t, end), k.slice(2, t, end), v.slice(2, t, end),
                                         {.bias = bias.slice(1, t, end).slice(2, 0, end)});
-        most = std::max(most, worst(rows, whole.slice(2, t, end), 1e-12, 1e-12));
+        max_error = std::max(max_error, worst(rows, whole.slice(2, t, end), 1e-12, 1e-12));
       }
-      CHECK(most <= 1);
+      CHECK(max_error <= 1);
     }
   }
 }

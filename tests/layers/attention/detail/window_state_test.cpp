@@ -10,13 +10,13 @@ using namespace heed::test;
 TEST_CASE("the state of window attention keeps one size") {
   const Tensor x = Rng(1).normal({1, 2, 10, 4});
   AttentionState window = WindowAttention({.window = 8, .dilation = 2, .globals = {0, 30}}).make_state();
-  Index most = 0;
+  Index max_rows = 0;
   for (int i = 0; i < 200; ++i) {
     window.apply(x, x, x);
-    most = std::max(most, items_of(window, "keys") / 8);
+    max_rows = std::max(max_rows, items_of(window, "keys") / 8);
   }
   CHECK(window.length() == 2000);
-  CHECK(most <= 2 * (14 + 2) + 64 + 10);
+  CHECK(max_rows <= 2 * (14 + 2) + 64 + 10);
   AttentionState at_once = WindowAttention({.window = 8}).make_state();
   const Tensor long_text = Rng(2).normal({1, 2, 1000, 4});
   at_once.apply(long_text, long_text, long_text);
@@ -64,13 +64,13 @@ TEST_CASE("a window's decode state takes a bias when it has dropped old keys, wi
     const AttentionMechanism m = WindowAttention({.window = 5, .globals = globals});
     const Tensor whole = m.apply(q, k, v, {.causal = true, .bias = bias});
     AttentionState state = m.make_state();
-    double most = 0;
+    double max_error = 0;
     for (Index t = 0; t < n; ++t) {
       const Tensor row = state.apply(q.slice(2, t, t + 1), k.slice(2, t, t + 1), v.slice(2, t, t + 1),
                                      {.bias = bias.slice(1, t, t + 1).slice(2, 0, t + 1)});
-      most = std::max(most, worst(row, whole.slice(2, t, t + 1), 1e-12, 1e-12));
+      max_error = std::max(max_error, worst(row, whole.slice(2, t, t + 1), 1e-12, 1e-12));
     }
-    CHECK(most <= 1);
+    CHECK(max_error <= 1);
     for (const NamedBuffer& b : named_buffers(state))
       if (b.name == "keys") CHECK(b.buffer->dim(2) < 150);  // some keys were dropped
   }
