@@ -67,8 +67,8 @@ void backward(const AttentionInputs& x, const Tensor& u, const Tensor& out, cons
   detail::set_gradients<T>(g, out, dout, d);
   g.lse = pointer<const T>(lse), g.dbias = pointer<T>(d.bias), g.du = pointer<T>(du);
   const Index heads = p.batch * p.kv_heads, rows = kernel.rows;
-  const Index wanted = (kAdditiveGroups + heads - 1) / std::max<Index>(heads, 1);
-  g.group_rows = std::max<Index>(1, (p.queries + wanted * rows - 1) / (wanted * rows)) * rows;
+  const Index tasks_per_head = (kAdditiveGroups + heads - 1) / std::max<Index>(heads, 1);
+  g.group_rows = std::max<Index>(1, (p.queries + tasks_per_head * rows - 1) / (tasks_per_head * rows)) * rows;
   g.groups = std::max<Index>(1, (p.queries + g.group_rows - 1) / g.group_rows);
   const Tensor partial_keys = Tensor::empty({heads, g.groups, p.keys, kernel.key_size(p)}, x.q.dtype());
   const Tensor partial_u = Tensor::empty({p.batch, p.heads, g.groups, kernel.u_size(p)}, x.q.dtype());
@@ -96,14 +96,14 @@ void backward(const AttentionInputs& x, const Tensor& u, const Tensor& out, cons
 
 Tensor additive_attention(In q, In k, In v, In u_in, const AttentionCall& call) {
   detail::check_heads("additive_attention", q, k, v);
-  const Shape wanted = {q.dim(1), q.dim(3)};
-  check(u_in.shape() == wanted && u_in.dtype() == q.dtype(), q.where(), "additive_attention: q is ", q.tensor(),
-        " but u is ", u_in.tensor(), "; it must be [heads, width] ", wanted, " ", q.dtype());
+  const Shape expected = {q.dim(1), q.dim(3)};
+  check(u_in.shape() == expected && u_in.dtype() == q.dtype(), q.where(), "additive_attention: q is ", q.tensor(),
+        " but u is ", u_in.tensor(), "; it must be [heads, width] ", expected, " ", q.dtype());
   detail::check_pairs("additive_attention", q, k, call);
   const AttentionInputs x = detail::attention_inputs(q, k, v, call);
   const Tensor u = u_in->dense();
   Tensor y = detail::attention_output(x), lse;
-  if (wants_gradient({x.q, x.k, x.v, u_in, call.bias})) lse = Tensor::empty(x.grid().first(3), q.dtype());
+  if (needs_gradient({x.q, x.k, x.v, u_in, call.bias})) lse = Tensor::empty(x.grid().first(3), q.dtype());
   detail::with_float(q.dtype(), [&](auto t) {
     using T = decltype(t);
     forward<T>(x, u, {rows_of<T>(y.transpose(1, 2)), pointer<T>(lse), {}});
@@ -112,8 +112,8 @@ Tensor additive_attention(In q, In k, In v, In u_in, const AttentionCall& call) 
          [](Grads& d, const Tensor& dy, const AttentionInputs& in, const Tensor& vector, const Tensor& out,
             const Tensor& sums) {
            AttentionTargets to = detail::attention_targets(d);
-           if (in.call.bias.defined() && d.wants(4)) to.bias = Tensor::zeros(in.grid(), dy.dtype());
-           const Tensor du = d.wants(3) ? Tensor::empty(vector.shape(), dy.dtype()) : Tensor();
+           if (in.call.bias.defined() && d.needs(4)) to.bias = Tensor::zeros(in.grid(), dy.dtype());
+           const Tensor du = d.needs(3) ? Tensor::empty(vector.shape(), dy.dtype()) : Tensor();
            detail::with_float(dy.dtype(), [&](auto t) {
              backward<decltype(t)>(in, vector, out.transpose(1, 2), dy.transpose(1, 2), sums, to, du);
            });

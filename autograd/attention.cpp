@@ -95,14 +95,14 @@ class ParameterSums {
         sums_(static_cast<std::size_t>(size_ * copies_)) {
     std::fill_n(sums_.data(), sums_.size(), 0.0);
   }
-  bool wanted() const { return size_ > 0; }
+  bool needed() const { return size_ > 0; }
   Index share() const { return share_; }  // consecutive tasks that one chunk must run
 
   // The context that task i is called with.
   ScoreContext<T> context(const FlexInputs& x, const Grads& d, Index i) {
     ScoreContext<T> c = context_;
     double* to = sums_.data() + (by_row_ ? i % copies_ : i / share_) * size_;
-    each_wanted(x, d, [&](std::size_t n, const Tensor& parameter) {
+    each_trained(x, d, [&](std::size_t n, const Tensor& parameter) {
       c.parameters[n].sums = to;
       to += parameter.numel();
     });
@@ -112,7 +112,7 @@ class ParameterSums {
     for (Index i = 1; i < copies_; ++i)
       for (Index n = 0; n < size_; ++n) sums_.data()[n] += sums_.data()[i * size_ + n];
     const double* from = sums_.data();
-    each_wanted(x, d, [&](std::size_t n, const Tensor& parameter) {
+    each_trained(x, d, [&](std::size_t n, const Tensor& parameter) {
       Tensor gradient = Tensor::empty(parameter.shape(), parameter.dtype());
       std::transform(from, from + parameter.numel(), gradient.ptr<T>(), [](double y) { return static_cast<T>(y); });
       from += parameter.numel();
@@ -128,14 +128,14 @@ class ParameterSums {
   Scratch<double> sums_;
 
   template <class F>
-  static void each_wanted(const FlexInputs& x, const Grads& d, const F& f) {
+  static void each_trained(const FlexInputs& x, const Grads& d, const F& f) {
     const auto& parameters = Mods::parameters(x.flex.score_mod);
     for (std::size_t n = 0; n < parameters.size(); ++n)
-      if (parameters[n].defined() && d.wants(kParametersInput + static_cast<int>(n))) f(n, parameters[n]);
+      if (parameters[n].defined() && d.needs(kParametersInput + static_cast<int>(n))) f(n, parameters[n]);
   }
   static Index size_of(const FlexInputs& x, const Grads& d) {
     Index size = 0;
-    each_wanted(x, d, [&](std::size_t, const Tensor& parameter) { size += parameter.numel(); });
+    each_trained(x, d, [&](std::size_t, const Tensor& parameter) { size += parameter.numel(); });
     return size;
   }
 };
@@ -178,8 +178,8 @@ void forward(const FlexInputs& x, const Tensor& out, const Tensor& lse, const Te
   count_pairs(x, p, p.width + p.value_width);
   if (p.queries == 1 && y.lse == nullptr && p.drop_below == 0) return decode(kernel, p, y);
   const Index heads = p.batch * p.heads, lanes = kernel.sizes.lanes;
-  const Index wanted = (kForwardTasks + heads - 1) / std::max<Index>(heads, 1);
-  const Index rows = std::min(kernel.sizes.max_rows, std::max<Index>(1, p.queries / lanes / wanted) * lanes);
+  const Index tasks_per_head = (kForwardTasks + heads - 1) / std::max<Index>(heads, 1);
+  const Index rows = std::min(kernel.sizes.max_rows, std::max<Index>(1, p.queries / lanes / tasks_per_head) * lanes);
   const Index blocks = (p.queries + rows - 1) / rows;
   const Index grain = grain_for_flops(flops_of(std::min(rows, p.queries), p.keys, p.width + p.value_width, p.causal));
   ThreadScratch<T> scratch(static_cast<Index>(kernel.forward_scratch(p)));
@@ -221,13 +221,13 @@ void backward(const FlexInputs& x, const Tensor& out, const Tensor& dout, const 
       2.5 * flops_of(p.queries * shared, p.keys, p.width + p.value_width, p.causal) / static_cast<double>(g.groups);
   ThreadScratch<T> scratch(static_cast<Index>(kernel.backward_scratch(p)));
   ParameterSums<T> sums(x, d, context, heads * g.groups, g.groups);
-  const Index share = sums.wanted() ? sums.share() : 1;
+  const Index share = sums.needed() ? sums.share() : 1;
   parallel_for(heads * g.groups, (grain_for_flops(flops) + share - 1) / share * share, [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i) {
       const Index head = i / g.groups;
       AttentionGradients<T, S> mine = g;
-      const ScoreContext<T> with_sums = sums.wanted() ? sums.context(x, d, i) : context;
-      if (sums.wanted()) mine.context = &with_sums;
+      const ScoreContext<T> with_sums = sums.needed() ? sums.context(x, d, i) : context;
+      if (sums.needed()) mine.context = &with_sums;
       kernel.backward(p, mine, head / p.kv_heads, head % p.kv_heads, i % g.groups, scratch.mine());
     }
   });
@@ -240,7 +240,7 @@ void backward(const FlexInputs& x, const Tensor& out, const Tensor& dout, const 
 
 // dz_h = -sum p delta, where p = e^(z - L) is the sink's share of a query's weights and delta = do . o
 void backward_sinks(const FlexInputs& x, const Tensor& out, const Tensor& dout, const Tensor& lse, Grads& d) {
-  if (!x.flex.sinks.defined() || !d.wants(kSinksInput)) return;
+  if (!x.flex.sinks.defined() || !d.needs(kSinksInput)) return;
   const Tensor delta = sum(out.to(dout.dtype()) * dout, {3}).transpose(1, 2);  // [B, H, T]
   const Tensor taken = exp(x.flex.sinks.view({1, x.flex.sinks.dim(0), 1}) - lse * (1 / kScoreUnit));
   d.add(kSinksInput, -sum(taken * delta, {0, 2}));
@@ -250,7 +250,7 @@ Tensor attention_op(const char* op, const Where& where, const FlexInputs& x) {
   const auto& p = Mods::parameters(x.flex.score_mod);
   const Inputs inputs = {x.q, x.k, x.v, x.call.bias, x.flex.sinks, p[0], p[1], p[2], p[3]};
   Tensor y = detail::attention_output(x), lse, rest;
-  if (wants_gradient(inputs.list())) {
+  if (needs_gradient(inputs.list())) {
     const Shape rows = x.grid().first(3);
     lse = Tensor::empty(rows, detail::score_dtype(x.q.dtype()));
     if (x.q.dtype() == DType::bfloat16)  // used as bytes
@@ -262,7 +262,7 @@ Tensor attention_op(const char* op, const Where& where, const FlexInputs& x) {
          [](Grads& d, const Tensor& dy, const FlexInputs& in, const Tensor& out, const Tensor& sums,
             const Tensor& more) {
            AttentionTargets to = detail::attention_targets(d);
-           if (in.call.bias.defined() && d.wants(3)) to.bias = Tensor::zeros(in.grid(), dy.dtype());
+           if (in.call.bias.defined() && d.needs(3)) to.bias = Tensor::zeros(in.grid(), dy.dtype());
            detail::with_format(in.q.dtype(), [&](auto t, auto s) {
              backward<decltype(t), decltype(s)>(in, out.transpose(1, 2), dy.transpose(1, 2), sums, more, to, d);
            });

@@ -54,7 +54,7 @@ CrossEntropyRows::CrossEntropyRows(const char* op, const Where& where, const Ten
   if (o.weight.defined()) {
     check(o.weight.shape() == Shape{classes} && o.weight.dtype() == dtype, where, op, ": the class weights are ",
           o.weight, "; they must be ", Shape{classes}, " ", dtype);
-    check(!wants_gradient({o.weight}), where, op,
+    check(!needs_gradient({o.weight}), where, op,
           ": the class weights require a gradient, which is not defined; detach() them");
     const std::vector<double> w = o.weight.to_vector<double>();
     weight_sum = 0;

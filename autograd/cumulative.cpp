@@ -105,7 +105,7 @@ Tensor prod(In x, const Axes& axes, bool keepdim) {
   Tensor y = g.to_result(values, keepdim);
   record("prod", x.where(), y, {x}, saved(x.tensor()), [reduced](Grads& d, const Tensor& dy, const Tensor& in) {
     const Grouped groups(in, reduced);
-    if (!d.wants(0) || groups.x.numel() == 0) return;
+    if (!d.needs(0) || groups.x.numel() == 0) return;
     Tensor dx = Tensor::empty(groups.shape(), groups.x.dtype());
     const Tensor grouped_dy = groups.from_result(dy);
     detail::with_float(dx.dtype(), [&](auto t) {

@@ -46,7 +46,7 @@ void add_gradient(Grads& d, int i, const kernels::BinaryDerivative& derivative, 
   const kernels::ElementwiseKernel kernel = derivative.kernel[kernel_type(dy.dtype())];
   if (derivative.is_dy) {
     d.add(i, dy);
-  } else if (!d.wants(i)) {
+  } else if (!d.needs(i)) {
   } else if (broadcasts) {
     const Tensor full = Tensor::empty_like(dy);
     elementwise(kernel, full, inputs);
@@ -63,7 +63,7 @@ Tensor binary(int op, In a, In b) {
   const kernels::ElementwiseKernel forward = kernel_for(k.name, k.forward, a);
   Tensor y = Tensor::empty(shape, a.dtype());
   elementwise(forward, y, {a.tensor(), b.tensor()});
-  const bool for_a = wants_gradient({a}), for_b = wants_gradient({b});
+  const bool for_a = needs_gradient({a}), for_b = needs_gradient({b});
   const Tensor none, &kept_a = (for_a && k.da.reads_a) || (for_b && k.db.reads_a) ? a.tensor() : none;
   const Tensor& kept_b = (for_a && k.da.reads_b) || (for_b && k.db.reads_b) ? b.tensor() : none;
   const bool repeats_a = a.shape() != shape, repeats_b = b.shape() != shape;
@@ -168,7 +168,7 @@ Tensor clamp(In x, In low, In high) {
   record("clamp", x.where(), y, {x, low, high}, saved(x.tensor(), low.tensor(), high.tensor()),
          [](Grads& d, const Tensor& dy, const Tensor& v, const Tensor& from, const Tensor& to) {
            const auto pass = [&](int i, const Tensor& mask) {
-             if (d.wants(i)) d.add(i, where(mask, dy, 0.0));
+             if (d.needs(i)) d.add(i, where(mask, dy, 0.0));
            };
            if (!to.defined()) return pass(0, v >= from), pass(1, v < from);
            if (!from.defined()) return pass(0, v <= to), pass(2, v > to);

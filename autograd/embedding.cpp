@@ -52,7 +52,7 @@ Tensor embedding(In indices, In weight, std::optional<Index> padding_idx) {
   check(weight->defined() && weight.rank() == 2 && is_floating(weight.dtype()), where, "embedding: weight is ",
         weight.tensor(), "; it must be [V, D], float32, float64 or bfloat16");
   const bool narrow = weight.dtype() == DType::bfloat16;
-  check(!narrow || !wants_gradient({weight}), where, "embedding: weight is ", weight.tensor(),
+  check(!narrow || !needs_gradient({weight}), where, "embedding: weight is ", weight.tensor(),
         "; if it requires a gradient, it must be float32 or float64");
   const Index rows = weight.dim(0);
   check(!padding_idx || (*padding_idx >= -rows && *padding_idx < rows), where, "embedding: padding_idx is ",

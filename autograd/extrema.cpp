@@ -44,7 +44,7 @@ Tensor extremum(const char* op, kernels::Reduction reduction, In x, const Axes& 
   Tensor y = g.to_result(values, keepdim);
   record(op, x.where(), y, {x}, saved(x.tensor(), values),
          [reduced](Grads& d, const Tensor& dy, const Tensor& in, const Tensor& extreme) {
-           if (!d.wants(0)) return;
+           if (!d.needs(0)) return;
            const Grouped groups(in, reduced);
            Tensor dx = Tensor::empty(groups.shape(), dy.dtype());
            const Tensor each = detail::share(groups, extreme, groups.from_result(dy));
@@ -65,19 +65,19 @@ Tensor place_of(const char* op, kernels::Reduction reduction, In x, std::optiona
   return g.to_result(place, keepdim);
 }
 
-// any(): true if an element is true (`wanted`). all(): false if an element is false (not `wanted`).
-Tensor of_mask(const char* op, bool wanted, In mask, const Axes& axes, bool keepdim) {
+// any(): true if an element is true (`target`). all(): false if an element is false (not `target`).
+Tensor of_mask(const char* op, bool target, In mask, const Axes& axes, bool keepdim) {
   check(mask.dtype() == DType::bool8, mask.where(), op, ": the mask is ", mask.tensor(), "; it must be bool8");
   note_reads({mask});
   const Grouped g(mask, axes.of(op, mask));
-  Tensor y = Tensor::full(g.result_shape(), wanted ? 0 : 1, DType::bool8);
+  Tensor y = Tensor::full(g.result_shape(), target ? 0 : 1, DType::bool8);
   const bool* x = g.x.ptr<bool>();
   bool* to = y.ptr<bool>();
   parallel_for(g.outer, grain_for(g.n * g.inner), [&](Index b, Index e) {
     for (Index o = b; o < e; ++o)
       for (Index i = 0; i < g.n; ++i)
         for (Index j = 0; j < g.inner; ++j)
-          if (x[(o * g.n + i) * g.inner + j] == wanted) to[o * g.inner + j] = wanted;
+          if (x[(o * g.n + i) * g.inner + j] == target) to[o * g.inner + j] = target;
   });
   return g.to_result(y, keepdim);
 }

@@ -85,7 +85,7 @@ void activate_backward(Activation activation, const GemmBlock& block, const Hidd
 }
 
 // A part of the hidden layer that a block's activation reads or writes, as GemmFinish prefetches it.
-MatrixIn beside(const Tensor& hidden) {
+MatrixIn operand(const Tensor& hidden) {
   return {hidden.defined() ? hidden.raw() : nullptr, hidden.defined() ? hidden.dtype() : DType::float32,
           hidden.defined() ? hidden.dim(1) : 0};
 }
@@ -121,7 +121,7 @@ Tensor feed_forward(In x, In up, In up_bias, In down, In down_bias, Activation a
   const Tensor b1 = dense_if_any(up_bias), b2 = dense_if_any(down_bias);
   const DType products = detail::products_of(a.dtype(), w1.dtype());
   const DType narrow = products == DType::bfloat16 ? products : type;
-  const bool keeps = wants_gradient({x, up, up_bias, down, down_bias});
+  const bool keeps = needs_gradient({x, up, up_bias, down, down_bias});
   const Tensor h = Tensor::empty({rows, hidden}, narrow), u = keeps ? Tensor::empty({rows, hidden}, narrow) : Tensor();
   Tensor y = Tensor::empty(x.shape().first(x.rank() - 1) + Shape{out}, type);
   detail::with_float(type, [&](auto t) {
@@ -129,7 +129,7 @@ Tensor feed_forward(In x, In up, In up_bias, In down, In down_bias, Activation a
     const auto finish = [&](const GemmBlock& block) { activate<T>(activation, block, u, h); };
     Gemm first = product_of(a, w1.t(), Tensor(), products);
     first.bias = b1.raw();
-    first.finish = {finish, {beside(u), beside(h)}};
+    first.finish = {finish, {operand(u), operand(h)}};
     gemm(first);
   });
   Gemm second = product_of(h, w2.t(), y.as_strided({rows, out}, {out, 1}, 0), products);
@@ -141,20 +141,20 @@ Tensor feed_forward(In x, In up, In up_bias, In down, In down_bias, Activation a
            const Index n = us.dim(0), width = us.dim(1);
            const Tensor g32 = dy.as_strided({n, out}, {out, 1}, dy.offset()), g = g32.to(us.dtype());
            HiddenGradients block{us, Tensor::empty(us.shape(), us.dtype()),
-                                 d.wants(3) ? Tensor::empty(us.shape(), us.dtype()) : Tensor(), Tensor()};
-           if (d.wants(2)) block.dbias = Tensor::empty({(n + kFinishRows - 1) / kFinishRows, width}, type);
+                                 d.needs(3) ? Tensor::empty(us.shape(), us.dtype()) : Tensor(), Tensor()};
+           if (d.needs(2)) block.dbias = Tensor::empty({(n + kFinishRows - 1) / kFinishRows, width}, type);
            detail::with_float(type, [&](auto t) {
              using T = decltype(t);
              const auto finish = [&](const GemmBlock& b) { activate_backward<T>(activation, b, block); };
              Gemm back = product_of(g, down_w, Tensor(), products);
-             back.finish = {finish, {beside(block.u), beside(block.du), beside(block.h)}};
+             back.finish = {finish, {operand(block.u), operand(block.du), operand(block.h)}};
              gemm(back);
            });
            product_gradient(rows_target(d, 3), g.t(), block.h, products);
            product_gradient(rows_target(d, 0), block.du, up_w, products);
            product_gradient(rows_target(d, 1), block.du.t(), xs, products);
-           if (d.wants(2)) d.add(2, detail::sum_to(block.dbias, {width}));
-           if (d.wants(4)) d.add(4, detail::sum_to(g32, {out}));
+           if (d.needs(2)) d.add(2, detail::sum_to(block.dbias, {width}));
+           if (d.needs(4)) d.add(4, detail::sum_to(g32, {out}));
          });
   return y;
 }

@@ -247,7 +247,7 @@ Tensor generic_op(In q, In k, In v, const Similarity& f, const AttentionCall& ca
            const MatmulPrecision exact(DType::float32);
            const Problem p = problem_of(f, in);
            const auto zeros = [&](int i, const Shape& shape) {
-             return d.wants(i) ? Tensor::zeros(shape, dy.dtype()) : Tensor();
+             return d.needs(i) ? Tensor::zeros(shape, dy.dtype()) : Tensor();
            };
            Sums sums{zeros(0, p.q.shape()), zeros(1, p.k.shape()), zeros(2, p.v.shape()),
                      p.call.bias.defined() ? zeros(3, p.grid()) : Tensor()};

@@ -6,7 +6,7 @@
 namespace heed {
 
 using detail::InputRef;
-using detail::kNotWanted;
+using detail::kNoNode;
 
 namespace {
 
@@ -78,7 +78,7 @@ std::uint64_t tiles_of_root(std::span<const InputRef> inputs, std::size_t i, Ind
 std::string path_of(const Tape::State& s, const detail::Step& step) {
   std::vector<const Tensor*> parameters;
   for (const InputRef& ref : step.inputs)
-    if (ref.node != kNotWanted) parameters.push_back(&s.nodes[ref.node].parameter);
+    if (ref.node != kNoNode) parameters.push_back(&s.nodes[ref.node].parameter);
   return std::string(detail::module_path(parameters));
 }
 
@@ -104,15 +104,15 @@ void Grads::finish() {
     if (tape_.state().unfilled >> i & 1u) target(i).gradient.zero_();
 }
 
-bool Grads::wants(int i) const {
+bool Grads::needs(int i) const {
   const std::size_t count = step_.inputs.size();
   check(i >= 0 && static_cast<std::size_t>(i) < count, step_.where, step_.op, ": gradient of input ", i,
         "; the op has ", count, count == 1 ? " input" : " inputs", ", counted from 0");
-  return step_.inputs[static_cast<std::size_t>(i)].node != kNotWanted;
+  return step_.inputs[static_cast<std::size_t>(i)].node != kNoNode;
 }
 
 void Grads::add(int i, const Tensor& gradient) {
-  if (!wants(i)) return;
+  if (!needs(i)) return;
   check_gradient(tape_.state(), step_, gradient);
   if (handed_out_ == 0) return add_now(i, gradient);
   require(pending_count_ < kPending, step_.op, ": add: more than ", kPending,
@@ -121,7 +121,7 @@ void Grads::add(int i, const Tensor& gradient) {
 }
 
 void Grads::add_later(int i, std::function<Tensor()> gradient) {
-  if (!wants(i)) return;
+  if (!needs(i)) return;
   Tape::State& s = tape_.state();
   const Tensor& parameter = s.nodes[step_.inputs[static_cast<std::size_t>(i)].node].parameter;
   std::optional<std::size_t> reader;
@@ -219,14 +219,14 @@ Target Grads::aside(int i) {
 }
 
 Target Grads::strided(int i) {
-  if (!wants(i)) return {};
+  if (!needs(i)) return {};
   if (!writes_in_place(i)) return aside(i);
   handed_out_ |= std::uint64_t{1} << i;
   return target(i);
 }
 
 Target Grads::dense(int i) {
-  if (!wants(i)) return {};
+  if (!needs(i)) return {};
   const InputRef& ref = step_.inputs[static_cast<std::size_t>(i)];
   const bool contiguous = Tensor().as_strided(ref.shape, ref.strides, 0).is_contiguous();
   return contiguous ? strided(i) : aside(i);

@@ -53,7 +53,7 @@ Tensor scatter_add(In x, int axis, In given, In source) {
   detail::copy_values(y, x);
   detail::scatter_add(y, a, index, source->dense());
   record("scatter_add", x.where(), y, {x, source}, saved(index), [a](Grads& d, const Tensor& dy, const Tensor& at) {
-    if (d.wants(1)) {
+    if (d.needs(1)) {
       Tensor ds = Tensor::empty(at.shape(), dy.dtype());
       detail::gather(dy, a, at, ds);
       d.add(1, ds);

@@ -259,7 +259,7 @@ Tensor linear_attention_op(const char* op, In q, In k, In v, const AttentionCall
   const Tensor weight = weight_of(form.kind, x);
   Tensor y = detail::attention_output(x);
   LinearKept kept;
-  if (wants_gradient({x.q, x.k, x.v, call.bias})) kept = kept_for_backward(x, weight, form);
+  if (needs_gradient({x.q, x.k, x.v, call.bias})) kept = kept_for_backward(x, weight, form);
   detail::with_format(q.dtype(), [&](auto t, auto s) {
     forward<decltype(t), decltype(s)>(x, weight, form, {}, {}, y.transpose(1, 2), kept);
   });
@@ -267,7 +267,7 @@ Tensor linear_attention_op(const char* op, In q, In k, In v, const AttentionCall
          [form](Grads& d, const Tensor& dy, const AttentionInputs& in, const Tensor& w, const Tensor& out,
                 const LinearKept& of_forward) {
            const AttentionTargets to = detail::attention_targets(d);
-           const Tensor dweight = w.defined() && d.wants(3) ? Tensor::zeros(w.shape(), w.dtype()) : Tensor();
+           const Tensor dweight = w.defined() && d.needs(3) ? Tensor::zeros(w.shape(), w.dtype()) : Tensor();
            detail::with_format(in.q.dtype(), [&](auto t, auto s) {
              backward<decltype(t), decltype(s)>(in, w, form, out.transpose(1, 2), dy.transpose(1, 2), of_forward, to,
                                                 dweight);

@@ -204,11 +204,11 @@ Tensor linear_cross_entropy(In x, In weight, In bias, In targets, const CrossEnt
     return loss;
   }
   const auto space = [&](const In& input) {
-    return wants_gradient({input}) ? Target{detail::gradient_memory(input.tensor(), o.dtype), false} : Target{};
+    return needs_gradient({input}) ? Target{detail::gradient_memory(input.tensor(), o.dtype), false} : Target{};
   };
   // The gradient of a tied weight is complete only after the embedding's derivative. So its product is computed later,
   // from the kept gradients of the logits, and does not delay the gradients of the layers.
-  const bool later = detail::gradients_leave_early() && chunks_of(o) == 1 && wants_gradient({weight});
+  const bool later = detail::gradients_leave_early() && chunks_of(o) == 1 && needs_gradient({weight});
   const GradientTargets g = {space(x), later ? Target{} : space(weight), space(bias), Tensor::ones({}, o.dtype), 0};
   const Tensor dlogits = run(o, lse, loss, g);
   Tensor y = o.rows.reduce(loss, options.reduction);

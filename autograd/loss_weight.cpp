@@ -25,11 +25,11 @@ LossWeights::LossWeights() : outer_(innermost) { innermost = this; }
 LossWeights::~LossWeights() { innermost = outer_; }
 
 // The weight of all noted losses of this kind, if there are any. Throws Error if two differ.
-std::optional<double> LossWeights::only(std::string_view who, LossWeight kind) const {
+std::optional<double> LossWeights::only(std::string_view caller, LossWeight kind) const {
   std::optional<double> weight;
   for (const Noted& n : noted_) {
     if (n.kind != kind) continue;
-    require(!weight || *weight == n.weight, who, ": the loss of a batch has parts with the weights ",
+    require(!weight || *weight == n.weight, caller, ": the loss of a batch has parts with the weights ",
             weight.value_or(0), " and ", n.weight,
             ", so batches cannot be combined; return weighted_loss(loss, weight) with the weight of the whole loss");
     weight = n.weight;
@@ -37,12 +37,12 @@ std::optional<double> LossWeights::only(std::string_view who, LossWeight kind) c
   return weight;
 }
 
-double LossWeights::of(std::string_view who, double value, double counted) const {
-  if (const auto stated = only(who, LossWeight::stated)) return *stated;
+double LossWeights::of(std::string_view caller, double value, double counted) const {
+  if (const auto stated = only(caller, LossWeight::stated)) return *stated;
   for (const LossWeight kind : {LossWeight::weights, LossWeight::count})
     for (const Noted& n : noted_)
       if (n.kind == kind && same(n.value, value)) return n.weight;
-  return only(who, LossWeight::weights).value_or(counted);
+  return only(caller, LossWeight::weights).value_or(counted);
 }
 
 bool LossWeights::is_cross_entropy(double value) const {
@@ -60,7 +60,7 @@ Tensor weighted_mean(In values, In weights) {
   check(weights->defined() && broadcast(weights.shape(), values.shape(), shape) && shape == values.shape(), where,
         "weighted_mean: values are ", values.tensor(), " but weights are ", weights.tensor(),
         "; weights must broadcast to the shape of values");
-  check(!wants_gradient({weights}), where,
+  check(!needs_gradient({weights}), where,
         "weighted_mean: the weights require a gradient, which is not defined; detach() them");
   const Tensor all = weights->detach().expand(values.shape());
   double total = 0;

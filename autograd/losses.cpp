@@ -106,7 +106,7 @@ Tensor weight_for(const char* name, In x, const Tensor& weight) {
   check(broadcast(weight.shape(), x.shape(), shape) && shape == x.shape() && weight.dtype() == x.dtype(), x.where(),
         "binary_cross_entropy_with_logits: x is ", x.tensor(), " but ", name, " is ", weight,
         "; it must have x's dtype and broadcast to x's shape");
-  check(!wants_gradient({weight}), x.where(), "binary_cross_entropy_with_logits: ", name,
+  check(!needs_gradient({weight}), x.where(), "binary_cross_entropy_with_logits: ", name,
         " requires a gradient, which is not defined; detach() it");
   note_reads({weight});
   return weight.detach().expand(x.shape()).dense();

@@ -56,7 +56,7 @@ void check_mask(const char* name, In mask) {
 
 // The gradient of where()'s a or b: dy where it was selected, else 0.
 void add_chosen(Grads& d, int i, const MaskKernel& op, const Tensor& dy, const Tensor& mask, const Shape& shape) {
-  if (!d.wants(i)) return;
+  if (!d.needs(i)) return;
   const kernels::ElementwiseKernel k = op.forward[kernel_type(dy.dtype())];
   if (shape != dy.shape()) {
     const Tensor full = Tensor::empty_like(dy);

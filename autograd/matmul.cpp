@@ -165,14 +165,14 @@ detail::ReusedWeight& WeightReuse::State::of(In weight, In bias, DType x) {
                            {},
                            Tensor(),
                            nullptr});
-  if (!wants_gradient({weight, bias})) return r;
+  if (!needs_gradient({weight, bias})) return r;
   r.uses = std::make_shared<detail::Uses>();
   r.token = Tensor::zeros({1}, product_type(x));
   record("linear_weight", weight.where(), r.token, {weight, bias}, saved(),
          [uses = r.uses, products](Grads& d, const Tensor&) {
            const Tensor rows = uses->x.slice(0, 0, uses->filled), dy = uses->dy.slice(0, 0, uses->filled);
            product_gradient(rows_target(d, 0), gradient_operand(dy, products).t(), rows, products);
-           if (d.wants(1)) d.add(1, detail::sum_to(dy, {dy.dim(1)}));
+           if (d.needs(1)) d.add(1, detail::sum_to(dy, {dy.dim(1)}));
            *uses = detail::Uses();
          });
   return r;
@@ -187,7 +187,7 @@ static Tensor linear_again(WeightReuse::State& scope, In x, In weight, In bias) 
   const Tensor b = bias->defined() ? bias->dense() : Tensor();
   r.across.multiply({.m = rows, .a = matrix(a), .c = y.raw(), .ldc = out, .bias = b.raw()});
   const DType products = products_of(a.dtype(), weight.dtype());
-  if (!r.back && wants_gradient({x}))
+  if (!r.back && needs_gradient({x}))
     r.back = PackedMatrix(matrix(weight), weight.dim(0), weight.dim(1), gradient_type(y.dtype(), products), products);
   if (r.uses) r.uses->rows += rows;
   record("linear", x.where(), y, {x, r.token}, saved(a, r.back),
@@ -201,7 +201,7 @@ static Tensor linear_again(WeightReuse::State& scope, In x, In weight, In bias) 
                             .ldc = t.gradient.strides()[0],
                             .accumulate = t.accumulate});
            }
-           if (!d.wants(1)) return;
+           if (!d.needs(1)) return;
            uses->add(rows_of_x, g32);
            d.add(1, Tensor::zeros({1}, dy.dtype()));
          });
@@ -255,7 +255,7 @@ Tensor linear(In x, In weight, In bias, std::optional<DType> result) {
            const Tensor rounded = gradient_operand(g32, products);
            product_gradient(rows_target(d, 0), rounded, weights, products);
            product_gradient(rows_target(d, 1), rounded.t(), rows, products);
-           if (d.wants(2)) d.add(2, detail::sum_to(g32, {out}).to(type));
+           if (d.needs(2)) d.add(2, detail::sum_to(g32, {out}).to(type));
          });
   return y;
 }
@@ -346,7 +346,7 @@ void integer_product(const Tensor& a, const Tensor& b, const Tensor& c) {
 // Writes (or adds) a b to a gradient of the same batch shape. If the input was broadcast, passes a b to Grads::add(),
 // which sums it.
 void batched_gradient(Grads& d, int i, const Tensor& a, const Tensor& b, const Shape& batch, const Shape& input) {
-  if (!d.wants(i)) return;
+  if (!d.needs(i)) return;
   const Shape whole = batch + Shape{a.dim(-2), b.dim(-1)};
   const Tensor p = a.expand(batch + a.shape().last(2)), q = b.expand(batch + b.shape().last(2));
   if (input == whole) {

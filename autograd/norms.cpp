@@ -137,7 +137,7 @@ Tensor forward_lifted(Tensor& y, const Tensor& normal, const Tensor& means, Tens
 
 // The memory for the gradient of lifted rows; give() adds it to the input's gradient, times the factors.
 Target target_of(Grads& d, const Tensor& dy, const Tensor& factors) {
-  return factors.defined() && d.wants(0) ? Target{Tensor::empty(dy.shape(), factors.dtype())} : d.dense(0);
+  return factors.defined() && d.needs(0) ? Target{Tensor::empty(dy.shape(), factors.dtype())} : d.dense(0);
 }
 void give(Grads& d, const Target& dx, const Tensor& factors) {
   const Tensor& g = dx.gradient;

@@ -72,7 +72,7 @@ void backward_again(Grads& d, const Tensor& dy, const Function& f, std::span<con
   Tape tape({.find_nan = conditions.find_nan});
   std::vector<Tensor> watched;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (!d.wants(static_cast<int>(i)))
+    if (!d.needs(static_cast<int>(i)))
       watched.push_back(needs_copy(inputs[i]) ? inputs[i].dense() : inputs[i]);
     else  // a parameter gets its gradient from the inner tape, as one that is not an input does
       watched.push_back(is_parameter(inputs[i]) ? inputs[i].with_node(0) : tape.watch(inputs[i]));
@@ -84,7 +84,7 @@ void backward_again(Grads& d, const Tensor& dy, const Function& f, std::span<con
         "default_rng(), and change nothing that the second run reads");
   if (y.node() != 0) tape.backward(y, dy);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (!d.wants(static_cast<int>(i)) || is_parameter(inputs[i])) continue;
+    if (!d.needs(static_cast<int>(i)) || is_parameter(inputs[i])) continue;
     if (const Tensor g = tape.grad(watched[i]); g.defined()) d.add(static_cast<int>(i), g.detach());
   }
 }

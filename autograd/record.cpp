@@ -103,8 +103,8 @@ double bytes_of(const Tensor& x) {
 thread_local std::uint64_t profiled = 0;  // number of the op reported last, for its step
 
 // Reports an op to the profiler. An op writes y and the values kept for backward, and reads its inputs.
-void tell(Profiler& profiler, const char* op, const Tensor& y, std::span<const Tensor* const> inputs,
-          std::span<const SavedTensor> kept) {
+void report_op(Profiler& profiler, const char* op, const Tensor& y, std::span<const Tensor* const> inputs,
+               std::span<const SavedTensor> kept) {
   double bytes = bytes_of(y);
   for (const Tensor* x : inputs) bytes += bytes_of(*x);
   for (const SavedTensor& s : kept) {
@@ -120,7 +120,7 @@ double backward_bytes(const Tape::State& s, const Step& step) {
   double bytes = bytes_of(s.nodes[step.output].gradient);
   for (const SavedTensor& kept : step.saved()) bytes += bytes_of(kept.tensor);
   for (const InputRef& in : step.inputs)
-    if (in.node != kNotWanted)
+    if (in.node != kNoNode)
       bytes += static_cast<double>(in.shape.numel()) * static_cast<double>(size_of(s.nodes[in.node].dtype));
   return bytes;
 }
@@ -166,7 +166,7 @@ bool is_variable(const Tensor& x) {
 bool begin_step(const char* op, const Where& where, Tensor& y, std::span<const Tensor* const> inputs,
                 std::span<const SavedTensor> kept, std::optional<bool> inside) {
   const Mode& m = mode();
-  if (m.profiler != nullptr) tell(*m.profiler, op, y, inputs, kept);
+  if (m.profiler != nullptr) report_op(*m.profiler, op, y, inputs, kept);
   if (m.first_run != nullptr) {
     for (const Tensor* x : inputs) m.first_run->note(*x);
     for (const SavedTensor& s : kept) m.first_run->note(s.tensor);
@@ -180,7 +180,7 @@ bool begin_step(const char* op, const Where& where, Tensor& y, std::span<const T
     const NoTape guard;
     check_finite(y, op, "the result", where, std::string(module_path(inputs)), inputs);
   }
-  bool wanted = inside.value_or(false);
+  bool needed = inside.value_or(false);
   for (const Tensor* x : inputs) {
     if (!x->defined() || x->is_detached() || !is_floating(x->dtype())) continue;
     if (x->node() != 0) {
@@ -190,21 +190,21 @@ bool begin_step(const char* op, const Where& where, Tensor& y, std::span<const T
         check(!m.tape->state().is_stale(*x), where, op, ": an input, ", *x,
               ", was written to after it was computed or watched, so its gradient would belong to the old values; ",
               "write to a clone(), or detach() it to use it as a constant");
-      wanted = true;
+      needed = true;
     } else if (const ParameterInfo* p = x->storage()->parameter) {
-      wanted = wanted || p->requires_grad;
+      needed = needed || p->requires_grad;
     } else if (x->is_unrecorded()) {
       check(m.tape == nullptr, where, op, ": an input, ", *x,
             ", was computed from parameters before the tape began, so their gradient would be lost; ",
             "begin the tape earlier, or detach() it if that is intended");
-      wanted = true;
+      needed = true;
     }
   }
   if (m.tape == nullptr) {
-    if (wanted) y.mark_unrecorded();
+    if (needed) y.mark_unrecorded();
     return false;
   }
-  if (!wanted || !is_floating(y.dtype())) return false;
+  if (!needed || !is_floating(y.dtype())) return false;
   // Checked before a step is made: an Error that the program catches must not leave a step on the tape.
   check(!m.tape->state().spent, where, op, ": the tape already ran backward; create a new Tape, ",
         "or use NoTape or detach() where no gradient is needed");
@@ -231,7 +231,7 @@ void end_step(Step* step, const char* op, const Where& where, Tensor& y, std::sp
     ref.shape = x.shape();
     ref.strides = x.strides();
     ref.node = s.node_of(x);
-    if (ref.node != kNotWanted) ref.offset = x.offset() - s.nodes[ref.node].offset;
+    if (ref.node != kNoNode) ref.offset = x.offset() - s.nodes[ref.node].offset;
   }
   step->inputs = {refs, inputs.size()};
   step->output = s.new_node(y);
@@ -245,7 +245,7 @@ void note_reads(const Inputs& inputs) {
     for (const Tensor* x : inputs.list()) run->note(*x);
 }
 
-bool wants_gradient(std::span<const Tensor* const> inputs) {
+bool needs_gradient(std::span<const Tensor* const> inputs) {
   if (detail::mode().tape == nullptr) return false;
   return std::any_of(inputs.begin(), inputs.end(), [](const Tensor* x) { return detail::is_variable(*x); });
 }

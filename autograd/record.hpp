@@ -47,7 +47,7 @@ struct Target {
 // The gradients of a step's inputs, indexed by position in the list given to record().
 class Grads {
  public:
-  bool wants(int i) const;  // whether input i needs a gradient; throws Error if there is no input i
+  bool needs(int i) const;  // whether input i needs a gradient; throws Error if there is no input i
 
   // Adds a computed gradient of input i. It may have any shape to which the input was broadcast, and is summed to the
   // input's shape. Throws Error for other shapes and if it is not floating.
@@ -95,12 +95,12 @@ struct SavedTensor {
   std::uint64_t version = 0;
 };
 
-inline constexpr std::uint32_t kNotWanted = 0xffffffffu;
+inline constexpr std::uint32_t kNoNode = 0xffffffffu;
 
 // An input of a step: the node of its gradient, and its part of that gradient. `offset`, in elements, is relative to
 // the node's value. Parameters are kept alive by their nodes.
 struct InputRef {
-  std::uint32_t node = kNotWanted;
+  std::uint32_t node = kNoNode;
   Index offset = 0;
   Shape shape = {};
   Strides strides = {};
@@ -293,7 +293,7 @@ void note_reads(const Inputs& inputs);
 
 // Whether an op with these inputs would be recorded now. Ops check this before they compute values that only backward
 // needs.
-bool wants_gradient(std::span<const Tensor* const> inputs);
-inline bool wants_gradient(std::initializer_list<In> inputs) { return wants_gradient(Inputs(inputs).list()); }
+bool needs_gradient(std::span<const Tensor* const> inputs);
+inline bool needs_gradient(std::initializer_list<In> inputs) { return needs_gradient(Inputs(inputs).list()); }
 
 }  // namespace heed

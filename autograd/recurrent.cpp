@@ -101,7 +101,7 @@ Tensor recurrent_cell(RecurrentKind kind, In sums_in, In state_in, In weight, In
   Tensor y = Tensor::empty({rows, states * n}, type), kept;
   detail::with_float(type, [&](auto t) {
     using T = decltype(t);
-    if (wants_gradient({sums, g, state})) kept = Tensor::empty({rows, cell_of<T>(kind).kept_gates * n}, type);
+    if (needs_gradient({sums, g, state})) kept = Tensor::empty({rows, cell_of<T>(kind).kept_gates * n}, type);
     step_forward<T>(kind, sums, g, state, y, kept);
   });
   record(op, sums_in.where(), y, {sums, g, state}, saved(kept, state, y),

@@ -279,20 +279,20 @@ void add_sequence_gradients(Grads& grads, const Sequence& s, const Tensor& state
   const auto make = [&](Index width) { return Tensor::empty({all, width}, s.type); };
   SequenceGradients d;
   d.dsums = Tensor::empty({s.batch, s.steps, s.gates * n}, s.type);
-  if (grads.wants(1)) d.dstate = Tensor::empty({s.batch, s.states * n}, s.type);
-  const bool of_weight = grads.wants(2) || grads.wants(3);
+  if (grads.needs(1)) d.dstate = Tensor::empty({s.batch, s.states * n}, s.type);
+  const bool of_weight = grads.needs(2) || grads.needs(3);
   if (of_weight) d.dg = make(columns), d.h = make(n);
   if (of_weight && s.original()) d.dcandidate = make(n), d.reset = make(n);
   detail::with_float(s.type, [&](auto t) { sequence_backward<decltype(t)>(s, state, weight, out, kept, dy, d); });
   grads.add(0, d.dsums);
-  if (grads.wants(1)) grads.add(1, d.dstate);
+  if (grads.needs(1)) grads.add(1, d.dstate);
   const auto both = [&](const Tensor& gates, const Tensor& candidate) {
     return s.original() ? concatenate({gates, candidate}, 0) : gates;
   };
-  if (grads.wants(2))
+  if (grads.needs(2))
     grads.add(2, both(weight_gradient(d.dg, d.h, s.operand),
                       s.original() ? weight_gradient(d.dcandidate, d.reset, s.operand) : Tensor()));
-  if (grads.wants(3)) grads.add(3, both(sum(d.dg, {0}), s.original() ? sum(d.dcandidate, {0}) : Tensor()));
+  if (grads.needs(3)) grads.add(3, both(sum(d.dg, {0}), s.original() ? sum(d.dcandidate, {0}) : Tensor()));
 }
 
 void check_sequence(RecurrentKind kind, In sums, In state, In weight, In bias, const Tensor& lengths) {
@@ -331,7 +331,7 @@ Tensor recurrent_sequence(RecurrentKind kind, In sums_in, In state_in, In weight
   detail::with_float(type, [&](auto t) {
     using T = decltype(t);
     const Index kept_gates = cell_of<T>(kind).kept_gates;
-    if (s.original() || wants_gradient({sums_in, state_in, weight_in, bias_in}))
+    if (s.original() || needs_gradient({sums_in, state_in, weight_in, bias_in}))
       kept = Tensor::empty({s.batch, s.steps, kept_gates * s.units}, type);
     sequence_forward<T>(s, sums, state, weight, bias, out, kept);
   });

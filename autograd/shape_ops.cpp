@@ -28,7 +28,7 @@ Tensor concatenate_few(std::span<const Tensor> parts, int axis, const Where& whe
     Index from = 0;
     for (int i = 0; i < static_cast<int>(to.numel()); ++i) {
       const Index end = to.ptr<std::int32_t>()[i];
-      if (d.wants(i)) d.add(i, dy.slice(axis, from, end));
+      if (d.needs(i)) d.add(i, dy.slice(axis, from, end));
       from = end;
     }
   });
@@ -59,7 +59,7 @@ Tensor triangle(const char* op, bool lower, In x, Index diagonal) {
   check(x.rank() >= 2, x.where(), op, ": x is ", x.tensor(), "; it must have 2 axes or more");
   Tensor y = keep_triangle(x, lower, diagonal);
   record(op, x.where(), y, {x}, saved(), [lower, diagonal](Grads& d, const Tensor& dy) {
-    if (d.wants(0)) d.add(0, keep_triangle(dy, lower, diagonal));
+    if (d.needs(0)) d.add(0, keep_triangle(dy, lower, diagonal));
   });
   return y;
 }
@@ -150,8 +150,8 @@ std::vector<Tensor> split(In x, std::span<const Index> sizes, int axis) {
 Tensor tril(In x, Index diagonal) { return triangle("tril", true, x, diagonal); }
 Tensor triu(In x, Index diagonal) { return triangle("triu", false, x, diagonal); }
 
-// Made of views and copies that record themselves: for each axis, `[before, behind]` is viewed as `[before, 1,
-// behind]`, expanded and copied.
+// Made of views and copies that record themselves: for each axis, `[before, after]` is viewed as `[before, 1,
+// after]`, expanded and copied.
 Tensor repeat(In x, const Shape& counts) {
   check(x->defined() && counts.rank() >= x.rank(), x.where(), "repeat: the counts are ", counts, " but x is ",
         x.tensor(), "; there must be at least one count per axis");
@@ -168,9 +168,9 @@ Tensor repeat(In x, const Shape& counts) {
   Tensor y = x->reshape(shape);
   for (int a = shape.rank() - 1; a >= 0; --a) {
     if (counts[a] == 1) continue;
-    const Index before = shape.first(a).numel(), behind = shape.last(shape.rank() - a).numel();
+    const Index before = shape.first(a).numel(), after = shape.last(shape.rank() - a).numel();
     shape[a] *= counts[a];
-    y = y.reshape({before, 1, behind}).expand({before, counts[a], behind}).contiguous().view(shape);
+    y = y.reshape({before, 1, after}).expand({before, counts[a], after}).contiguous().view(shape);
   }
   return y.shares_storage(x) ? y.clone() : y;
 }

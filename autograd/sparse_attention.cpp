@@ -163,15 +163,15 @@ void backward(const AttentionInputs& x, const KeyLists& lists, const Tensor& out
     const Strides& s = d.bias.strides();
     dbias = {d.bias.ptr<T>(), s[0], s[1], s[2], s[3]};
   }
-  const bool wants_keys = d.k || d.v, share = p.offsets_of_head == 0;
+  const bool for_keys = d.k || d.v, share = p.offsets_of_head == 0;
   const Index all = p.batch * p.kv_heads;
   if (all == 0) return;
   std::optional<TransposedLists> columns;
-  if (wants_keys && share) columns.emplace(lists, p.keys, 0, 1);
+  if (for_keys && share) columns.emplace(lists, p.keys, 0, 1);
   ThreadScratch<T> scratch(static_cast<Index>(kernels::of<T>(kernels::sparse_attention_table()).scratch(p)));
   for (Index first = 0; first < all;) {
     Wave<T> wave(p, first);
-    if (wants_keys && !share) columns.emplace(lists, p.keys, first * wave.shared(), wave.count * wave.shared());
+    if (for_keys && !share) columns.emplace(lists, p.keys, first * wave.shared(), wave.count * wave.shared());
     Scratch<T> weight(static_cast<std::size_t>(wave.pairs)), dscore(static_cast<std::size_t>(wave.pairs));
     g.weight = weight.data(), g.dscore = dscore.data();
     run_wave(wave, lists, g, dbias, columns ? &*columns : nullptr, scratch);
@@ -198,14 +198,14 @@ Tensor sparse_attention(In q, In k, In v, const KeyLists& given, const Attention
   const KeyLists lists = checked_lists(q, k, given);
   const AttentionInputs x = detail::attention_inputs(q, k, v, call, scale);
   Tensor y = detail::attention_output(x), lse;
-  if (wants_gradient({x.q, x.k, x.v, call.bias})) lse = Tensor::empty(x.grid().first(3), q.dtype());
+  if (needs_gradient({x.q, x.k, x.v, call.bias})) lse = Tensor::empty(x.grid().first(3), q.dtype());
   detail::with_float(q.dtype(), [&](auto t) { forward<decltype(t)>(x, lists, y.transpose(1, 2), lse); });
   record("sparse_attention", q.where(), y, {x.q, x.k, x.v, call.bias}, saved(x, lists, y, lse),
          [](Grads& d, const Tensor& dy, const AttentionInputs& in, const KeyLists& kept, const Tensor& out,
             const Tensor& sums) {
            AttentionTargets to = detail::attention_targets(d);
            Tensor dbias;
-           if (in.call.bias.defined() && d.wants(3)) {
+           if (in.call.bias.defined() && d.needs(3)) {
              dbias = Tensor::zeros(in.call.bias.shape(), dy.dtype());
              to.bias = dbias.expand(in.grid());
            }

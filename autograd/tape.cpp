@@ -7,7 +7,7 @@
 
 namespace heed {
 
-using detail::kNotWanted;
+using detail::kNoNode;
 using detail::Node;
 using detail::Step;
 
@@ -116,10 +116,10 @@ std::uint32_t Tape::State::new_node(const Tensor& value) {
 }
 
 std::uint32_t Tape::State::node_of(const Tensor& x) {
-  if (x.is_detached() || !is_floating(x.dtype())) return kNotWanted;
+  if (x.is_detached() || !is_floating(x.dtype())) return kNoNode;
   if (x.node() != 0) return static_cast<std::uint32_t>(x.node());
   detail::ParameterInfo* p = x.storage()->parameter;
-  if (p == nullptr || !p->requires_grad) return kNotWanted;
+  if (p == nullptr || !p->requires_grad) return kNoNode;
   if (p->node >> 32 == serial) return static_cast<std::uint32_t>(p->node);
   if (!p->gradient.defined()) p->gradient = detail::new_gradient(p->shape, x.dtype());
   const std::uint32_t n = new_node(p->gradient);
@@ -185,7 +185,7 @@ class BackwardProfile {
     std::array<const Tensor*, Inputs::kMaxInputs> parameters;
     std::size_t count = 0;
     for (const detail::InputRef& in : step.inputs)
-      if (in.node != kNotWanted) parameters[count++] = &s.nodes[in.node].parameter;
+      if (in.node != kNoNode) parameters[count++] = &s.nodes[in.node].parameter;
     begun_ = profiler_->begin_backward(step.profiled, step.op, detail::module_of_all({parameters.data(), count}),
                                        detail::backward_bytes(s, step));
   }
@@ -203,7 +203,7 @@ class BackwardProfile {
 template <class F>
 void each_parameter(const Tape::State& s, const Step& step, const F& f) {
   for (const detail::InputRef& in : step.inputs)
-    if (in.node != kNotWanted && s.nodes[in.node].parameter.defined()) f(s.nodes[in.node].parameter);
+    if (in.node != kNoNode && s.nodes[in.node].parameter.defined()) f(s.nodes[in.node].parameter);
   for (const detail::SavedTensor& kept : step.saved())
     if (kept.tensor.defined() && kept.tensor.storage()->parameter != nullptr) f(kept.tensor);
 }

@@ -14,7 +14,7 @@ namespace {
 
 // %3 for a value of the tape, the path of a named parameter, «-» for a constant.
 std::string name_of(const Tape::State& s, std::uint32_t node) {
-  if (node == detail::kNotWanted) return "-";
+  if (node == detail::kNoNode) return "-";
   const Node& n = s.nodes[node];
   if (n.parameter.defined()) {
     const std::string& path = n.parameter.storage()->parameter->path;
@@ -41,7 +41,7 @@ std::string module_of(const Tape::State& s, const Step& step) {
   };
   const std::string* path = nullptr;
   for (const detail::InputRef& in : step.inputs)
-    if (path == nullptr && in.node != detail::kNotWanted) path = path_of(s.nodes[in.node].parameter);
+    if (path == nullptr && in.node != detail::kNoNode) path = path_of(s.nodes[in.node].parameter);
   for (const detail::SavedTensor& t : step.saved())
     if (path == nullptr) path = path_of(t.tensor);
   if (path == nullptr) return {};
@@ -113,7 +113,7 @@ std::string Tape::graph() const {
     out << "  n" << step->output << " [shape=box, label=\"" << step->op << "\\n"
         << s.nodes[step->output].shape << "\"];\n";
     for (const detail::InputRef& in : step->inputs) {
-      if (in.node == detail::kNotWanted) continue;
+      if (in.node == detail::kNoNode) continue;
       out << "  n" << in.node << " -> n" << step->output << ";\n";
       leaves.insert(in.node);
     }

@@ -259,8 +259,9 @@ Tensors run(const AccuracyRow& row, DType dtype) {
 }
 
 // The largest error in units of float32's epsilon (2^-23), relative to the magnitude chosen by `against`.
-double worst(const Tensor& got, const Tensor& want, Against against, const Tensor& input) {
-  const std::vector<double> y = got.to_vector<double>(), z = want.to_vector<double>(), x = input.to_vector<double>();
+double worst(const Tensor& got, const Tensor& expected, Against against, const Tensor& input) {
+  const std::vector<double> y = got.to_vector<double>(), z = expected.to_vector<double>(),
+                            x = input.to_vector<double>();
   double largest = 0, max_error = 0;
   for (const double v : z) largest = std::max(largest, std::fabs(v));
   for (std::size_t i = 0; i < y.size(); ++i) {
@@ -304,12 +305,12 @@ std::vector<AccuracyRow> bfloat16_accuracy_rows() {
 
 Tensors accuracy_reference(const AccuracyRow& row) { return run(row, DType::float64); }
 
-AccuracyErrors accuracy_errors(const AccuracyRow& row, const Tensors& want) {
+AccuracyErrors accuracy_errors(const AccuracyRow& row, const Tensors& expected) {
   const Tensors got = run(row, DType::float32);
   const Against slope = row.against == Against::largest ? Against::largest : Against::one;
-  AccuracyErrors errors{worst(got[0], want[0], row.against, row.inputs[0]), 0};
+  AccuracyErrors errors{worst(got[0], expected[0], row.against, row.inputs[0]), 0};
   for (std::size_t i = 1; i < got.size(); ++i)
-    errors.derivative = std::max(errors.derivative, worst(got[i], want[i], slope, got[i]));
+    errors.derivative = std::max(errors.derivative, worst(got[i], expected[i], slope, got[i]));
   return errors;
 }
 

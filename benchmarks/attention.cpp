@@ -74,9 +74,9 @@ void report_decoder(Index positions) {
     block.decode(x, state, m);
   };
   const double once = benchmarks::median_seconds([&] { step(projected); }, 0.3),
-               anew = benchmarks::median_seconds([&] { step(block.project(memory)); }, 0.3);
+               projected_again = benchmarks::median_seconds([&] { step(block.project(memory)); }, 0.3);
   std::printf("  decoder block of width 512, memory of %4lld: %8.1f us per token; projected in each step %8.1f\n",
-              static_cast<long long>(positions), once * 1e6, anew * 1e6);
+              static_cast<long long>(positions), once * 1e6, projected_again * 1e6);
 }
 
 }  // namespace

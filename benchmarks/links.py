@@ -42,8 +42,8 @@ def measure(file):
                 continue
             command = [ROOT / "benchmarks/shaped_link", str(ranks), rate, bench, size, "--threads", "1", "--steps",
                        str(steps)]
-            said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-            found = re.search(r"([0-9.]+) ms/step.*sends ([0-9.]+) MB", said)
+            output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            found = re.search(r"([0-9.]+) ms/step.*sends ([0-9.]+) MB", output)
             rows.append({"size": size, "ranks": ranks, "rate": rate, "seconds": float(found[1]) / 1e3,
                          "bytes": float(found[2]) * 1e6})
             print(rows[-1], flush=True)

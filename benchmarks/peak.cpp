@@ -27,7 +27,7 @@ std::vector<int> processors() {
 }
 
 // Binds this thread to one processor, if the system permits.
-void stay_on(int cpu) {
+void pin_to(int cpu) {
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(cpu, &set);
@@ -43,7 +43,7 @@ double round_trip(int here, int there, double budget) {
     std::atomic<int> value{0};  // aligned to 128 since processors fetch lines in pairs
   } ping, pong;
   std::thread answers([&] {
-    stay_on(there);
+    pin_to(there);
     for (int last = 0;;) {
       const int seen = ping.value.load(std::memory_order_acquire);
       if (seen == kEnd) return;
@@ -51,8 +51,8 @@ double round_trip(int here, int there, double budget) {
     }
   });
   std::vector<double> runs;
-  std::thread asks([&] {  // a separate thread, since the caller must not stay bound to a processor
-    stay_on(here);
+  std::thread requests([&] {  // a separate thread, since the caller must not stay bound to a processor
+    pin_to(here);
     int count = 0;
     const auto turns = [&] {
       for (int i = 0; i < kTurns; ++i) {
@@ -69,7 +69,7 @@ double round_trip(int here, int there, double budget) {
     }
     ping.value.store(kEnd, std::memory_order_release);
   });
-  asks.join();
+  requests.join();
   answers.join();
   return median(std::move(runs));
 }

@@ -74,7 +74,7 @@ Step measure(const GPTOptions& o, Index batch, double budget, const MechanismFac
 using Rows = std::vector<Index>;
 
 // The requested rows, or all.
-Rows chosen(const Rows& asked, const Rows& all) { return asked.empty() ? all : asked; }
+Rows chosen(const Rows& sizes, const Rows& all) { return sizes.empty() ? all : sizes; }
 
 void head(const char* title, const char* first) {
   std::printf("\n%s\n%12s%12s%14s%16s%16s%16s%14s%20s\n", title, first, "ms", "us per token", "GFLOP per step",
@@ -89,17 +89,17 @@ void row(Index first, const Step& s, Index tokens, double peak) {
   release_cached_memory();
 }
 
-void by_width(const Rows& asked, double peak) {
+void by_width(const Rows& sizes, double peak) {
   head("Width: 2 layers, heads of 64, vocabulary 256, 4 texts of 128 tokens", "width");
-  for (const Index width : chosen(asked, {128, 256, 512, 1024, 2048}))
+  for (const Index width : chosen(sizes, {128, 256, 512, 1024, 2048}))
     row(width, measure({.vocabulary = 256, .context = 128, .layers = 2, .heads = width / 64, .width = width}, 4, 1.5),
         512, peak);
 }
 
 // Both attentions per context, since longer tables of angles stay in memory for shorter texts.
-void by_context(const Rows& asked, double peak) {
+void by_context(const Rows& sizes, double peak) {
   head("Context: one layer of width 128, 2 heads of 64, one text; softmax attention, then linear attention", "context");
-  for (const Index context : chosen(asked, {64, 256, 1024, 4096, 16384, 65536}))
+  for (const Index context : chosen(sizes, {64, 256, 1024, 4096, 16384, 65536}))
     for (const char* name : {"softmax", "linear"}) {
       GPTOptions o{.vocabulary = 256, .context = context, .layers = 1, .heads = 2, .width = 128};
       o.positions = PositionKind::rope;
@@ -109,21 +109,21 @@ void by_context(const Rows& asked, double peak) {
     }
 }
 
-void by_batch(const Rows& asked, double peak) {
+void by_batch(const Rows& sizes, double peak) {
   head("Batch: 4 layers of width 128, vocabulary 65, texts of 64 tokens", "texts");
-  for (const Index batch : chosen(asked, {1, 4, 16, 64, 256}))
+  for (const Index batch : chosen(sizes, {1, 4, 16, 64, 256}))
     row(batch, measure({.vocabulary = 65, .context = 64, .layers = 4, .heads = 4, .width = 128}, batch, 1), batch * 64,
         peak);
 }
 
-void by_vocabulary(const Rows& asked, double peak) {
+void by_vocabulary(const Rows& sizes, double peak) {
   head("Vocabulary: 2 layers of width 256, 8 texts of 128 tokens", "vocabulary");
-  for (const Index vocabulary : chosen(asked, {256, 4096, 16384, 50257, 131072}))
+  for (const Index vocabulary : chosen(sizes, {256, 4096, 16384, 50257, 131072}))
     row(vocabulary, measure({.vocabulary = vocabulary, .context = 128, .layers = 2, .heads = 4, .width = 256}, 8, 1.5),
         1024, peak);
 }
 
-void by_threads(const Rows& asked) {
+void by_threads(const Rows& sizes) {
   const int max_threads = threads();
   Rows powers;
   for (int n = 1; n < max_threads; n *= 2) powers.push_back(n);
@@ -138,7 +138,7 @@ void by_threads(const Rows& asked) {
   std::printf("\nThreads: ms per step, times faster than one thread, and core to core and back\n%12s", "threads");
   for (const auto& c : cases) std::printf("%20s", c.name);
   double one[std::size(cases)] = {};
-  for (const Index n : chosen(asked, powers)) {
+  for (const Index n : chosen(sizes, powers)) {
     set_threads(static_cast<int>(n));
     std::printf("\n%12ld", long{n});
     for (std::size_t i = 0; i < std::size(cases); ++i) {
@@ -178,12 +178,12 @@ GPTOptions gpt_of_width(Index width) {
 
 double parameters_of(const GPTOptions& o) { return bytes_of(o, 0, false) / 16; }
 
-void by_memory(const Rows& asked) {
+void by_memory(const Rows& sizes) {
   std::printf(
       "\nThe largest GPT of GPT-2's shape (width / 64 layers and heads, vocabulary 50257) that fits, with a "
       "step on one text of 1024 tokens\n%12s%14s%12s%12s%16s%16s%16s\n",
       "GiB", "recomputed", "width", "layers", "parameters", "GiB counted", "GiB measured");
-  for (const Index row : chosen(asked, {2, 8, 20}))
+  for (const Index row : chosen(sizes, {2, 8, 20}))
     for (const bool recomputed : {false, true}) {
       const auto gibibytes = static_cast<double>(row);
       Index width = 64;
@@ -192,7 +192,7 @@ void by_memory(const Rows& asked) {
       std::printf("%12.0f%14s%12ld%12ld%15.0fM%16.2f", gibibytes, recomputed ? "yes" : "no", long{width},
                   long{o.layers}, parameters_of(o) / 1e6, bytes_of(o, 1024, recomputed) / kGiB);
       std::fflush(stdout);
-      if (!asked.empty() || row < 8) {
+      if (!sizes.empty() || row < 8) {
         std::printf("%16.2f", measure(o, 1, 0, softmax_mechanism, recomputed).bytes / kGiB);
         release_cached_memory();
       }
@@ -204,7 +204,7 @@ void by_memory(const Rows& asked) {
 
 int main(int argc, char** argv) {
   std::string only;
-  Rows asked;
+  Rows sizes;
   for (int i = 1; i < argc; ++i) {
     const std::string a = argv[i];
     if (a == "--threads" && i + 1 < argc) {
@@ -212,8 +212,8 @@ int main(int argc, char** argv) {
     } else if (only.empty()) {
       only = a;
     } else {
-      asked.push_back(std::atol(argv[i]));
-      if (asked.back() > 0) continue;
+      sizes.push_back(std::atol(argv[i]));
+      if (sizes.back() > 0) continue;
       std::fprintf(stderr, "bench_scaling: row '%s'; it must be a positive number from the first column of the table\n",
                    argv[i]);
       return 2;
@@ -222,17 +222,17 @@ int main(int argc, char** argv) {
   const double peak = benchmarks::peak_flops(DType::float32, threads());
   std::printf("%s, float32, %d threads: peak %.0f GFLOP/s\n", arch(), threads(), peak / 1e9);
   bool any = false;
-  const auto wanted = [&](const char* name) {
+  const auto selected = [&](const char* name) {
     const bool yes = only.empty() || only == name;
     any = any || yes;
     return yes;
   };
-  if (wanted("width")) by_width(asked, peak);
-  if (wanted("context")) by_context(asked, peak);
-  if (wanted("batch")) by_batch(asked, peak);
-  if (wanted("vocabulary")) by_vocabulary(asked, peak);
-  if (wanted("threads")) by_threads(asked);
-  if (wanted("memory")) by_memory(asked);
+  if (selected("width")) by_width(sizes, peak);
+  if (selected("context")) by_context(sizes, peak);
+  if (selected("batch")) by_batch(sizes, peak);
+  if (selected("vocabulary")) by_vocabulary(sizes, peak);
+  if (selected("threads")) by_threads(sizes);
+  if (selected("memory")) by_memory(sizes);
   if (any) return 0;
   std::fprintf(stderr,
                "bench_scaling: unknown table '%s'; it must be width, context, batch, vocabulary, threads or memory\n",

@@ -79,7 +79,7 @@ void steps_that_wait() {
   for (const Index length : {16, 64, 256, 1024}) {
     const Batch b = random_pairs(tokens / length, length, vocabulary);
     std::printf("%8lld%8lld", static_cast<long long>(tokens / length), static_cast<long long>(length));
-    const auto say = [](double seconds, Index waits) {
+    const auto print_row = [](double seconds, Index waits) {
       std::printf("%14.1f ms %8lld", seconds * 1e3, static_cast<long long>(waits));
     };
     for (const DecoderAttention attention : {DecoderAttention::luong, DecoderAttention::bahdanau}) {
@@ -90,13 +90,13 @@ void steps_that_wait() {
                      .hidden = 512,
                      .attention = attention},
                     rng);
-      say(step_seconds(model, b, 3), attention == DecoderAttention::luong ? 2 * length + 4 : length + 4 * length);
+      print_row(step_seconds(model, b, 3), attention == DecoderAttention::luong ? 2 * length + 4 : length + 4 * length);
     }
     Rng rng(1);
     TransformerSeq2SeqOptions o{.source_vocabulary = vocabulary, .target_vocabulary = vocabulary, .width = 256};
     o.heads = 4, o.encoder_layers = o.decoder_layers = 2, o.dropout = 0;
     TransformerSeq2Seq model(o, rng);
-    say(step_seconds(model, b, 3), (6 + 10) * 2);
+    print_row(step_seconds(model, b, 3), (6 + 10) * 2);
     std::printf("\n");
   }
 }

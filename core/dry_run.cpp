@@ -29,9 +29,9 @@ void dry_run(const std::function<void()>& f) {
     const DryScope scope;
     f();
   }
-  const std::int64_t kept = still_there;
-  require(kept == 0, "dry_run: ", kept,
-          kept == 1 ? " tensor created in the run still exists" : " tensors created in the run still exist",
+  const std::int64_t remaining = still_there;
+  require(remaining == 0, "dry_run: ", remaining,
+          remaining == 1 ? " tensor created in the run still exists" : " tensors created in the run still exist",
           ", with undefined values; a tensor that outlives a dry run must be created and computed under a DryRunPause");
 }
 

@@ -45,10 +45,10 @@ int available_threads() {
 void set_threads(int n) {
   require(n >= 0, "set_threads: n is ", n, "; it must be 0 (all) or more");
   const std::lock_guard lock(pool_mutex);
-  const int wanted = n == 0 ? available_threads() : n;
-  if (wanted == current_threads) return;
-  detail::start_threads(wanted);
-  current_threads = wanted;
+  const int requested = n == 0 ? available_threads() : n;
+  if (requested == current_threads) return;
+  detail::start_threads(requested);
+  current_threads = requested;
 }
 
 int threads() {

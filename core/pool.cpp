@@ -141,8 +141,8 @@ void* new_block(State& s, const Bucket& b) {
 // A read of uninitialized memory then gives a result that tests notice, instead of old values or zeros.
 bool fills() {
   static const bool yes = [] {
-    const char* wanted = std::getenv("HEED_FILL_MEMORY");
-    return wanted == nullptr || *wanted == '\0' ? kAddressSanitizer : std::string_view(wanted) != "0";
+    const char* setting = std::getenv("HEED_FILL_MEMORY");
+    return setting == nullptr || *setting == '\0' ? kAddressSanitizer : std::string_view(setting) != "0";
   }();
   return yes;
 }

@@ -29,7 +29,7 @@ class Profiler {
   // from seconds_now().
   virtual void waited(const char* name, double begin, double end) = 0;
   // Reports work of another thread at the same time. Called on this thread, before the step ends.
-  virtual void beside(const char* name, double begin, double end, double bytes) = 0;
+  virtual void concurrent(const char* name, double begin, double end, double bytes) = 0;
 
   // Adds floating-point operations, 2 per multiply-add, of products with operands of this type as the machine reads
   // them. A driver reports them once per call, on the thread of its op.

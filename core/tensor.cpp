@@ -134,9 +134,9 @@ bool Tensor::is_contiguous() const {
   return true;
 }
 
-void* Tensor::checked(DType wanted) const {
+void* Tensor::checked(DType requested) const {
   require(defined(), "data: the tensor is undefined; it must have values");
-  require(dtype_ == wanted, "data: x is ", *this, " but data<T>() was called with T of ", name_of(wanted),
+  require(dtype_ == requested, "data: x is ", *this, " but data<T>() was called with T of ", name_of(requested),
           "; they must match");
   require(is_contiguous(), "data: x is ", *this, " with strides ", strides_,
           "; data() requires a contiguous tensor: call contiguous() first");

@@ -238,7 +238,7 @@ class Tensor {
   bool detached_ = false;
   bool unrecorded_ = false;
 
-  void* checked(DType wanted) const;
+  void* checked(DType requested) const;
   double item_as_double() const;
 };
 

@@ -17,14 +17,14 @@ void check_options(const TokenSource& tokens, const WindowOptions& o) {
           " needs at least ", o.context + 1, " (give more text, a shorter context or another validation fraction)");
 }
 
-std::vector<Index> find_all(const TokenSource& tokens, std::int32_t wanted) {
+std::vector<Index> find_all(const TokenSource& tokens, std::int32_t token) {
   std::vector<Index> found;
   Tokens piece;
   for (Index begin = 0; begin < tokens.size(); begin += static_cast<Index>(piece.size())) {
     piece.resize(static_cast<std::size_t>(std::min<Index>(tokens.size() - begin, 1 << 16)));
     tokens.read(begin, piece);
     for (std::size_t i = 0; i < piece.size(); ++i)
-      if (piece[i] == wanted) found.push_back(begin + static_cast<Index>(i));
+      if (piece[i] == token) found.push_back(begin + static_cast<Index>(i));
   }
   return found;
 }
@@ -65,11 +65,11 @@ const Tensor& Batch::at(std::string_view name) const {
   const Tensor* found = find(*this, name);
   if (found != nullptr) return *found;
   std::string names;  // of the defined tensors
-  const auto tell = [&](std::string_view other) {
+  const auto add_name = [&](std::string_view other) {
     if (has(other)) (names += names.empty() ? "" : ", ") += other;
   };
-  tell("inputs"), tell("targets");
-  for (const auto& [other, x] : others) tell(other);
+  add_name("inputs"), add_name("targets");
+  for (const auto& [other, x] : others) add_name(other);
   fail("batch: there is no tensor ", name, "; ", names.empty() ? "the batch is empty" : "it must be one of " + names);
 }
 
@@ -179,7 +179,7 @@ Prefetch::~Prefetch() {
 void Prefetch::work() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return state_ == State::asked || state_ == State::stopping; });
+    changed_.wait(lock, [&] { return state_ == State::requested || state_ == State::stopping; });
     if (state_ == State::stopping) return;
     const std::uint64_t seed = seed_, step = step_;
     lock.unlock();
@@ -199,17 +199,17 @@ void Prefetch::work() {
   }
 }
 
-void Prefetch::ask(std::unique_lock<std::mutex>& lock, std::uint64_t seed, std::uint64_t step) {
-  changed_.wait(lock, [&] { return state_ != State::asked; });  // one request at a time
+void Prefetch::request(std::unique_lock<std::mutex>& lock, std::uint64_t seed, std::uint64_t step) {
+  changed_.wait(lock, [&] { return state_ != State::requested; });  // one request at a time
   seed_ = seed;
   step_ = step;
-  state_ = State::asked;
+  state_ = State::requested;
   changed_.notify_all();
 }
 
 Batch Prefetch::batch(std::uint64_t seed, std::uint64_t step) {
   std::unique_lock lock(mutex_);
-  if (state_ == State::idle || seed_ != seed || step_ != step) ask(lock, seed, step);
+  if (state_ == State::idle || seed_ != seed || step_ != step) request(lock, seed, step);
   changed_.wait(lock, [&] { return state_ == State::ready; });
   if (error_) {
     state_ = State::idle;
@@ -224,7 +224,7 @@ Batch Prefetch::batch(std::uint64_t seed, std::uint64_t step) {
     jump_ = step - last_;
   }
   last_ = step;
-  ask(lock, seed, in_row_ == row_ ? step + jump_ : step + 1);
+  request(lock, seed, in_row_ == row_ ? step + jump_ : step + 1);
   return b;
 }
 

@@ -275,9 +275,9 @@ class Prefetch {
   Batch batch(std::uint64_t seed, std::uint64_t step);  // also starts building the next batch
 
  private:
-  enum class State { idle, asked, ready, stopping };
+  enum class State { idle, requested, ready, stopping };
   void work();
-  void ask(std::unique_lock<std::mutex>& lock, std::uint64_t seed, std::uint64_t step);
+  void request(std::unique_lock<std::mutex>& lock, std::uint64_t seed, std::uint64_t step);
 
   Dataset data_;
   std::mutex mutex_;

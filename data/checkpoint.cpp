@@ -182,11 +182,11 @@ static const Tensor* take(const Checkpoint& checkpoint, const ModelEntry& entry,
     if (!taken.tensor) taken = here;
   }
   if (!taken.tensor) return nullptr;
-  const Tensor &x = *taken.tensor, &wanted = entry.tensor;
-  const bool convertible = options.convert && is_floating(x.dtype()) && is_floating(wanted.dtype());
-  require(x.shape() == wanted.shape() && (x.dtype() == wanted.dtype() || convertible), "load_model: ", taken.name,
-          " is ", x.shape(), " ", x.dtype(), " in ", checkpoint.source, " but ", wanted.shape(), " ", wanted.dtype(),
-          " in the model; they must agree");
+  const Tensor &x = *taken.tensor, &expected = entry.tensor;
+  const bool convertible = options.convert && is_floating(x.dtype()) && is_floating(expected.dtype());
+  require(x.shape() == expected.shape() && (x.dtype() == expected.dtype() || convertible), "load_model: ", taken.name,
+          " is ", x.shape(), " ", x.dtype(), " in ", checkpoint.source, " but ", expected.shape(), " ",
+          expected.dtype(), " in the model; they must agree");
   return taken.tensor;
 }
 

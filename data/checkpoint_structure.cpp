@@ -55,8 +55,8 @@ class Cursor {
   std::uint64_t byte() { return number(1); }
   std::uint64_t address() { return number(8); }
   void skip(std::uint64_t count) { take(count); }
-  void signature(std::string_view wanted) { expect(as_text(take(wanted.size())) == wanted, what_); }
-  void version(std::uint64_t wanted) { expect(byte() == wanted, what_); }
+  void signature(std::string_view expected) { expect(as_text(take(expected.size())) == expected, what_); }
+  void version(std::uint64_t expected) { expect(byte() == expected, what_); }
   std::size_t left() const { return bytes_.size(); }
 
  private:
@@ -375,7 +375,7 @@ class Walk {
         // Bit offset, bits, position and size of exponent and mantissa, bias: IEEE 754; then the position of the sign.
         constexpr unsigned char kSingle[12] = {0, 0, 32, 0, 23, 8, 0, 23, 127, 0, 0, 0};
         constexpr unsigned char kDouble[12] = {0, 0, 64, 0, 52, 11, 0, 52, 255, 3, 0, 0};
-        const auto is = [&](const unsigned char* wanted) { return std::equal(form.begin(), form.end(), wanted); };
+        const auto is = [&](const unsigned char* expected) { return std::equal(form.begin(), form.end(), expected); };
         const bool plain = type.size == 4   ? is(kSingle) && bits >> 8 == 31
                            : type.size == 8 ? is(kDouble) && bits >> 8 == 63
                                             : type.size == 2;
@@ -389,10 +389,10 @@ class Walk {
         // h5py's bool: signed bytes, two names, their values. Before version 3 names were padded.
         constexpr unsigned char kByte[] = "\x08\0\0\1\0\0\0\0\0\x08";
         constexpr unsigned char kTight[] = "FALSE\0TRUE\0\0\1", kWide[] = "FALSE\0\0\0TRUE\0\0\0\0\0\1";
-        const Bytes wanted = version < 3 ? Bytes(kWide, sizeof kWide - 1) : Bytes(kTight, sizeof kTight - 1);
+        const Bytes expected = version < 3 ? Bytes(kWide, sizeof kWide - 1) : Bytes(kTight, sizeof kTight - 1);
         const bool base = c.byte() % 16 == 0 && as_text(c.take(11)) == as_text(Bytes(kByte, 11));
         const bool two = base && type.size == 1 && (bits & 0xffff) == 2;
-        if (two && c.left() >= wanted.size() && as_text(c.take(wanted.size())) == as_text(wanted))
+        if (two && c.left() >= expected.size() && as_text(c.take(expected.size())) == as_text(expected))
           type.kind = Kind::boolean;
         return type;
       }
@@ -474,11 +474,11 @@ class Walk {
     symbol_tree(o.symbol_tree, {}, names, o);
   }
 
-  void symbol_tree(std::uint64_t address, std::optional<std::uint64_t> wanted, Bytes names, Object& o) {
+  void symbol_tree(std::uint64_t address, std::optional<std::uint64_t> expected, Bytes names, Object& o) {
     constexpr const char* kWhat = "a B-tree of version 1";
     Cursor c = structure(address, 24 + 8 * (4 * internal_k_ + 1), kWhat, "TREE", 0);  // type 0: groups
     const std::uint64_t level = c.byte(), children = c.number(2);
-    expect(level == wanted.value_or(level) && children <= 2 * internal_k_, kWhat);
+    expect(level == expected.value_or(level) && children <= 2 * internal_k_, kWhat);
     c.skip(16);  // siblings
     for (std::uint64_t i = 0; i < children; ++i) {
       c.skip(8);  // a name that separates the children

@@ -72,15 +72,15 @@ const std::string& one_of(const Words& words, Rng& rng) {
 }
 
 // A date that is composed piece by piece.
-struct Telling {
+struct DateText {
   std::string text = {};
   DateSentence::Field year = {}, month = {}, day = {};
 
-  Telling& say(const std::string& words) {
+  DateText& append(const std::string& words) {
     text += words;
     return *this;
   }
-  Telling& say(DateSentence::Field& field, const std::string& words) {
+  DateText& append(DateSentence::Field& field, const std::string& words) {
     field.begin = static_cast<Index>(text.size());
     text += words;
     field.end = static_cast<Index>(text.size());
@@ -115,33 +115,33 @@ std::string month_of(const Day& d, Rng& rng) {
   return rng.integer(2) == 0 || name.size() <= 4 ? name : name.substr(0, 3) + ".";
 }
 
-Telling tell(const Day& d, Rng& rng) {
-  Telling t;
+DateText date_text(const Day& d, Rng& rng) {
+  DateText t;
   switch (rng.integer(6)) {
     case 0:
-      return t.say(t.year, std::to_string(d.year))
-          .say("/")
-          .say(t.month, two_digits(d.month))
-          .say("/")
-          .say(t.day, two_digits(d.day));
+      return t.append(t.year, std::to_string(d.year))
+          .append("/")
+          .append(t.month, two_digits(d.month))
+          .append("/")
+          .append(t.day, two_digits(d.day));
     case 1: {
       const std::string day = numeral(d.day, rng), month = numeral(d.month, rng), year = year_of(d, rng, false);
-      return t.say(t.day, day).say(".").say(t.month, month).say(".").say(t.year, year);
+      return t.append(t.day, day).append(".").append(t.month, month).append(".").append(t.year, year);
     }
     case 2: {
       const std::string month = numeral(d.month, rng), day = numeral(d.day, rng), year = year_of(d, rng, false);
-      return t.say(t.month, month).say("/").say(t.day, day).say("/").say(t.year, year);
+      return t.append(t.month, month).append("/").append(t.day, day).append("/").append(t.year, year);
     }
     default: break;
   }
-  if (rng.integer(3) == 0) t.say(d.weekday + ", ");
+  if (rng.integer(3) == 0) t.append(d.weekday + ", ");
   const bool comma = rng.integer(2) == 0;
   switch (rng.integer(3)) {
-    case 0: t.say("the ").say(t.day, day_of(d, rng)).say(" of ").say(t.month, month_of(d, rng)); break;
-    case 1: t.say(t.day, day_of(d, rng)).say(" ").say(t.month, month_of(d, rng)); break;
-    default: t.say(t.month, month_of(d, rng)).say(" ").say(t.day, day_of(d, rng)); break;
+    case 0: t.append("the ").append(t.day, day_of(d, rng)).append(" of ").append(t.month, month_of(d, rng)); break;
+    case 1: t.append(t.day, day_of(d, rng)).append(" ").append(t.month, month_of(d, rng)); break;
+    default: t.append(t.month, month_of(d, rng)).append(" ").append(t.day, day_of(d, rng)); break;
   }
-  return t.say(comma ? ", " : " ").say(t.year, year_of(d, rng, true));
+  return t.append(comma ? ", " : " ").append(t.year, year_of(d, rng, true));
 }
 
 // Whether a day is held out: pseudo-random, and the same in every sentence.
@@ -172,15 +172,15 @@ DateSentence DateSentences::sentence(std::uint64_t seed, std::uint64_t index) co
   std::string frame = one_of(kSentences, rng);
   if (const std::size_t n = frame.find("{n}"); n != std::string::npos)
     frame.replace(n, 3, rng.integer(2) == 0 ? in_words(2 + rng.integer(98)) : std::to_string(2 + rng.integer(98)));
-  const Telling told = tell(d, rng);
+  const DateText date = date_text(d, rng);
   const Index place = static_cast<Index>(frame.find("{d}"));
   const auto moved = [&](const DateSentence::Field& f) { return DateSentence::Field{f.begin + place, f.end + place}; };
-  frame.replace(static_cast<std::size_t>(place), 3, told.text);
+  frame.replace(static_cast<std::size_t>(place), 3, date.text);
   return {.source = frame,
           .target = std::to_string(d.year) + "-" + two_digits(d.month) + "-" + two_digits(d.day),
-          .year = moved(told.year),
-          .month = moved(told.month),
-          .day = moved(told.day)};
+          .year = moved(date.year),
+          .month = moved(date.month),
+          .day = moved(date.day)};
 }
 
 std::vector<TextPair> DateSentences::pairs(std::uint64_t seed, Index count) const {

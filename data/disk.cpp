@@ -67,16 +67,16 @@ int write_all(int fd, const void* bytes, std::size_t count, std::size_t& written
 // descriptor is closed. The file is truncated only under the lock. Another program may rename its finished file between
 // our open and lock, so the file is opened again if its name changed. File systems without locks (some network file
 // systems) are accepted.
-Descriptor open_locked(const char* op, const fs::path& path, const fs::path& beside) {
+Descriptor open_locked(const char* op, const fs::path& path, const fs::path& lock) {
   for (int attempt = 0; attempt < 100; ++attempt) {
     // Does not wait for the reader of a pipe that may have been created since check_target().
-    Descriptor file(beside, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0666);
-    require(file.get() >= 0, op, ": ", beside.string(), " cannot be written: ", reason(errno));
+    Descriptor file(lock, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0666);
+    require(file.get() >= 0, op, ": ", lock.string(), " cannot be written: ", reason(errno));
     const bool busy = ::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     require(!busy, op, ": another program is writing ", path.string(), "; only one program may write it");
-    if (is_same_file(file.get(), beside)) return file;
+    if (is_same_file(file.get(), lock)) return file;
   }
-  heed::fail(op, ": ", beside.string(), " is replaced again and again by other programs; only one program may write ",
+  heed::fail(op, ": ", lock.string(), " is replaced again and again by other programs; only one program may write ",
              path.string());
 }
 
@@ -125,7 +125,7 @@ NewFile::NewFile(const char* op, const fs::path& given, std::size_t size) : op_(
   path_ = followed(given);
   std::error_code ignored;
   consolation_ = fs::exists(path_, ignored) ? "; the previous file is unchanged" : "";
-  temporary_ = beside(path_, ".tmp");
+  temporary_ = with_suffix(path_, ".tmp");
   file_ = open_locked(op, path_, temporary_);
 }
 
@@ -180,7 +180,7 @@ PlaceLock::PlaceLock(const char* op, const fs::path& path) {
   if (path.empty()) return;
   check_target(op, path, FileRole::checkpoint);
   const fs::path file = followed(path);
-  lock_ = beside(file, ".lock");
+  lock_ = with_suffix(file, ".lock");
   std::error_code ignored;
   const bool made = !fs::exists(lock_, ignored);
   file_ = open_locked(op, file, lock_);

@@ -15,8 +15,8 @@ namespace heed {
 namespace {
 
 namespace fs = std::filesystem;
-using detail::beside;
 using detail::followed;
+using detail::with_suffix;
 
 std::string reason(int error) { return std::generic_category().message(error); }
 
@@ -61,7 +61,7 @@ std::string replacement_problem(const fs::path& path) {
 }
 
 // The reason why path.tmp or path.lock cannot be used by heed; empty if it can.
-std::string beside_problem(const fs::path& file, const fs::path& path) {
+std::string sibling_problem(const fs::path& file, const fs::path& path) {
   if (const int error = error_of_name(file); error != 0) return file.string() + " cannot be written: " + reason(error);
   std::error_code ignored;
   const fs::file_type type = fs::symlink_status(file, ignored).type();
@@ -92,15 +92,15 @@ std::string output_problem(const fs::path& given, FileRole role) {
   const fs::path path = followed(given);
   std::error_code ignored;
   if (fs::is_symlink(path, ignored)) return name + " is a link that leads to itself; it must be a file";
-  const fs::path temporary = beside(path, ".tmp"), lock = beside(path, ".lock");
+  const fs::path temporary = with_suffix(path, ".tmp"), lock = with_suffix(path, ".lock");
   if (!path.has_filename()) return "the path «" + name + "» has no file name";
   if (const std::string problem = folder_problem(path, temporary); !problem.empty()) return problem;
   if (const int error = error_of_name(path); error != 0) return path.string() + " cannot be written: " + reason(error);
   if (fs::exists(given, ignored) && !fs::exists(path, ignored)) return name + " is an open file without a name";
   std::string problem = replacement_problem(path);
-  if (problem.empty()) problem = beside_problem(temporary, path);
+  if (problem.empty()) problem = sibling_problem(temporary, path);
   if (role != FileRole::checkpoint) return problem;
-  if (problem.empty()) problem = beside_problem(lock, path);
+  if (problem.empty()) problem = sibling_problem(lock, path);
   return problem.empty() ? lock_problem(lock, path) : problem;
 }
 
@@ -150,7 +150,7 @@ struct Used {
 std::vector<fs::path> places_of(const FileUse& use) {
   std::vector<fs::path> places = {use.path};
   if (use.role == FileRole::output || use.role == FileRole::checkpoint)
-    for (const char* ending : {".tmp", ".lock"}) places.push_back(beside(followed(use.path), ending));
+    for (const char* ending : {".tmp", ".lock"}) places.push_back(with_suffix(followed(use.path), ending));
   return places;
 }
 
@@ -261,7 +261,7 @@ bool is_stream(const fs::path& path) {
   return kind == "a pipe" || kind == "a device";
 }
 
-fs::path beside(fs::path path, const char* ending) { return path += ending; }
+fs::path with_suffix(fs::path path, const char* ending) { return path += ending; }
 
 std::string target_problem(const fs::path& path, FileRole role) {
   const bool log = role == FileRole::log;

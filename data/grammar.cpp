@@ -15,7 +15,7 @@ double sum_of_weights(std::span<const Option> options) {
 
 }  // namespace
 
-std::size_t Teller::choose(std::span<const Option> options) {
+std::size_t Chooser::choose(std::span<const Option> options) {
   const double total = sum_of_weights(options);
   require(total > 0, "grammar: a choice of ", options.size(), " options has total weight ", total,
           "; it must be positive");
@@ -32,7 +32,7 @@ std::size_t Teller::choose(std::span<const Option> options) {
   return taken;
 }
 
-void Teller::say(std::string_view text) {
+void Chooser::append(std::string_view text) {
   const Option only{text, 1};
   choose({&only, 1});
 }
@@ -72,7 +72,7 @@ std::size_t Reader::pick(std::span<const Option> options, double total) {
 namespace {
 
 // Follows a path of choices, then takes the first option at each further choice.
-class Explorer : public Teller {
+class Explorer : public Chooser {
  public:
   explicit Explorer(std::vector<std::pair<std::size_t, std::size_t>>& path) : path_(path) {}
   std::string text;
@@ -97,11 +97,12 @@ class Explorer : public Teller {
 
 }  // namespace
 
-void enumerate(const std::function<void(Teller&)>& tell, const std::function<void(const std::string&, double)>& visit) {
+void enumerate(const std::function<void(Chooser&)>& grammar,
+               const std::function<void(const std::string&, double)>& visit) {
   std::vector<std::pair<std::size_t, std::size_t>> path;
   do {
     Explorer explorer(path);
-    tell(explorer);
+    grammar(explorer);
     visit(explorer.text, explorer.log_probability());
     while (!path.empty() && path.back().second == 0) path.pop_back();
     if (!path.empty()) path.back().first = path.back().second;

@@ -18,12 +18,12 @@ const char* const kWords[] = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", 
 bool opens(std::int32_t token) { return token >= ListOps::kMax && token <= ListOps::kSm; }
 
 // A list with `depth` levels left, including itself. Stops after `max_tokens` tokens: the caller discards such a list.
-void tell(const ListOpsOptions& o, Index depth, Rng& rng, Tokens& out) {
+void generate_list(const ListOpsOptions& o, Index depth, Rng& rng, Tokens& out) {
   out.push_back(ListOps::kMax + static_cast<std::int32_t>(rng.integer(4)));
   const Index arguments = 2 + rng.integer(o.arguments - 1);
   for (Index i = 0; i < arguments && static_cast<Index>(out.size()) <= o.max_tokens; ++i) {
     if (depth > 1 && rng.uniform() < o.list)
-      tell(o, depth - 1, rng, out);
+      generate_list(o, depth - 1, rng, out);
     else
       out.push_back(static_cast<std::int32_t>(rng.integer(10)));
   }
@@ -77,7 +77,7 @@ ListOpsExample ListOps::example(std::uint64_t seed, std::uint64_t index) const {
   Rng rng(seed, kListOpsStream + index);
   for (std::uint64_t attempt = 0; attempt < kAttempts; ++attempt) {
     Tokens tokens;
-    tell(options_, options_.depth, rng, tokens);
+    generate_list(options_, options_.depth, rng, tokens);
     const auto length = static_cast<Index>(tokens.size());
     if (length < options_.min_tokens || length > options_.max_tokens) continue;
     const std::int32_t answer = value(tokens);

@@ -28,10 +28,10 @@ std::vector<Index> choose(const std::int32_t* tokens, Index length, const MaskOp
   for (Index t = 0; t < length; ++t)
     if (tokens[t] != o.separator) positions.push_back(t);
   const auto all = static_cast<Index>(positions.size());
-  const Index wanted = std::min(all, std::max<Index>(1, std::lround(o.share * static_cast<double>(all))));
-  for (Index i = 0; i < wanted; ++i)  // the first swaps of a shuffle (Fisher and Yates)
+  const Index count = std::min(all, std::max<Index>(1, std::lround(o.share * static_cast<double>(all))));
+  for (Index i = 0; i < count; ++i)  // the first swaps of a shuffle (Fisher and Yates)
     std::swap(positions[static_cast<std::size_t>(i)], positions[static_cast<std::size_t>(i + rng.integer(all - i))]);
-  positions.resize(static_cast<std::size_t>(wanted));
+  positions.resize(static_cast<std::size_t>(count));
   return positions;
 }
 

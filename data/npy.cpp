@@ -154,9 +154,9 @@ void save_npy(const std::filesystem::path& file, const Tensor& x) {
 
 Tensor load_npy(const std::filesystem::path& file) {
   const Header h = read_header(file);
-  const std::uintmax_t wanted = h.bytes + static_cast<std::uintmax_t>(h.shape.numel()) * h.type->bytes,
+  const std::uintmax_t expected = h.bytes + static_cast<std::uintmax_t>(h.shape.numel()) * h.type->bytes,
                        size = std::filesystem::file_size(file);
-  require(size == wanted, "load_npy: ", file.string(), " has ", size, " bytes; its header says ", wanted);
+  require(size == expected, "load_npy: ", file.string(), " has ", size, " bytes; its header says ", expected);
   const Tensor x = Tensor::empty(h.shape, h.type->dtype);
   std::ifstream in(file, std::ios::binary);
   in.seekg(static_cast<std::streamoff>(h.bytes));

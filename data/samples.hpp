@@ -76,10 +76,10 @@ class Samples {
   template <class T>
   requires(!SamplesLike<T> && requires { &T::sample; }) Samples(T) {
     constexpr bool has_size = requires(const T& t) { t.size() + Index{}; };
-    constexpr bool can_be_asked = requires(const T& t, Index i) { t.sample(i); };
+    constexpr bool has_sample = requires(const T& t, Index i) { t.sample(i); };
     static_assert(has_size, "Samples: the type lacks `Index size() const`");
-    static_assert(can_be_asked, "Samples: its sample() must be `Sample sample(Index i) const`; note the const");
-    static_assert(!has_size || !can_be_asked, "Samples: its sample() must return Sample, which is TensorsByName");
+    static_assert(has_sample, "Samples: its sample() must be `Sample sample(Index i) const`; note the const");
+    static_assert(!has_size || !has_sample, "Samples: its sample() must return Sample, which is TensorsByName");
   }
   Index size() const { return size_; }
   Sample sample(Index i) const;                          // throws Error unless 0 <= i < size()

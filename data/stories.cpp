@@ -18,7 +18,7 @@ Stories::Stories(StoryWords words, StoryOptions options) : words_(std::move(word
 Story Stories::story(std::uint64_t seed, std::uint64_t index) const {
   Sampler sampler(seed, index);
   Story story;
-  tell(sampler, &story.questions);
+  generate(sampler, &story.questions);
   story.text = sampler.text();
   story.log_probability = sampler.log_probability();
   return story;
@@ -38,7 +38,7 @@ std::optional<double> Stories::log_probability(std::string_view text) const {
   try {
     while (!text.empty()) {
       Reader reader(text);
-      tell(reader);
+      generate(reader);
       sum += reader.log_probability();
       text.remove_prefix(reader.position());
     }
@@ -56,7 +56,7 @@ std::optional<std::vector<double>> Stories::nats(std::string_view text) const {
   try {
     while (!text.empty()) {
       Reader reader(text, &nats);
-      tell(reader);
+      generate(reader);
       text.remove_prefix(reader.position());
     }
   } catch (Reader::Stuck) {
@@ -72,9 +72,9 @@ std::vector<StoryQuestion> Stories::questions(std::string_view text) const {
   try {
     while (begin < text.size()) {
       Reader reader(text.substr(begin));
-      std::vector<StoryQuestion> asked;
-      tell(reader, &asked);
-      for (const StoryQuestion& q : asked)
+      std::vector<StoryQuestion> questions;
+      generate(reader, &questions);
+      for (const StoryQuestion& q : questions)
         all.push_back({q.question + begin, q.answer + begin, q.answer_end + begin, q.fact + begin});
       begin += reader.position();
     }

@@ -34,7 +34,7 @@ struct Person {
 template <class Meaning>
 class Menu {
  public:
-  explicit Menu(Teller& teller) : teller_(teller) {
+  explicit Menu(Chooser& chooser) : chooser_(chooser) {
     texts_.reserve(kMany), weights_.reserve(kMany), meanings_.reserve(kMany);
   }
   void add(std::string text, double weight, Meaning meaning) {
@@ -47,23 +47,24 @@ class Menu {
     std::vector<Option> options;
     options.reserve(texts_.size());
     for (std::size_t i = 0; i < texts_.size(); ++i) options.push_back({texts_[i], weights_[i]});
-    return meanings_[teller_.choose(options)];
+    return meanings_[chooser_.choose(options)];
   }
 
  private:
   static constexpr std::size_t kMany = 32;  // options of most choices
 
-  Teller& teller_;
+  Chooser& chooser_;
   std::vector<std::string> texts_;
   std::vector<double> weights_;
   std::vector<Meaning> meanings_;
 };
 
 // One story. Each function produces a part of a sentence and makes the choices in it.
-class Telling {
+class StoryGenerator {
  public:
-  Telling(Teller& teller, const StoryWords& words, const StoryOptions& options, std::vector<StoryQuestion>* asked)
-      : t_(teller), w_(words), o_(options), asked_(asked), names_(words.girls) {
+  StoryGenerator(Chooser& chooser, const StoryWords& words, const StoryOptions& options,
+                 std::vector<StoryQuestion>* questions)
+      : t_(chooser), w_(words), o_(options), questions_(questions), names_(words.girls) {
     names_.insert(names_.end(), words.boys.begin(), words.boys.end());
   }
 
@@ -75,7 +76,7 @@ class Telling {
       more.add("\n", 0.2, false);
       more.add(" ", events_ < o_.max_events && can_ask() ? 0.8 : 0, true);
       if (!more.choose()) return;
-      t_.say("Wh");
+      t_.append("Wh");
     }
   }
 
@@ -87,12 +88,13 @@ class Telling {
   bool event() {
     Menu<std::pair<Start, std::size_t>> start(t_);
     static constexpr double kEnough[] = {0, 0.05, 0.6};  // share of stories that end, by number of events
-    const double ask = events_ >= o_.max_events ? 1 : kEnough[std::min(events_, 2)], go_on = 1 - ask;
-    if (can_ask()) start.add("Wh", ask, {Start::question, 0});
-    if (events_ < o_.max_events) name_options(start, go_on);
+    const double question_share = events_ >= o_.max_events ? 1 : kEnough[std::min(events_, 2)],
+                 other_share = 1 - question_share;
+    if (can_ask()) start.add("Wh", question_share, {Start::question, 0});
+    if (events_ < o_.max_events) name_options(start, other_share);
     const auto [kind, i] = start.choose();
     if (kind == Start::question) return false;
-    if (kind == Start::aside) return aside_told_ = true;
+    if (kind == Start::aside) return has_aside_ = true;
     if (kind == Start::name) subject_ = person(i);
     predicate();
     return true;
@@ -100,7 +102,7 @@ class Telling {
 
   void name_options(Menu<std::pair<Start, std::size_t>>& start, double share) {
     const bool first = people_.empty();
-    const double pronoun = first ? 0 : 0.4, aside = first || aside_told_ ? 0 : 0.1, known = first ? 0 : 0.1;
+    const double pronoun = first ? 0 : 0.4, aside = first || has_aside_ ? 0 : 0.1, known = first ? 0 : 0.1;
     const double any = 1 - pronoun - aside - known;
     if (!first) start.add(subject_is_girl() ? "She" : "He", share * pronoun, {Start::pronoun, 0});
     for (const std::string& text : w_.asides)
@@ -126,7 +128,7 @@ class Telling {
     verb.add(" gave ", holds ? 2 : 0, Verb::give);
     switch (verb.choose()) {
       case Verb::put: return place(object([&](const Thing& x) { return x.holder == subject_; }, 3, true));
-      case Verb::find: return hold(new_thing(), subject_, subject_told_);
+      case Verb::find: return hold(new_thing(), subject_, subject_position_);
       case Verb::go: return go();
       case Verb::move: return place(object([](const Thing& x) { return x.holder == kNone; }, 1, false));
       case Verb::take: return take(object([&](const Thing& x) { return x.holder != subject_; }, 1, false));
@@ -175,9 +177,9 @@ class Telling {
   // texts, words predict each other. A model that has learned these correlations learns more easily to look back.
   void place(std::size_t i) {
     Thing& x = things_[i];
-    const bool stays = x.holder == kNone && x.place.spot != kNone;  // then the thing moves to another spot
+    const bool placed_before = x.holder == kNone && x.place.spot != kNone;  // then the thing moves to another spot
     Place to;
-    t_.say(" ");
+    t_.append(" ");
     x.fact = t_.position();
     Menu<std::size_t> preposition(t_), spot(t_);
     const std::size_t usual_preposition = x.word % w_.prepositions.size(), usual_spot = x.word % w_.spots.size();
@@ -185,27 +187,27 @@ class Telling {
       preposition.add(w_.prepositions[k] + " the ", k == usual_preposition ? 3 : 1, k);
     to.preposition = preposition.choose();
     for (std::size_t k = 0; k < w_.spots.size(); ++k)
-      spot.add(w_.spots[k] + ". ", stays && k == x.place.spot ? 0 : k == usual_spot ? 8 : 1, k);
+      spot.add(w_.spots[k] + ". ", placed_before && k == x.place.spot ? 0 : k == usual_spot ? 8 : 1, k);
     to.spot = spot.choose();
     x.place = to;
     x.holder = kNone;
   }
 
-  void hold(std::size_t i, std::size_t who, std::size_t fact) {
-    things_[i].holder = who;
+  void hold(std::size_t i, std::size_t holder, std::size_t fact) {
+    things_[i].holder = holder;
     things_[i].fact = fact;
     things_[i].place = {};
-    t_.say(". ");
+    t_.append(". ");
   }
 
-  void take(std::size_t i) { hold(i, subject_, subject_told_); }
+  void take(std::size_t i) { hold(i, subject_, subject_position_); }
 
   void give(std::size_t i) {
-    t_.say(" to ");
+    t_.append(" to ");
     const std::size_t fact = t_.position();
-    Menu<std::size_t> whom(t_);
-    for (std::size_t n = 0; n < names_.size(); ++n) whom.add(names_[n], n == people_[subject_].name ? 0 : 1, n);
-    hold(i, person_index(whom.choose()), fact);
+    Menu<std::size_t> recipient(t_);
+    for (std::size_t n = 0; n < names_.size(); ++n) recipient.add(names_[n], n == people_[subject_].name ? 0 : 1, n);
+    hold(i, person_index(recipient.choose()), fact);
   }
 
   void go() {
@@ -237,28 +239,28 @@ class Telling {
     q.answer = t_.position();
     q.fact = thing ? things_[i].fact : people_[i].fact;
     if (who)
-      t_.say(names_[people_[things_[i].holder].name] + ".");
+      t_.append(names_[people_[things_[i].holder].name] + ".");
     else if (thing)
       answer(things_[i].place);
     else
-      t_.say("At the " + w_.lands[people_[i].land] + ".");
+      t_.append("At the " + w_.lands[people_[i].land] + ".");
     (thing ? things_[i].asked : people_[i].asked) = true;
     q.answer_end = t_.position();
-    if (asked_) asked_->push_back(q);
+    if (questions_) questions_->push_back(q);
   }
 
   void answer(const Place& place) {
     std::string text = w_.prepositions[place.preposition] + " the " + w_.spots[place.spot] + ".";
     text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
-    t_.say(text);
+    t_.append(text);
   }
 
   template <class Test>
   bool any_thing(Test test) const {
     return std::any_of(things_.begin(), things_.end(), test);
   }
-  bool holds_any(std::size_t who) const {
-    return any_thing([who](const Thing& x) { return x.holder == who; });
+  bool holds_any(std::size_t holder) const {
+    return any_thing([holder](const Thing& x) { return x.holder == holder; });
   }
   bool subject_is_girl() const { return people_[subject_].name < w_.girls.size(); }
   bool can_ask() const {
@@ -273,26 +275,26 @@ class Telling {
     return people_.size() - 1;
   }
   std::size_t person(std::size_t name) {
-    subject_told_ = t_.position() - names_[name].size();
+    subject_position_ = t_.position() - names_[name].size();
     return person_index(name);
   }
 
-  Teller& t_;
+  Chooser& t_;
   const StoryWords& w_;
   const StoryOptions& o_;
-  std::vector<StoryQuestion>* asked_;
+  std::vector<StoryQuestion>* questions_;
   std::vector<std::string> names_;  // girls first
   std::vector<Person> people_;
   std::vector<Thing> things_;
-  std::size_t subject_ = kNone, subject_told_ = 0, last_thing_ = kNone;
+  std::size_t subject_ = kNone, subject_position_ = 0, last_thing_ = kNone;
   int events_ = 0;
-  bool aside_told_ = false;
+  bool has_aside_ = false;
 };
 
 }  // namespace
 
-void Stories::tell(Teller& teller, std::vector<StoryQuestion>* asked) const {
-  Telling(teller, words_, options_, asked).story();
+void Stories::generate(Chooser& chooser, std::vector<StoryQuestion>* questions) const {
+  StoryGenerator(chooser, words_, options_, questions).story();
 }
 
 }  // namespace heed

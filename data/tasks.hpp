@@ -183,7 +183,7 @@ class DateSentences {
 
 // ---- Grammars ----
 
-// A grammar is a function that calls a Teller to choose between pieces of text until a text is complete. The same
+// A grammar is a function that calls a Chooser to choose between pieces of text until a text is complete. The same
 // function serves three purposes: to sample texts, to parse a given text, and to enumerate all texts.
 //
 // In each choice no option is a prefix of another option, so a text determines every choice. The grammar is therefore
@@ -197,11 +197,11 @@ struct Option {
 };
 
 // The interface between a grammar and its uses.
-class Teller {
+class Chooser {
  public:
-  virtual ~Teller() = default;
+  virtual ~Chooser() = default;
   std::size_t choose(std::span<const Option> options);         // the chosen index; throws Error for ambiguous options
-  void say(std::string_view text);                             // a choice with one option
+  void append(std::string_view text);                          // a choice with one option
   std::size_t position() const { return position_; }           // number of characters so far
   double log_probability() const { return log_probability_; }  // of the text so far
 
@@ -214,7 +214,7 @@ class Teller {
 };
 
 // Samples a random text, a pure function of (seed, index).
-class Sampler : public Teller {
+class Sampler : public Chooser {
  public:
   Sampler(std::uint64_t seed, std::uint64_t index) : rng_(seed, index) {}
   const std::string& text() const { return text_; }
@@ -227,7 +227,7 @@ class Sampler : public Teller {
 };
 
 // Finds the choices that produce the beginning of a given text, and -log p of each character given all before it.
-class Reader : public Teller {
+class Reader : public Chooser {
  public:
   struct Stuck {};     // thrown by choose: no option continues the text
   struct CutShort {};  // thrown by choose: the text ends within an option
@@ -242,9 +242,10 @@ class Reader : public Teller {
   std::vector<double>* nats_;
 };
 
-// Calls visit(text, log p) for every text of the grammar `tell`, in the order of the choices. The number of texts must
+// Calls visit(text, log p) for every text of `grammar`, in the order of the choices. The number of texts must
 // be finite.
-void enumerate(const std::function<void(Teller&)>& tell, const std::function<void(const std::string&, double)>& visit);
+void enumerate(const std::function<void(Chooser&)>& grammar,
+               const std::function<void(const std::string&, double)>& visit);
 
 // ---- Stories ----
 
@@ -315,8 +316,8 @@ class Stories {
   // The questions of a text of whole stories. Throws Error if the grammar cannot produce the text.
   std::vector<StoryQuestion> questions(std::string_view text) const;
 
-  // Produces one story with any Teller, for example in enumerate(). Adds its questions to `asked`, if given.
-  void tell(Teller& teller, std::vector<StoryQuestion>* asked = nullptr) const;
+  // Produces one story with any Chooser, for example in enumerate(). Adds its questions to `questions`, if given.
+  void generate(Chooser& chooser, std::vector<StoryQuestion>* questions = nullptr) const;
 
  private:
   StoryWords words_;

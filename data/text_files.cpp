@@ -57,12 +57,12 @@ std::vector<fs::path> text_files(const std::vector<fs::path>& files_and_folders)
 }
 
 std::string TextReport::text() const {
-  const auto said = [&](std::size_t n, const std::string& what, const char* done) {
+  const auto described = [&](std::size_t n, const std::string& what, const char* done) {
     return std::to_string(n) + " " + what + (n == 1 ? " was " : "s were ") + done + ", because " +
            (n == 1 ? "it is" : "they are") + " not UTF-8 (the first: " + first + ")";
   };
-  if (skipped > 0) return said(skipped, "line", "skipped");
-  if (replaced > 0) return said(replaced, "part", "replaced by U+FFFD");
+  if (skipped > 0) return described(skipped, "line", "skipped");
+  if (replaced > 0) return described(replaced, "part", "replaced by U+FFFD");
   return {};
 }
 

@@ -55,8 +55,8 @@ std::vector<TextPair> read_text_pairs(const std::filesystem::path& tab_separated
 TextMarks text_marks(const Tokenizer& tokenizer) {
   const auto begin = tokenizer.special("<s>"), end = tokenizer.special("</s>");
   if (begin && end) return {*begin, *end, tokenizer.vocabulary_size()};
-  const auto behind = static_cast<std::int32_t>(tokenizer.vocabulary_size());
-  return {behind, behind + 1, behind + 2};
+  const auto first = static_cast<std::int32_t>(tokenizer.vocabulary_size());
+  return {first, first + 1, first + 2};
 }
 
 namespace {

@@ -74,8 +74,8 @@ class Places {
  public:
   void add(const TextPiece& piece) {
     // The encoder lags the reader by less than this.
-    constexpr std::size_t kBehind = std::size_t{1} << 22;
-    while (parts_.size() > 1 && parts_[1].begin + kBehind < size_) parts_.pop_front();
+    constexpr std::size_t kMaxLag = std::size_t{1} << 22;
+    while (parts_.size() > 1 && parts_[1].begin + kMaxLag < size_) parts_.pop_front();
     if (files_.empty() || files_.back().native() != piece.file.native()) files_.push_back(piece.file);
     const bool goes_on = !parts_.empty() && parts_.back().file == files_.size() - 1 &&
                          parts_.back().offset + (size_ - parts_.back().begin) == piece.offset;

@@ -119,11 +119,11 @@ TokenCounts& TokenCounts::operator+=(const TokenCounts& other) {
 }
 
 std::string TokenCounts::text() const {
-  const auto said = [&](Index n, const char* what) {
+  const auto described = [&](Index n, const char* what) {
     return std::to_string(n) + " of " + std::to_string(tokens) + " tokens were " + what;
   };
-  std::string all = unknown > 0 ? said(unknown, "unknown to the model") : "";
-  if (bytes > 0) all += (all.empty() ? "" : ", ") + said(bytes, "byte pieces");
+  std::string all = unknown > 0 ? described(unknown, "unknown to the model") : "";
+  if (bytes > 0) all += (all.empty() ? "" : ", ") + described(bytes, "byte pieces");
   return all;
 }
 

@@ -44,12 +44,12 @@ int lesson(const std::string& plot) {
                                  0, 1, 0, 0},  // tired
                                 {T, D});
   // The kinds that each kind looks for, [D, D]. Row: the kind of the query. Column: the kind to find.
-  const Tensor ask = Tensor::from({3, 0, 0, 0,   // a thing: things
-                                   6, 0, 4, 0,   // a deed: its doer, or a word that refers to the doer
-                                   8, 0, 0, 0,   // a word that refers: things
-                                   2, 2, 2, 2},  // a word that joins: anything
-                                  {D, D});
-  const Tensor q = matmul(x, ask), k = x, v = x;  // [T, D] each; a model has one matrix for each of the three
+  const Tensor query = Tensor::from({3, 0, 0, 0,   // a thing: things
+                                     6, 0, 4, 0,   // a deed: its doer, or a word that refers to the doer
+                                     8, 0, 0, 0,   // a word that refers: things
+                                     2, 2, 2, 2},  // a word that joins: anything
+                                    {D, D});
+  const Tensor q = matmul(x, query), k = x, v = x;  // [T, D] each; a model has one matrix for each of the three
 
   // softmax(q k^T / sqrt(D)) v. Without the division the scores would grow with D, and softmax would saturate.
   const Tensor scores = matmul(q, k.t()) / std::sqrt(static_cast<double>(D));  // [T, T]: how well word j fits word i

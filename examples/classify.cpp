@@ -87,8 +87,8 @@ class Classifier {
 // that do not fit together.
 void settle(const SettingOrigins& origins, Settings& s) {
   if (s.width % s.heads != 0)
-    throw UsageError(origins.says("--width", std::to_string(s.width)) + " and " +
-                     origins.says("--heads", std::to_string(s.heads)) + "; heads must divide the width");
+    throw UsageError(origins.describe("--width", std::to_string(s.width)) + " and " +
+                     origins.describe("--heads", std::to_string(s.heads)) + "; heads must divide the width");
   check_mechanism_flags(origins, "--attention", {s.attention});
   MechanismOptions& o = s.mechanism;
   o.causal = false, o.heads = s.heads, o.head_size = s.width / s.heads, o.context = s.length, o.seed = s.seed;
@@ -101,7 +101,7 @@ MechanismFactory mechanism_of(const SettingOrigins& origins, const Settings& s) 
   Rng rng;
   const AttentionCapabilities has = make(0, rng).capabilities();
   if (!has.key_mask)
-    throw UsageError(origins.says("--attention", s.attention) + ", which does not support padding: " + has.why +
+    throw UsageError(origins.describe("--attention", s.attention) + ", which does not support padding: " + has.why +
                      "; the lists differ in length");
   return make;
 }
@@ -162,7 +162,7 @@ Settings settings_of(const Checkpoint& old, bool resumes, const CommandLine& lin
     });
   });
   for_each_setting(s, take);
-  say_changed(changed);
+  print_changed(changed);
   return s;
 }
 
@@ -172,9 +172,9 @@ void print_examples(const Classifier& model, const ListOpsHeldOut& held_out, Ind
   for (Index i = 0; i < count; ++i) {
     const ListOpsExample e = held_out.example(i);
     const Tensor logits = model(Tensor::from(e.tokens, {1, static_cast<Index>(e.tokens.size())}));
-    const auto said = argmax(logits).item<std::int32_t>();
-    std::printf("%s %s = %d%s\n", said == e.value ? "right:" : "wrong:", ListOps::text(e.tokens).c_str(), said,
-                said == e.value ? "" : (", not " + std::to_string(e.value)).c_str());
+    const auto predicted = argmax(logits).item<std::int32_t>();
+    std::printf("%s %s = %d%s\n", predicted == e.value ? "right:" : "wrong:", ListOps::text(e.tokens).c_str(),
+                predicted, predicted == e.value ? "" : (", not " + std::to_string(e.value)).c_str());
   }
 }
 
@@ -239,8 +239,8 @@ int train(Flags flags, const CommandLine& line) {
   const bool draws = !flags.plot.empty() && !result.validation_metrics.empty();
   if (draws) plot_accuracy(flags.plot, result, majority);
   if (result.interrupted) {
-    say_stopped(result, s.steps,
-                line.resume_command(flags.checkpoint, {"--threads", "--checkpoint-every", "--log", "--plot"}));
+    print_stopped(result, s.steps,
+                  line.resume_command(flags.checkpoint, {"--threads", "--checkpoint-every", "--log", "--plot"}));
     return 130;
   }
   if (result.validation_metrics.count("accuracy") == 1)

@@ -102,7 +102,7 @@ int tokenize(const Flags& f) {
   std::uintmax_t bytes = 0;
   try {
     const auto watch = [&](std::uintmax_t done) {
-      if (interrupt.asked()) throw Stopped();
+      if (interrupt.requested()) throw Stopped();
       show(bytes = done, all);
     };
     const Index tokens = write_tokens(f.out, files, tokenizer, watch, reading_options(f.text, &report), &counts);

@@ -36,8 +36,8 @@ TrainingMemory training_memory(M& model, const Optimizer& optimizer, const LmSet
   return predict_training_memory(named_parameters(model), optimizer, options, [&] { return model.loss(x, x); });
 }
 
-void say_what_begins(const LmSettings& s, const LmData& data, Index parameters, double mebibytes,
-                     const TrainingMemory& memory, bool goes_on) {
+void print_start(const LmSettings& s, const LmData& data, Index parameters, double mebibytes,
+                 const TrainingMemory& memory, bool goes_on) {
   const std::string in_all =
       memory.process > 0 ? ", about " + std::to_string(std::lround(memory.process / (1 << 20))) + " MiB" : "";
   std::fprintf(stderr,
@@ -49,7 +49,7 @@ void say_what_begins(const LmSettings& s, const LmData& data, Index parameters, 
                static_cast<unsigned long long>(s.seed), goes_on ? "resuming" : "new training");
 }
 
-void say_what_came_out(const RunResult& result, const LmData& data) {
+void print_result(const RunResult& result, const LmData& data) {
   if (!result.validation_loss) return;
   std::fprintf(stderr, "validation loss %.4f", *result.validation_loss);
   if (data.floor) std::fprintf(stderr, ", %s", above_floor(*result.validation_loss, *data.floor).c_str());
@@ -100,8 +100,8 @@ int train_model(M& model, const LmFlags& all_flags, const LmRunFlags& flags, con
   if (s.recipe == "fast") std::fprintf(stderr, "recipe fast: %s\n", fast_flags(s).c_str());
   const TrainingMemory memory = training_memory(model, *optimizer, s, options);
   check_memory("training", memory.process);
-  say_what_begins(s, data, parameter_count(model), activation_mebibytes(model, s), memory,
-                  options.init.empty() && options.loaded != nullptr);
+  print_start(s, data, parameter_count(model), activation_mebibytes(model, s), memory,
+              options.init.empty() && options.loaded != nullptr);
   options.flops_per_token = model.flops_per_token(s.context);
   RunProfile profile(flags.profile);
   options.profile = profile.get();
@@ -112,10 +112,10 @@ int train_model(M& model, const LmFlags& all_flags, const LmRunFlags& flags, con
   const bool draws = !flags.plot.empty() && result.steps > 0;
   if (draws) plot_losses(flags.plot, result, data.floor ? std::optional(data.floor->loss) : std::nullopt);
   if (result.interrupted) {
-    say_stopped(result, s.steps, all_flags.resume_command());
+    print_stopped(result, s.steps, all_flags.resume_command());
     return 130;
   }
-  say_what_came_out(result, data);
+  print_result(result, data);
   std::fprintf(stderr, "checkpoint: %s\n", printable(flags.checkpoint).c_str());
   if (draws) std::fprintf(stderr, "drawn: %s\n", printable(flags.plot).c_str());
   if (flags.sample > 0) show();
@@ -167,7 +167,7 @@ LmSettings settings_of(const LmFlags& flags, const Start& start, const std::stri
   const LmSettings s = flags.resolve(&old->text("settings"), &changed);
   check_config(s, config, file);
   for (const std::string& data : s.data) check_stored_file(flags.line(), "--data", data, file);
-  say_changed(changed);
+  print_changed(changed);
   return s;
 }
 

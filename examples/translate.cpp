@@ -112,7 +112,7 @@ Data load_data(const Settings& s, const Checkpoint* old) {
 
 // Prints the share of the attention that each field of a held-out date (year, month, day) has on its own words in the
 // source. Needs a model with attention weights.
-void say_where_it_looked(const Translator& t, std::uint64_t seed) {
+void print_alignments(const Translator& t, std::uint64_t seed) {
   constexpr Index kDatesToSee = 200;
   double shares[3] = {};
   for (Index i = 0; i < kDatesToSee; ++i) {
@@ -129,20 +129,20 @@ void say_where_it_looked(const Translator& t, std::uint64_t seed) {
 }
 
 // Prints the quality of translations of the validation pairs: BLEU and chrF, or for dates the share of exact ones.
-void say_quality(const Translator& t, const Data& d, const Settings& s, const RunFlags& f) {
-  std::vector<std::string> sources, wanted;
+void print_quality(const Translator& t, const Data& d, const Settings& s, const RunFlags& f) {
+  std::vector<std::string> sources, references;
   for (const TextPair& p : d.validation)
-    sources.push_back(p.source), wanted.push_back(normalized(p.target, t.target.unicode()));
+    sources.push_back(p.source), references.push_back(normalized(p.target, t.target.unicode()));
   const std::vector<std::string> made = translate(t, sources, search_of(f));
   if (s.built_in()) {
     Index same = 0;
-    for (std::size_t i = 0; i < made.size(); ++i) same += made[i] == wanted[i] ? 1 : 0;
+    for (std::size_t i = 0; i < made.size(); ++i) same += made[i] == references[i] ? 1 : 0;
     std::fprintf(stderr, "exact: %.2f%% of %zu dates\n", 100.0 * static_cast<double>(same) / kHeldOutDates,
                  made.size());
-    if (!s.model.ends_with("-none")) say_where_it_looked(t, s.seed);
+    if (!s.model.ends_with("-none")) print_alignments(t, s.seed);
   } else {
-    const Bleu bleu = corpus_bleu(made, {wanted}, {.tokens = BleuTokens::none});
-    const Chrf chrf = corpus_chrf(made, {wanted});
+    const Bleu bleu = corpus_bleu(made, {references}, {.tokens = BleuTokens::none});
+    const Chrf chrf = corpus_chrf(made, {references});
     std::fprintf(stderr, "%s\n  %s\n%s\n  %s\n", bleu.text().c_str(), bleu.signature().c_str(), chrf.text().c_str(),
                  chrf.signature().c_str());
   }
@@ -165,11 +165,11 @@ Index last_step(const Settings& s, const SampleBatches& batches, const Checkpoin
   return s.steps < 0 ? end : std::min(s.steps, end);
 }
 
-void say_unknown(const char* of, const TextPairs& pairs) {
-  const auto say = [&](const char* side, const TokenCounts& counts) {
+void print_unknown(const char* of, const TextPairs& pairs) {
+  const auto print_side = [&](const char* side, const TokenCounts& counts) {
     if (!counts.text().empty()) std::fprintf(stderr, "%s, %s: %s\n", of, side, counts.text().c_str());
   };
-  say("source", pairs.source_counts()), say("target", pairs.target_counts());
+  print_side("source", pairs.source_counts()), print_side("target", pairs.target_counts());
 }
 
 template <class M>
@@ -182,7 +182,7 @@ int train_model(M& model, Translator& t, const Settings& s, const RunFlags& f, c
   };
   const TextPairs training = pairs_of(d.training, s.source, s.target),
                   held_out = pairs_of(d.validation, s.val_source, s.val_target);
-  say_unknown("training", training), say_unknown("validation", held_out);
+  print_unknown("training", training), print_unknown("validation", held_out);
   const SampleBatches batches(training, {.tokens = s.batch_tokens, .padding = TextPairs::padding()});
   const SampleEvaluation validation(held_out, {.tokens = s.batch_tokens, .padding = TextPairs::padding()});
   const Index epoch = (batches.size() + s.shards - 1) / s.shards;  // in steps
@@ -212,7 +212,7 @@ int train_model(M& model, Translator& t, const Settings& s, const RunFlags& f, c
   profile.report();
   if (!f.plot.empty() && result.steps > 0) plot_losses(f.plot, result);
   if (result.interrupted) {
-    say_stopped(result, options.steps, resume);
+    print_stopped(result, options.steps, resume);
     return 130;
   }
   if (!is_first(options.ranks)) return 0;
@@ -231,7 +231,7 @@ int train_model(M& model, Translator& t, const Settings& s, const RunFlags& f, c
   std::fprintf(stderr, "validation perplexity %.3f (loss %.4f), %.2f%% of tokens right\n", std::exp(metrics.at("loss")),
                metrics.at("loss"), 100 * metrics.at("accuracy"));
   std::fprintf(stderr, "checkpoint: %s\n", printable(f.checkpoint).c_str());
-  say_quality(t, d, s, f);
+  print_quality(t, d, s, f);
   return 0;
 }
 
@@ -244,7 +244,7 @@ int train(const Settings& given, RunFlags f, const CommandLine& line, Ranks* ran
   std::vector<ChangedSetting> changed;
   if (start.resumed) s = resumed_settings(given, line, *old, f.start.other_data, changed);
   if (start.init) s = initial_settings(given, line, *old);
-  say_changed(changed);
+  print_changed(changed);
   if (start.resumed)
     for (const auto& [flag, path] :
          {std::pair("--source", &s.source), std::pair("--target", &s.target), std::pair("--val-source", &s.val_source),

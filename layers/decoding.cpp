@@ -170,25 +170,25 @@ void detail::generate_rows(DecodeState state, std::span<const Tokens> prompts, c
   Tensor logits = state.read(padded.tokens, padded.lengths);
   check_vocabulary("generate", "stop token", stop_tokens, logits.dim(1));
   const auto drop_ended = [&] {
-    Tokens stay;
+    Tokens remaining;
     std::vector<Index> left;
     for (std::size_t i = 0; i < rows.size(); ++i)
-      if (goes_on(rows[i])) stay.push_back(static_cast<std::int32_t>(i)), left.push_back(rows[i]);
-    if (left.size() < rows.size() && !left.empty()) state = state.rows(places(stay));
+      if (goes_on(rows[i])) remaining.push_back(static_cast<std::int32_t>(i)), left.push_back(rows[i]);
+    if (left.size() < rows.size() && !left.empty()) state = state.rows(places(remaining));
     rows = left;
-    return stay;
+    return remaining;
   };
-  if (const Tokens stay = drop_ended(); !rows.empty()) logits = index_select(logits, 0, places(stay));
+  if (const Tokens remaining = drop_ended(); !rows.empty()) logits = index_select(logits, 0, places(remaining));
   while (!rows.empty()) {
     Tokens next;
     for (std::size_t i = 0; i < rows.size(); ++i) {
       next.push_back(sample(logits[static_cast<Index>(i)], sampling, rng_of(rows[i])));
       use(rows[i], next.back());
     }
-    const Tokens stay = drop_ended();
+    const Tokens remaining = drop_ended();
     if (rows.empty()) return;
     Tokens last;
-    for (const std::int32_t i : stay) last.push_back(next[static_cast<std::size_t>(i)]);
+    for (const std::int32_t i : remaining) last.push_back(next[static_cast<std::size_t>(i)]);
     logits = state.read(column(last));
   }
 }
@@ -211,9 +211,9 @@ std::vector<Tokens> generate(DecodeState state, std::span<const Tokens> prompts,
       [&](Index row, std::int32_t token) {
         const auto i = static_cast<std::size_t>(row);
         texts[i].push_back(token);
-        const bool wanted = !o.on_token || o.on_token(row, token);
+        const bool keep_going = !o.on_token || o.on_token(row, token);
         const Index max_tokens = o.counts.empty() ? o.count : o.counts[i];
-        ended[i] = !wanted || std::ranges::find(o.stop_tokens, token) != o.stop_tokens.end() ||
+        ended[i] = !keep_going || std::ranges::find(o.stop_tokens, token) != o.stop_tokens.end() ||
                    static_cast<Index>(texts[i].size()) >= max_tokens;
       });
   return texts;

@@ -58,7 +58,7 @@ void GPT::init_weights(const std::function<Rng&(const std::string& name)>& rng_f
 }
 
 // Embeds x, whose rows follow `seen` positions, int32 [B] or [0].
-Tensor GPT::embed_behind(In x, const Tensor& seen, const AttentionCall& call) const {
+Tensor GPT::embed_after(In x, const Tensor& seen, const AttentionCall& call) const {
   check(x.rank() == 2 && x.dtype() == DType::int32, x.where(), "GPT: x is ", x.tensor(),
         "; it must be int32 [batch, positions]");
   const Index end = detail::end_of_rows("GPT", seen, x, call), context = options_.context;
@@ -75,7 +75,7 @@ Tensor GPT::embed_behind(In x, const Tensor& seen, const AttentionCall& call) co
   return drop(h + detail::at_positions(x, seen, context, at, of_places));
 }
 
-Tensor GPT::embed(In x) const { return embed_behind(x, Tensor::zeros({0}, DType::int32), {}); }
+Tensor GPT::embed(In x) const { return embed_after(x, Tensor::zeros({0}, DType::int32), {}); }
 
 Tensor GPT::hidden(In x, const AttentionCall& call) const {
   Tensor h = embed(x);
@@ -100,7 +100,7 @@ Tensor GPT::decode(In x, std::vector<AttentionState>& states, const AttentionCal
         "GPT: layers is 0, but decode() reads the position from the states of layers; layers must be 1 or more, or "
         "positions rope");
   states.resize(blocks.size());
-  Tensor h = embed_behind(x, states.empty() ? Tensor::zeros({0}, DType::int32) : states.front().lengths(), call);
+  Tensor h = embed_after(x, states.empty() ? Tensor::zeros({0}, DType::int32) : states.front().lengths(), call);
   for (std::size_t i = 0; i < blocks.size(); ++i) h = blocks[i].decode(In(h, x.where()), states[i], call);
   return linear(norm(detail::last_of_rows(h, call)), output_weight(), Tensor());
 }

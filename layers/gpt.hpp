@@ -106,7 +106,7 @@ class GPT {
     return options_.positions == PositionKind::learned || options_.positions == PositionKind::sinusoidal;
   }
   Tensor embed(In x) const;
-  Tensor embed_behind(In x, const Tensor& seen, const AttentionCall& call) const;
+  Tensor embed_after(In x, const Tensor& seen, const AttentionCall& call) const;
   const Parameter& output_weight() const { return options_.tied ? tokens.weight : output; }
 };
 

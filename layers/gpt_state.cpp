@@ -93,22 +93,22 @@ struct TextState {
       return;
     }
     for (std::size_t g = 0, count = groups.size(); g < count; ++g) {
-      Tokens stay;
+      Tokens remaining;
       std::vector<std::size_t> names;
-      Group anew;
+      Group restarted;
       for (std::size_t i = 0; i < groups[g].rows.size(); ++i) {
         const std::size_t name = groups[g].rows[i];
         Row& row = rows[name];
         if (row.text.size() - row.begin > context) {
           row.begin = row.read = row.text.size() - std::max<std::size_t>(1, context / 2);
-          anew.rows.push_back(name);
+          restarted.rows.push_back(name);
         } else {
-          stay.push_back(static_cast<std::int32_t>(i)), names.push_back(name);
+          remaining.push_back(static_cast<std::int32_t>(i)), names.push_back(name);
         }
       }
-      if (anew.rows.empty()) continue;
-      groups[g] = groups[g].chosen(stay, std::move(names));
-      groups.push_back(std::move(anew));
+      if (restarted.rows.empty()) continue;
+      groups[g] = groups[g].chosen(remaining, std::move(names));
+      groups.push_back(std::move(restarted));
     }
     std::erase_if(groups, [](const Group& group) { return group.rows.empty(); });
   }

@@ -46,9 +46,9 @@ LanguageModel load_language_model(const std::filesystem::path& file, DType dtype
 void check_language_model(const GPTConfig& config, const Checkpoint& checkpoint, Index vocabulary) {
   const GPTOptions& o = config.options;
   const std::string& source = checkpoint.source;
-  const Index wanted = o.causal ? vocabulary : vocabulary + 1;  // the last token of a masked model is the mask
-  require(o.vocabulary == wanted, source, ": the tokenizer has ", vocabulary, " tokens and the model ", o.vocabulary,
-          "; the model must have ", wanted);
+  const Index expected = o.causal ? vocabulary : vocabulary + 1;  // the last token of a masked model is the mask
+  require(o.vocabulary == expected, source, ": the tokenizer has ", vocabulary, " tokens and the model ", o.vocabulary,
+          "; the model must have ", expected);
   const auto check_shape = [&](const std::string& name, const Shape& shape) {
     const Tensor& x = checkpoint.tensor("model/" + name);
     require(x.shape() == shape, source, ": ", name, " is ", x.shape(), " but the configuration requires ", shape);

@@ -80,8 +80,8 @@ void OptionFields::operator()(const std::string& name, std::string& word) {
 }
 
 bool OptionFields::reads() const { return json_->reads; }
-bool OptionFields::has(const std::string& name, bool kept) const {
-  return reads() ? json_->fields.contains(name) : kept;
+bool OptionFields::has(const std::string& name, bool if_writing) const {
+  return reads() ? json_->fields.contains(name) : if_writing;
 }
 void OptionFields::ensure(bool right, const std::string& name, const std::string& must_be) const {
   if (reads() && !right) json_->refuse(name, must_be);

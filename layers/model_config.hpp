@@ -116,8 +116,8 @@ class OptionFields {
   }
 
   bool reads() const;
-  // For an optional field. Reading: whether the file has the field. Writing: returns `kept`.
-  bool has(const std::string& name, bool kept) const;
+  // For an optional field. Reading: whether the file has the field. Writing: returns `if_writing`.
+  bool has(const std::string& name, bool if_writing) const;
   // For conditions on several fields. When reading, throws Error unless `right`; `must_be` describes the allowed
   // values.
   void ensure(bool right, const std::string& name, const std::string& must_be) const;

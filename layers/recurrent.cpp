@@ -79,8 +79,8 @@ RecurrentOutput Recurrent::run(In x, bool are_sums, const RecurrentInput& input)
   return out;
 }
 
-void Recurrent::check_one_direction(In x, const char* asked) const {
-  check(!options_.bidirectional, x.where(), "Recurrent: a bidirectional stack does not support ", asked,
+void Recurrent::check_one_direction(In x, const char* feature) const {
+  check(!options_.bidirectional, x.where(), "Recurrent: a bidirectional stack does not support ", feature,
         ": its reverse direction begins at the end");
 }
 

@@ -106,7 +106,7 @@ class Recurrent {
   Dropout drop_;
 
   // x is the input or, if `are_sums`, the first layer's sums of inputs.
-  void check_one_direction(In x, const char* asked) const;
+  void check_one_direction(In x, const char* feature) const;
   RecurrentOutput run(In x, bool are_sums, const RecurrentInput& input) const;
 };
 

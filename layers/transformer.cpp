@@ -96,7 +96,7 @@ Tensor TransformerBlock::decode(In x, AttentionState& state, const AttentionCall
 }
 
 // Sets first_query for rows that have seen `seen` positions, for mechanisms that align queries and keys by position.
-static AttentionCall call_behind(AttentionCall call, const Tensor& seen) {
+static AttentionCall call_after(AttentionCall call, const Tensor& seen) {
   if (seen.numel() > 0) call.first_query = call.first_query.defined() ? call.first_query + seen : seen;
   return call;
 }
@@ -106,7 +106,7 @@ Tensor TransformerBlock::decode(In x, AttentionState& state, const ProjectedMemo
   check(cross.has_value(), x.where(),
         "TransformerBlock: this block has no cross-attention; set memory_width, or call it without a memory");
   const Tensor seen = state ? state.lengths() : Tensor::zeros({0}, DType::int32);
-  const AttentionCall of_memory = call_behind(memory_call, seen);
+  const AttentionCall of_memory = call_after(memory_call, seen);
   return run(
       x, true, [&](In h) { return attention.decode(h, state, call); },
       [&](In h) { return (*cross)(h, memory, of_memory); });

@@ -45,7 +45,7 @@ enum class Place { encoder, decoder, cross };
 
 // The factory with a check of the mechanisms' capabilities. Mechanisms get initial values, unlike the rest of a stack,
 // which is built by skip_init() and initialised by init_weights().
-MechanismFactory standing(const MechanismFactory& make, Place place) {
+MechanismFactory checked_factory(const MechanismFactory& make, Place place) {
   return [make, place](Index layer, Rng& rng) {
     const detail::SkipInit fills(false);
     AttentionMechanism mechanism = make(layer, rng);
@@ -80,10 +80,10 @@ TransformerSeq2Seq::TransformerSeq2Seq(const TransformerSeq2SeqOptions& o, Rng& 
                                        const TransformerSeq2SeqMechanisms& mechanisms)
     : source(skip_init<Embedding>(checked(o).source_vocabulary, o.width, rng)),
       encoder(skip_init<Transformer>(stack_options(o, o.encoder_layers, false), rng,
-                                     standing(mechanisms.encoder, Place::encoder))),
+                                     checked_factory(mechanisms.encoder, Place::encoder))),
       decoder(skip_init<Transformer>(stack_options(o, o.decoder_layers, true), rng,
-                                     standing(mechanisms.decoder, Place::decoder),
-                                     standing(mechanisms.cross, Place::cross))),
+                                     checked_factory(mechanisms.decoder, Place::decoder),
+                                     checked_factory(mechanisms.cross, Place::cross))),
       drop{o.dropout},
       options_(o),
       mechanisms_(mechanisms) {

@@ -51,7 +51,7 @@ std::string name_of_host() {
 }
 
 // Writes the line that a rank prints when all ranks end. mpi/keep_running searches for the beginning of this line.
-void tell(int stream, int rank, int size, const std::string& host, const std::string& reason) {
+void report(int stream, int rank, int size, const std::string& host, const std::string& reason) {
   ::dprintf(stream, "rank %d of %d on %s: %s\n", rank, size, host.c_str(), reason.c_str());
 }
 
@@ -72,7 +72,7 @@ class WaitLimit {
       if (rank > 0 && changed_.wait_for(lock, std::chrono::seconds(3), [this] { return ended_; })) return;
       detail::PlainText what;
       what << "not all ranks have " << done << " within " << seconds << " seconds";
-      tell(stream, rank, size_by_environment(), name_of_host(), what.str());
+      report(stream, rank, size_by_environment(), name_of_host(), what.str());
       std::_Exit(1);
     });
   }
@@ -155,7 +155,7 @@ class MpiRanks final : public Ranks {
     using namespace std::chrono_literals;
     if (rank() > 0) std::this_thread::sleep_for(500ms);          // rank 0 reports an error of all ranks
     if (ended_.exchange(true)) std::this_thread::sleep_for(1h);  // the other thread ends all ranks
-    tell(stderr_, rank(), size(), host_, reason);
+    report(stderr_, rank(), size(), host_, reason);
     std::this_thread::sleep_for(50ms);  // so that mpirun can pass on the line
     MPI_Abort(MPI_COMM_WORLD, exit_code);
     std::_Exit(exit_code);
@@ -260,17 +260,17 @@ class MpiRanks final : public Ranks {
   // Each second, sends a sign of life to the next rank, and checks that the previous rank has sent one.
   void beat() {
     const int next = (rank() + 1) % size(), before = (rank() + size() - 1) % size();
-    char sent = 0, heard = 0;
+    char sent = 0, received = 0;
     MPI_Request send = MPI_REQUEST_NULL, receive = MPI_REQUEST_NULL;
-    MPI_Irecv(&heard, 1, MPI_CHAR, before, 0, beats_, &receive);
-    Clock::time_point last_sent = Clock::now() - std::chrono::seconds(1), last_heard = Clock::now();
+    MPI_Irecv(&received, 1, MPI_CHAR, before, 0, beats_, &receive);
+    Clock::time_point last_sent = Clock::now() - std::chrono::seconds(1), last_received = Clock::now();
     Clock::time_point last_looked = Clock::now();
     while (!stop_) {
       int done = 0;
       MPI_Test(&receive, &done, MPI_STATUS_IGNORE);
       if (done) {
-        MPI_Irecv(&heard, 1, MPI_CHAR, before, 0, beats_, &receive);
-        last_heard = Clock::now();
+        MPI_Irecv(&received, 1, MPI_CHAR, before, 0, beats_, &receive);
+        last_received = Clock::now();
       }
       MPI_Test(&send, &done, MPI_STATUS_IGNORE);
       if (done && seconds_since(last_sent) >= 1) {
@@ -278,9 +278,9 @@ class MpiRanks final : public Ranks {
         last_sent = Clock::now();
       }
       // If this process itself was stopped for a while, it has received nothing in that time.
-      if (seconds_since(last_looked) > 2) last_heard = Clock::now();
+      if (seconds_since(last_looked) > 2) last_received = Clock::now();
       last_looked = Clock::now();
-      if (seconds_since(last_heard) > timeout_) {
+      if (seconds_since(last_received) > timeout_) {
         detail::PlainText what;
         what << "rank " << before << " has been silent for " << timeout_ << " seconds; it is stopped or disconnected";
         failed(what.str(), 1);

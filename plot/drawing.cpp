@@ -31,8 +31,8 @@ std::string content_of(std::FILE* file) {
 }
 
 // The last line that gnuplot wrote, which is the error, without the line number of the script.
-std::string complaint(const std::string& said, int status) {
-  std::istringstream lines(said);
+std::string complaint(const std::string& output, int status) {
+  std::istringstream lines(output);
   std::string last;
   for (std::string line; std::getline(lines, line);)
     if (const std::size_t begin = line.find_first_not_of(" \t\r"); begin != std::string::npos)

@@ -66,18 +66,18 @@ class ForeignC {
 // Checks that the text made by f() is the same in every locale.
 template <class F>
 void check_in_every_locale(F f) {
-  const std::string wanted = f();
-  CHECK(!wanted.empty());
+  const std::string expected = f();
+  CHECK(!expected.empty());
   {
     const ForeignLocale german;
-    CHECK(f() == wanted);
+    CHECK(f() == expected);
   }
   {
     const ForeignLocale american('.', ',');
-    CHECK(f() == wanted);
+    CHECK(f() == expected);
   }
   const ForeignC c;
-  CHECK(f() == wanted);
+  CHECK(f() == expected);
 }
 
 }  // namespace heed::test

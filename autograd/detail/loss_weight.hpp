@@ -27,8 +27,8 @@ class LossWeights {
 
   // The weight of a batch's loss, which has this value. In order of preference: the weight given to weighted_loss(),
   // the weight of the mean with this value, the sum of weights by which parts of the loss were divided, `counted`.
-  // Throws Error, beginning with `who`, if parts were divided by different sums or if different weights were given.
-  double of(std::string_view who, double value, double counted) const;
+  // Throws Error, beginning with `caller`, if parts were divided by different sums or if different weights were given.
+  double of(std::string_view caller, double value, double counted) const;
   bool is_cross_entropy(double value) const;  // whether a cross-entropy has this value
 
  private:
@@ -41,7 +41,7 @@ class LossWeights {
   LossWeights* outer_;
 
   friend void note_loss_weight(double value, double weight, LossWeight kind, bool cross_entropy);
-  std::optional<double> only(std::string_view who, LossWeight kind) const;
+  std::optional<double> only(std::string_view caller, LossWeight kind) const;
 };
 
 }  // namespace heed::detail

@@ -63,7 +63,7 @@ struct Tape::State {
   std::uint64_t unfilled = 0;  // bit i: input i of the running step is part of a gradient and holds no values yet
 
   std::uint32_t new_node(const Tensor& value);
-  std::uint32_t node_of(const Tensor& x);  // kNotWanted for a constant; makes a parameter's node at its first use
+  std::uint32_t node_of(const Tensor& x);  // kNoNode for a constant; makes a parameter's node at its first use
   std::uint64_t id(std::uint32_t node) const { return static_cast<std::uint64_t>(serial) << 32 | node; }
   Tensor& gradient_of(std::uint32_t node);  // allocated, not initialised
   bool is_written(std::uint32_t node) const;

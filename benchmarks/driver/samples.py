@@ -36,7 +36,7 @@ class Command:
     pattern: str
     env: dict = field(default_factory=dict)
 
-    def said(self):
+    def text(self):
         """As one would type it."""
         return " ".join([f"{key}={value}" for key, value in self.env.items()] + self.argv)
 
@@ -63,7 +63,8 @@ def parse(command, output):
                 groups[number] = float(groups[number])
         found.append(Sample(**groups))
     if not found:
-        raise BenchError(f"{command.said()} printed no line that matches {command.pattern!r}:\n{output.strip()[-1500:]}")
+        raise BenchError(f"{command.text()} printed no line that matches {command.pattern!r}:\n"
+                         f"{output.strip()[-1500:]}")
     return found
 
 
@@ -78,7 +79,7 @@ def execute(command):
     output, errors = process.communicate()
     wall = time.perf_counter() - start
     if process.returncode != 0:
-        raise BenchError(f"{command.said()} ended with code {process.returncode}: {(errors or output).strip()[-1500:]}")
+        raise BenchError(f"{command.text()} ended with code {process.returncode}: {(errors or output).strip()[-1500:]}")
     return output + errors, wall
 
 

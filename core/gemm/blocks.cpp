@@ -26,9 +26,9 @@ struct Cut {
 };
 
 // Makes g prefetch the memory that `finish` will read or write: these rows, and the columns [column, column + n) of g.
-void fetch_beside(GemmProblem& g, const Work& w, Index row, Index rows, Index column, Index n) {
-  for (int i = 0; i < GemmFinish::kMaxBeside; ++i) {
-    const MatrixIn& x = w.finish.beside()[i];
+void fetch_operands(GemmProblem& g, const Work& w, Index row, Index rows, Index column, Index n) {
+  for (int i = 0; i < GemmFinish::kMaxOperands; ++i) {
+    const MatrixIn& x = w.finish.operands()[i];
     const Index size = static_cast<Index>(size_of(x.dtype));
     if (x.data != nullptr)
       g.ahead[i] = {shifted(x, row * x.row + w.column + column), x.row * size, rows, n * size, true};
@@ -48,7 +48,7 @@ void multiply_block(const GemmKind& kind, const Work& w, Index row, Index rows, 
   GemmProblem g = w.g;
   const Index column = begin * kind.panel_columns, columns = std::min(g.n, end * kind.panel_columns) - column;
   if (g.c == nullptr) g.c = scratch, g.ldc = columns, g.c_row = row, g.c_column = column;
-  fetch_beside(g, w, row, rows, column, columns);
+  fetch_operands(g, w, row, rows, column, columns);
   kind.block(g, row, rows, begin, end, packed);
   char* first = static_cast<char*>(g.c) + ((row - g.c_row) * g.ldc + column - g.c_column) * kind.sum_bytes;
   w.finish({first, g.ldc, row, rows, w.column + column, columns});
@@ -71,11 +71,11 @@ Cut cut_of(const GemmKind& kind, const GemmProblem& g, Index row_step) {
   const bool repacks = packs_columns(g), rows_first = repacks && 2 * g.m >= g.n;
   const Index max_panels = (rows_first ? 2 : 1) * kBlockColumns / kind.panel_columns, min_panels = repacks ? 1 : 4,
               min_rows = (repacks ? 12 : 4) * kind.row_step,
-              tasks_wanted = repacks ? std::clamp(g.m * g.n * g.k / kRepackWork, kFewTasks, kRepackTasks) : kTasks;
+              min_tasks = repacks ? std::clamp(g.m * g.n * g.k / kRepackWork, kFewTasks, kRepackTasks) : kTasks;
   Cut cut{kind.block_rows, std::min<Index>(all, max_panels)};
   const auto tasks = [&] { return ceil_div(g.m, cut.rows) * ceil_div(all, cut.panels); };
   const auto work = [&] { return cut.rows * cut.panels * kind.panel_columns * g.k; };
-  while (tasks() < tasks_wanted && work() >= 2 * kTaskWork) {
+  while (tasks() < min_tasks && work() >= 2 * kTaskWork) {
     const bool columns = cut.panels > min_panels, rows = cut.rows / 2 >= min_rows;
     if (columns && !(rows_first && rows))
       cut.panels = ceil_div(cut.panels, 2);

@@ -31,26 +31,26 @@ inline constexpr Index kFinishRows = 48;
 // in the nearest caches. The rows and columns of a block differ between levels.
 class GemmFinish {
  public:
-  static constexpr int kMaxBeside = 3;
+  static constexpr int kMaxOperands = 3;
 
   GemmFinish() = default;
-  // f must exist until the product is done. `beside` are matrices of the result's size in which f reads or writes the
+  // f must exist until the product is done. `operands` are matrices of the result's size in which f reads or writes the
   // place of the block; this place is prefetched while the block is computed. They have column stride 1; data may be
   // null.
   template <class F>
-  requires std::invocable<const F&, const GemmBlock&> GemmFinish(const F& f,
-                                                                 const std::array<MatrixIn, kMaxBeside>& beside = {})
+  requires std::invocable<const F&, const GemmBlock&> GemmFinish(
+      const F& f, const std::array<MatrixIn, kMaxOperands>& operands = {})
       : f_(&f),
         call_([](const void* g, const GemmBlock& block) { (*static_cast<const F*>(g))(block); }),
-        beside_(beside) {}
+        operands_(operands) {}
   explicit operator bool() const { return call_ != nullptr; }
   void operator()(const GemmBlock& block) const { call_(f_, block); }
-  const std::array<MatrixIn, kMaxBeside>& beside() const { return beside_; }
+  const std::array<MatrixIn, kMaxOperands>& operands() const { return operands_; }
 
  private:
   const void* f_ = nullptr;
   void (*call_)(const void* f, const GemmBlock& block) = nullptr;
-  std::array<MatrixIn, kMaxBeside> beside_ = {};
+  std::array<MatrixIn, kMaxOperands> operands_ = {};
 };
 
 // A product C = alpha * A B (+ C) + bias, or a batch of products.

@@ -16,7 +16,7 @@ const char* unusual_kind(const std::filesystem::path& path);
 bool is_stream(const std::filesystem::path& path);
 
 // Appends ".tmp" or ".lock" to a path.
-std::filesystem::path beside(std::filesystem::path path, const char* ending);
+std::filesystem::path with_suffix(std::filesystem::path path, const char* ending);
 
 // The content of a lock made by heed. An empty lock may be a user's file: it is used, and not removed.
 inline constexpr char kLockMark[] = "a lock of heed, which a program that was killed may have left\n";

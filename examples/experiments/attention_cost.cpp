@@ -154,7 +154,7 @@ void measure_sequences(const Flags& flags, Log& log) {
       static_cast<long long>(s.width), static_cast<long long>(s.batch), "", "seconds", "sequences/s", "ratio",
       "in the paper, GPU");
   double first = 0;
-  for (Generating way : {Generating::softmax_anew, Generating::softmax_cached, Generating::linear}) {
+  for (Generating way : {Generating::softmax_uncached, Generating::softmax_cached, Generating::linear}) {
     const double seconds = generate_seconds(way, s), rate = static_cast<double>(s.batch) / seconds;
     if (first == 0) first = rate;
     std::printf("%-18s %12.3f %14.4g %9.1fx %17.1fx\n", name_of(way).c_str(), seconds, rate, rate / first,
@@ -209,8 +209,8 @@ int run(Flags& flags, const SettingOrigins& origins) {
       throw UsageError("--lengths has " + std::to_string(flags.lengths[i]) + " after " +
                        std::to_string(flags.lengths[i - 1]) + "; lengths must increase");
   if (flags.generation.width % flags.generation.heads != 0)
-    throw UsageError(origins.says("--generation-width", std::to_string(flags.generation.width)) + " and " +
-                     origins.says("--generation-heads", std::to_string(flags.generation.heads)) +
+    throw UsageError(origins.describe("--generation-width", std::to_string(flags.generation.width)) + " and " +
+                     origins.describe("--generation-heads", std::to_string(flags.generation.heads)) +
                      "; heads must divide the width");
   // The memory needed by one layer, and by the keys and values of all layers of the generated sequence.
   const double width = static_cast<double>(flags.layer.width()), n = static_cast<double>(flags.lengths.back()),

@@ -58,11 +58,11 @@ struct Variant {
   double seconds = 0;
 };
 
-// The share of wanted numbers that are at their places in the translations.
-double share_right(const std::vector<std::string>& made, const std::vector<std::string>& wanted) {
+// The share of expected numbers that are at their places in the translations.
+double share_right(const std::vector<std::string>& made, const std::vector<std::string>& expected) {
   double right = 0, all = 0;
   for (std::size_t i = 0; i < made.size(); ++i) {
-    const auto a = split_words(made[i]), b = split_words(wanted[i]);
+    const auto a = split_words(made[i]), b = split_words(expected[i]);
     for (std::size_t n = 0; n < b.size(); ++n) right += n < a.size() && a[n] == b[n] ? 1 : 0;
     all += static_cast<double>(b.size());
   }
@@ -95,12 +95,12 @@ void train_and_measure(Variant& v, const Flags& f) {
   std::fprintf(stderr, "%s\n", v.name);
   run(model, adam, schedule, batches, {}, {.steps = f.steps, .seed = f.seed, .progress = stderr});
   for (Index count = 1; count <= f.longest * 3 / 2; ++count) {
-    std::vector<std::string> sources, wanted;
+    std::vector<std::string> sources, expected;
     for (Index i = 0; i < f.lists; ++i) {
       const TextPair p = number_list(f.seed + 1, static_cast<std::uint64_t>(count * f.lists + i), count);
-      sources.push_back(p.source), wanted.push_back(p.target);
+      sources.push_back(p.source), expected.push_back(p.target);
     }
-    v.right.push_back(share_right(translate(t, sources, {.beam = 1}), wanted));
+    v.right.push_back(share_right(translate(t, sources, {.beam = 1}), expected));
   }
 }
 

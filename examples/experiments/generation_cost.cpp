@@ -46,14 +46,14 @@ void fill_cache(AttentionState& state, const Tensor& x) {
 
 std::string name_of(Generating way) {
   switch (way) {
-    case Generating::softmax_anew: return "softmax, no cache";
+    case Generating::softmax_uncached: return "softmax, no cache";
     case Generating::softmax_cached: return "softmax, cache";
     default: return "linear, sums";
   }
 }
 
 double gpu_ratio(Generating way) {
-  return way == Generating::softmax_anew ? 1 : way == Generating::softmax_cached ? 16.8 : 317;
+  return way == Generating::softmax_uncached ? 1 : way == Generating::softmax_cached ? 16.8 : 317;
 }
 
 double generate_seconds(Generating way, const GenerationShape& s) {
@@ -65,9 +65,9 @@ double generate_seconds(Generating way, const GenerationShape& s) {
   Tokens last(static_cast<std::size_t>(s.batch), 0);
   std::vector<AttentionState> states;
   const auto step = [&](Index t) {
-    if (way == Generating::softmax_anew) states.clear();
+    if (way == Generating::softmax_uncached) states.clear();
     const Tensor logits =
-        model.decode(way == Generating::softmax_anew ? all.slice(1, 0, t + 1).dense() : column(last), states);
+        model.decode(way == Generating::softmax_uncached ? all.slice(1, 0, t + 1).dense() : column(last), states);
     for (Index row = 0; row < s.batch; ++row) {
       const std::int32_t next = sample(logits[row], {}, rng);
       last[static_cast<std::size_t>(row)] = all.ptr<std::int32_t>()[row * (s.positions + 1) + t + 1] = next;

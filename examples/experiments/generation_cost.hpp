@@ -17,11 +17,11 @@ struct GenerationShape {
 };
 
 // Softmax attention that reads all earlier positions again, softmax attention with a cache, or linear attention.
-enum class Generating { softmax_anew, softmax_cached, linear };
+enum class Generating { softmax_uncached, softmax_cached, linear };
 std::string name_of(Generating way);  // for tables
-double gpu_ratio(Generating way);     // sequences per second on a GPU in the paper, relative to softmax_anew
+double gpu_ratio(Generating way);     // sequences per second on a GPU in the paper, relative to softmax_uncached
 
-// Seconds to generate all positions of the batch. softmax_anew reads all earlier positions again for each position.
+// Seconds to generate all positions of the batch. softmax_uncached reads all earlier positions again for each position.
 double generate_seconds(Generating way, const GenerationShape& shape);
 
 // The cost of one more token.

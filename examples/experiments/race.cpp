@@ -33,7 +33,7 @@ class Plan {
       const Index steps = settings.steps > 0 ? settings.steps : e.task->steps;
       steps_.push_back(steps);
       seconds_.push_back(0);
-      if (steps < 30 || interrupt.asked()) continue;  // too short to measure, or the race was stopped
+      if (steps < 30 || interrupt.requested()) continue;  // too short to measure, or the race was stopped
       try {
         seconds_.back() = (measure_step(e, settings.seed) * 1.02 + 1e-4) * static_cast<double>(steps) + 1;
       } catch (const std::exception&) {  // the run itself reports the error
@@ -84,11 +84,11 @@ void print_plan(const Plan& plan, const std::vector<RaceEntry>& entries) {
 ProgressState progress_state(const RaceResult& r, const RaceTask& task, double seconds_left) {
   ProgressState p;
   p.step = static_cast<Index>(r.losses.size());
-  p.steps = r.asked_steps;
+  p.steps = r.planned_steps;
   p.loss = r.losses.back();
   if (!r.points.empty()) p.validation_loss = r.points.back().score.loss;
   // The floor is that of all held-out data, which only the last evaluation reads.
-  if (!r.points.empty() && r.points.back().step == r.asked_steps) p.floor = task.floor;
+  if (!r.points.empty() && r.points.back().step == r.planned_steps) p.floor = task.floor;
   p.tokens_per_second = r.tokens_per_second;
   p.seconds_left = seconds_left;
   return p;
@@ -102,14 +102,14 @@ RaceResult run_one(const RaceSettings& settings, const std::vector<RaceEntry>& e
   RaceRunOptions o;
   o.steps = plan.steps(i);
   o.seed = settings.seed;
-  o.stop = [&] { return interrupt.asked(); };
+  o.stop = [&] { return interrupt.requested(); };
   o.stepped = [&](const RaceResult& r) {
-    const double share = static_cast<double>(r.losses.size()) / static_cast<double>(r.asked_steps);
+    const double share = static_cast<double>(r.losses.size()) / static_cast<double>(r.planned_steps);
     progress.update(progress_state(r, task, plan.left(i, share)), false);
   };
   o.scored = [&](const RaceResult& r, const RacePoint& point) {
     log.write(race_json(r, point));
-    if (point.step == r.asked_steps) progress.update(progress_state(r, task, 0), true);
+    if (point.step == r.planned_steps) progress.update(progress_state(r, task, 0), true);
   };
   RaceResult result = run_entry(entry, o);
   progress.close();
@@ -150,18 +150,18 @@ int race(const RaceSettings& settings, const std::vector<RaceEntry>& entries) {
   detail::LogFile log(settings.log);
   const detail::InterruptScope interrupt;
   Plan plan(settings, entries, interrupt);
-  if (!interrupt.asked()) print_plan(plan, entries);
+  if (!interrupt.requested()) print_plan(plan, entries);
   plan.begin();
   std::vector<TaskResults> tasks;
   bool failed = false;
-  for (std::size_t i = 0; i < entries.size() && !interrupt.asked(); ++i) {
+  for (std::size_t i = 0; i < entries.size() && !interrupt.requested(); ++i) {
     const RaceEntry& entry = entries[i];
     std::fprintf(stderr, "%zu/%zu %s: %s\n", i + 1, entries.size(), entry.task->name.c_str(), entry.label.c_str());
     if (tasks.empty() || tasks.back().task != entry.task) tasks.push_back({entry.task, {}});
     tasks.back().results.push_back(run_one(settings, entries, i, plan, interrupt, log));
     failed = failed || !tasks.back().results.back().error.empty();
   }
-  const bool stopped = interrupt.asked();
+  const bool stopped = interrupt.requested();
   // Pictures are drawn first: a table that cannot be printed must not prevent them.
   if (!stopped && !settings.plot.empty()) draw(settings.plot, tasks);
   for (const TaskResults& t : tasks) std::printf("\n%s", race_table(*t.task, t.results).c_str());

@@ -24,8 +24,8 @@ std::vector<std::string_view> words_of(std::string_view text) {
 
 StoryReader::StoryReader() {
   const std::string text = stories_.corpus(0, 1000000);
-  const std::vector<std::string_view> told = words_of(text);
-  const std::set<std::string_view> words(told.begin(), told.end());
+  const std::vector<std::string_view> list = words_of(text);
+  const std::set<std::string_view> words(list.begin(), list.end());
   words_.assign(words.begin(), words.end());
 }
 
@@ -82,27 +82,28 @@ void AnswerCount::add(const StoryRows& rows, const Tensor& predicted) {
           "; both must be int32 of the same shape");
   const Tensor dense = predicted.contiguous();
   const Index T = rows.tokens.dim(1);
-  const std::int32_t *said = dense.ptr<std::int32_t>(), *right = rows.tokens.ptr<std::int32_t>();
-  for (const AskedAnswer& a : rows.answers) {
+  const std::int32_t *predictions = dense.ptr<std::int32_t>(), *right = rows.tokens.ptr<std::int32_t>();
+  for (const QuestionAnswer& a : rows.answers) {
     const std::size_t bin = bin_of(a.distance);
-    asked_[bin] += 1;
+    total_[bin] += 1;
     right_[bin] +=
-        std::equal(said + a.row * T + a.begin, said + a.row * T + a.end, right + a.row * T + a.begin) ? 1 : 0;
+        std::equal(predictions + a.row * T + a.begin, predictions + a.row * T + a.end, right + a.row * T + a.begin) ? 1
+                                                                                                                    : 0;
   }
 }
 
 double AnswerCount::share() const {
-  double right = 0, asked = 0;
+  double right = 0, total = 0;
   for (std::size_t i = 0; i < kDistanceBins; ++i) {
     right += right_[i];
-    asked += asked_[i];
+    total += total_[i];
   }
-  return right / asked;
+  return right / total;
 }
 
 std::vector<double> AnswerCount::shares() const {
   std::vector<double> shares;
-  for (std::size_t i = 0; i < kDistanceBins; ++i) shares.push_back(right_[i] / asked_[i]);
+  for (std::size_t i = 0; i < kDistanceBins; ++i) shares.push_back(right_[i] / total_[i]);
   return shares;
 }
 
@@ -121,7 +122,7 @@ Batch next_words(const StoryRows& rows) {
 Batch masked_answers(const StoryRows& rows, std::int32_t mask) {
   Batch b{rows.tokens.clone(), Tensor::full(rows.tokens.shape(), kIgnoreIndex, DType::int32), 0};
   const Index T = rows.tokens.dim(1);
-  for (const AskedAnswer& a : rows.answers) {
+  for (const QuestionAnswer& a : rows.answers) {
     for (Index i = a.row * T + a.begin; i < a.row * T + a.end; ++i) {
       b.targets.ptr<std::int32_t>()[i] = b.inputs.ptr<std::int32_t>()[i];
       b.inputs.ptr<std::int32_t>()[i] = mask;

@@ -10,7 +10,7 @@
 namespace heed::examples {
 
 // An answer in a batch of rows: tokens [begin, end) of `row`.
-struct AskedAnswer {
+struct QuestionAnswer {
   Index row = 0, begin = 0, end = 0;
   Index distance = 0;  // tokens from the start of the fact to the answer
 };
@@ -19,7 +19,7 @@ struct AskedAnswer {
 struct StoryRows {
   Tensor tokens;               // int32 [rows, T]: a line feed, the story's words, and line feeds to the end
   std::vector<Index> lengths;  // per row: tokens up to the line feed that ends the story, inclusive
-  std::vector<AskedAnswer> answers;
+  std::vector<QuestionAnswer> answers;
   double nats = 0;  // sum of -log p of the stories; in the mean over many, no model's loss is lower
 };
 
@@ -62,7 +62,7 @@ class AnswerCount {
   std::vector<double> shares() const;  // the same per bin
 
  private:
-  double right_[kDistanceBins] = {}, asked_[kDistanceBins] = {};
+  double right_[kDistanceBins] = {}, total_[kDistanceBins] = {};
 };
 
 // A batch for a language model: the target of each token is the next one, up to the end of the story.

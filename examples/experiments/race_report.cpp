@@ -100,7 +100,7 @@ void plot_losses(const std::filesystem::path& file, const RaceTask& task, const 
   for (const RaceResult* r : order) lines.push_back(smooth(*r, style(lines.size())));
   if (task.floor)
     lines.push_back(
-        {"floor", {{1, *task.floor}, {static_cast<double>(order[0]->asked_steps), *task.floor}}, Series::dashed});
+        {"floor", {{1, *task.floor}, {static_cast<double>(order[0]->planned_steps), *task.floor}}, Series::dashed});
   plot(file, {task.name + ": " + task.about, "step", "training loss, nats"}, lines,
              {.log_y = true, .names_outside = true});
 }
@@ -162,7 +162,7 @@ std::string race_table(const RaceTask& task, const std::vector<RaceResult>& resu
   for (const RaceResult& r : results)
     if (r.stopped)
       table += text("%s: stopped after %zu of %lld steps; the training loss was %.4f\n", r.label.c_str(),
-                    r.losses.size(), static_cast<long long>(r.asked_steps), r.losses.empty() ? NAN : r.losses.back());
+                    r.losses.size(), static_cast<long long>(r.planned_steps), r.losses.empty() ? NAN : r.losses.back());
   if (task.floor)
     table += text("above: the loss relative to the floor of %.4f, which is the lowest possible loss\n", *task.floor);
   return table;
@@ -181,7 +181,7 @@ std::string race_json(const RaceTask& task, const RaceResult& r) {
                {"run", r.label},
                {"mechanism", r.mechanism},
                {"steps", r.losses.size()},
-               {"asked_steps", r.asked_steps},
+               {"asked_steps", r.planned_steps},
                {"parameters", r.parameters}};
   if (!r.points.empty()) {
     json["training_loss"] = r.points.back().training_loss;

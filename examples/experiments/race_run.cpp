@@ -112,7 +112,7 @@ RaceResult run_entry(const RaceEntry& entry, const RaceRunOptions& o) {
   r.task = entry.task->name;
   r.label = entry.label;
   r.mechanism = entry.mechanism;
-  r.asked_steps = o.steps;
+  r.planned_steps = o.steps;
   const double begin = detail::seconds_now();
   try {
     train(r, entry, o);

@@ -20,7 +20,7 @@ struct RacePoint {
 // The result of a run.
 struct RaceResult {
   std::string task, label, mechanism;
-  Index asked_steps = 0;
+  Index planned_steps = 0;
   Index parameters = 0;
   std::vector<double> losses;     // training loss per step
   std::vector<RacePoint> points;  // the last one uses all held-out data

@@ -92,7 +92,7 @@ struct WordBatches {
 
 // The model's most likely token at each place. A language model reads the right tokens before the place (teacher
 // forcing), so an answer is right if greedy decoding would write it.
-Tensor said(const GPT& model, const Batch& b, bool masked) {
+Tensor predicted(const GPT& model, const Batch& b, bool masked) {
   const Tensor next = likeliest(model, b.inputs);  // [rows, T]
   if (masked) return next;
   Tensor shifted = Tensor::zeros(next.shape(), DType::int32);
@@ -109,7 +109,7 @@ RaceScore score_stories(const GPT& model, const WordBatches& stories, std::uint6
     const Batch b = stories.of(rows);
     loss += model.loss(b.inputs, b.targets).item() * static_cast<double>(b.counted);
     counted += static_cast<double>(b.counted);
-    count.add(rows, said(model, b, stories.masked));
+    count.add(rows, predicted(model, b, stories.masked));
   }
   return {loss / counted, count.share(), count.shares()};
 }

@@ -179,21 +179,21 @@ void check_together(const LmSettings& s, const SettingOrigins& origins) {
                      " but --data is not given; the built-in stories are validated on other stories; leave "
                      "--val-fraction out");
   if (s.warmup > s.steps)
-    throw UsageError(origins.says("--warmup", std::to_string(s.warmup)) + " and " +
-                     origins.says("--steps", std::to_string(s.steps)) +
+    throw UsageError(origins.describe("--warmup", std::to_string(s.warmup)) + " and " +
+                     origins.describe("--steps", std::to_string(s.steps)) +
                      "; the warm-up must not be longer than the training");
   if (s.width % s.heads != 0)
-    throw UsageError(origins.says("--width", std::to_string(s.width)) + " and " +
-                     origins.says("--heads", std::to_string(s.heads)) + "; heads must divide the width");
+    throw UsageError(origins.describe("--width", std::to_string(s.width)) + " and " +
+                     origins.describe("--heads", std::to_string(s.heads)) + "; heads must divide the width");
   if (const std::string error = model_error(s.model, s.attention); !error.empty())
-    throw UsageError(origins.says("--attention", s.attention) + " and " + origins.says("--model", s.model) + ": " +
-                     error);
+    throw UsageError(origins.describe("--attention", s.attention) + " and " + origins.describe("--model", s.model) +
+                     ": " + error);
   MechanismOptions mechanism = s.mechanism;
   mechanism.causal = s.model == "lm", mechanism.heads = mechanism.head_size = 1;
   check_mechanism(origins, "--attention", s.attention, mechanism);
   if (s.min_lr > s.lr)
-    throw UsageError(origins.says("--min-lr", Json(s.min_lr).dump()) + " and " +
-                     origins.says("--lr", Json(s.lr).dump()) + "; min-lr must be at most lr");
+    throw UsageError(origins.describe("--min-lr", Json(s.min_lr).dump()) + " and " +
+                     origins.describe("--lr", Json(s.lr).dump()) + "; min-lr must be at most lr");
 }
 
 }  // namespace

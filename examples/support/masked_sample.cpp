@@ -65,12 +65,12 @@ Tokens masked_tokens(const Tokenizer& tokenizer, const std::string& text, std::i
 
 std::string filled_in(const BERT& model, const Tokenizer& tokenizer, const Tokens& tokens, const Tokens& truth,
                       std::int32_t mask, bool colours) {
-  const Tokens said = likeliest(model, tokens, mask);
+  const Tokens predicted = likeliest(model, tokens, mask);
   const auto painted = [&](const std::string& text, const char* colour) {
     return colours ? std::string("\x1b[") + colour + "m" + text + "\x1b[0m" : text;
   };
-  return with_places(tokenizer, tokens, said, mask, [&](std::size_t t, const std::string& word) {
-    if (truth.empty() || said[t] == truth[t]) return painted("[" + word + "]", "32");
+  return with_places(tokenizer, tokens, predicted, mask, [&](std::size_t t, const std::string& word) {
+    if (truth.empty() || predicted[t] == truth[t]) return painted("[" + word + "]", "32");
     return painted("{" + word + "|" + alone(tokenizer, truth[t]) + "}", "31");
   });
 }

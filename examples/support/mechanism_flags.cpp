@@ -23,8 +23,8 @@ void check_mechanism_flags(const SettingOrigins& origins, const std::string& fla
     const std::string name = "--" + o.name;
     const CommandLine& line = origins.line();
     if (!line.given(name) || std::any_of(mechanisms.begin(), mechanisms.end(), has)) continue;
-    throw UsageError(name + " is " + line.word(name) + " and " + origins.says(flag, choice(mechanisms, ",")) + "; " +
-                     flag + " must be " + choice(o.mechanisms, " or ") + ", or leave --" + o.name + " out");
+    throw UsageError(name + " is " + line.word(name) + " and " + origins.describe(flag, choice(mechanisms, ",")) +
+                     "; " + flag + " must be " + choice(o.mechanisms, " or ") + ", or leave --" + o.name + " out");
   }
 }
 
@@ -34,7 +34,7 @@ void check_mechanism(const SettingOrigins& origins, const std::string& flag, con
     Rng rng;
     mechanism_by_name(mechanism, options)(0, rng);
   } catch (const Error& e) {
-    throw UsageError(origins.says(flag, mechanism) + ": " + e.what());
+    throw UsageError(origins.describe(flag, mechanism) + ": " + e.what());
   }
 }
 

@@ -68,7 +68,7 @@ void open_standard_streams() {
       static_cast<void>(!::open("/dev/null", stream == STDOUT_FILENO ? O_RDONLY : O_RDWR));
 }
 
-void say(const std::string& program, const std::string& what) {
+void print_error(const std::string& program, const std::string& what) {
   std::fprintf(stderr, "%s: %s\n", program.c_str(), printable(what).c_str());
 }
 
@@ -77,7 +77,7 @@ int flushed(CommandLine& line, int code) {
     flush_output();
     return code;
   } catch (const Error& e) {
-    say(line.program(), e.what());
+    print_error(line.program(), e.what());
     return code == 0 ? 1 : code;
   }
 }
@@ -124,11 +124,11 @@ int run_program(CommandLine& line, int argc, char** argv, const std::function<in
   } catch (const FileError& e) {
     return line.refuse(e.what());
   } catch (const std::bad_alloc&) {
-    say(line.program(), kNoMemory);
+    print_error(line.program(), kNoMemory);
   } catch (const std::system_error& e) {
-    say(line.program(), words_of(e));
+    print_error(line.program(), words_of(e));
   } catch (const std::exception& e) {
-    say(line.program(), words_of(e));
+    print_error(line.program(), words_of(e));
   }
   return 1;
 }

@@ -25,7 +25,7 @@ void plot_accuracy(const std::filesystem::path& file, const RunResult& result, d
   plot(file, {"Accuracy by step", "step", "accuracy"}, {held_out, majority});
 }
 
-void say_stopped(const RunResult& result, Index steps, const std::string& command) {
+void print_stopped(const RunResult& result, Index steps, const std::string& command) {
   const std::string of = steps < kUntilStopped ? " of " + std::to_string(steps) : "";
   std::fprintf(stderr, "stopped after step %lld%s; to continue: %s\n", static_cast<long long>(result.steps), of.c_str(),
                command.c_str());

@@ -14,6 +14,6 @@ std::string above_floor(double loss, const StoryFloor& floor);
 void plot_accuracy(const std::filesystem::path& file, const RunResult& result, double baseline);
 
 // Prints that a run was stopped, and the command that continues it.
-void say_stopped(const RunResult& result, Index steps, const std::string& command);
+void print_stopped(const RunResult& result, Index steps, const std::string& command);
 
 }  // namespace heed::examples

@@ -10,7 +10,7 @@ SettingOrigins::SettingOrigins(const CommandLine& line, std::string file,
                                std::function<bool(const std::string&)> stored)
     : line_(line), file_(std::move(file)), stored_(std::move(stored)) {}
 
-std::string SettingOrigins::says(const std::string& flag, const std::string& value) const {
+std::string SettingOrigins::describe(const std::string& flag, const std::string& value) const {
   if (line_.given(flag)) return flag + " is " + value;
   const std::string name = flag.substr(2);
   return name + " is " + value + (stored_ && stored_(name) ? " (stored in " + file_ + ")" : " (the default)");

@@ -18,7 +18,7 @@ class SettingOrigins {
 
   // Describes the setting of a flag (--steps): "--steps is 5", "steps is 5 (stored in lm.h5)" or "steps is 5 (the
   // default)".
-  std::string says(const std::string& flag, const std::string& value) const;
+  std::string describe(const std::string& flag, const std::string& value) const;
   const CommandLine& line() const { return line_; }
 
  private:

@@ -79,7 +79,7 @@ void check_stored_file(const CommandLine& line, const std::string& flag, const s
     fail(file, " does not exist (", checkpoint, " was trained on it; give ", flag, " to say where it is now)");
 }
 
-void say_changed(const std::vector<ChangedSetting>& changed) {
+void print_changed(const std::vector<ChangedSetting>& changed) {
   static const std::vector<std::string> of_run = {"steps",  "batch",     "batch-tokens", "accumulate",
                                                   "shards", "grad-clip", "eval-every",   "eval-batches",
                                                   "lr",     "data",      "dtype",        "communication-dtype"};

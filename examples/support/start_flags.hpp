@@ -40,7 +40,7 @@ struct ChangedSetting {
   std::string name, before, now;  // "dropout", "0", "0.1"
 };
 // Prints the changed settings to stderr, except those that run() reports.
-void say_changed(const std::vector<ChangedSetting>& changed);
+void print_changed(const std::vector<ChangedSetting>& changed);
 
 // The message for a setting that a resumed run cannot change. `of_model`: the weights depend on it.
 std::string refusal_of(const ChangedSetting& changed, bool of_model);

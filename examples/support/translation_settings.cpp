@@ -31,7 +31,7 @@ void for_each_setting(S& s, const F& f) {
   f("schedule", s.schedule), f("communication-dtype", s.communication_dtype);
 }
 
-bool says_when_it_ends(std::string_view name) { return name == "steps" || name == "epochs" || name == "minutes"; }
+bool is_duration(std::string_view name) { return name == "steps" || name == "epochs" || name == "minutes"; }
 
 // Settings that the weights depend on, settings that a resumed run may change, and names of files, which may have been
 // moved. All others are fixed from the start of a run.
@@ -48,7 +48,7 @@ bool may_change(const std::string& name) {
       "dropout", "attention-dropout", "batch-tokens", "shards", "eval-every", "average-every", "lr",
       "beta2",   "label-smoothing",   "grad-clip",    "warmup", "dtype",      "schedule",      "communication-dtype",
       "line-ends", "invalid-utf8"};
-  return says_when_it_ends(name) || names.count(name) > 0;
+  return is_duration(name) || names.count(name) > 0;
 }
 bool names_a_file(const std::string& name) { return name.ends_with("source") || name.ends_with("target"); }
 
@@ -232,10 +232,10 @@ static void check_mechanism_options(const SettingOrigins& origins, const Transla
     const std::string flag = "--" + o.name;
     if (!line.given(flag) || std::ranges::any_of(used, has)) continue;
     const std::string now =
-        is_transformer(s) ? origins.says("--encoder-attention", s.encoder_attention) + ", " +
-                                origins.says("--decoder-attention", s.decoder_attention) + " and " +
-                                origins.says("--cross-attention", s.cross_attention) + "; choose it for one of them"
-                          : origins.says("--model", s.model) + "; choose another model with --model";
+        is_transformer(s) ? origins.describe("--encoder-attention", s.encoder_attention) + ", " +
+                                origins.describe("--decoder-attention", s.decoder_attention) + " and " +
+                                origins.describe("--cross-attention", s.cross_attention) + "; choose it for one of them"
+                          : origins.describe("--model", s.model) + "; choose another model with --model";
     throw UsageError(flag + " is an option of the attention mechanism " + choice(o.mechanisms, " or ") + ", but " +
                      now + ", or leave " + flag + " out");
   }
@@ -260,7 +260,7 @@ void check_settings(const SettingOrigins& origins, const TranslationSettings& s)
   const auto only_of = [&](bool of, const char* flags_of, std::initializer_list<const char*> flags) {
     for (const char* flag : flags)
       if (!of && line.given(flag))
-        throw UsageError(std::string(flag) + " is for " + flags_of + ", but " + origins.says("--model", s.model) +
+        throw UsageError(std::string(flag) + " is for " + flags_of + ", but " + origins.describe("--model", s.model) +
                          "; leave " + flag + " out, or choose another model with --model");
   };
   only_of(is_transformer(s), "a transformer",
@@ -269,10 +269,10 @@ void check_settings(const SettingOrigins& origins, const TranslationSettings& s)
   only_of(!is_transformer(s), "recurrent models", {"--directions", "--input-feeding"});
   check_mechanism_options(origins, s);
   if (s.average_last > 1 && s.average_every == 0 && s.eval_every == 0)
-    throw UsageError(origins.says("--average-last", std::to_string(s.average_last)) + " and " +
-                     origins.says("--eval-every", "0") + "; give --average-every");
+    throw UsageError(origins.describe("--average-last", std::to_string(s.average_last)) + " and " +
+                     origins.describe("--eval-every", "0") + "; give --average-every");
   if (s.only_time_ends() && s.needs_last_step())
-    throw UsageError(origins.says("--schedule", s.schedule) +
+    throw UsageError(origins.describe("--schedule", s.schedule) +
                      ", which depends on the last step; give --steps or --epochs");
 }
 
@@ -285,11 +285,11 @@ std::string to_json(const TranslationSettings& s) {
 TranslationSettings resumed_settings(const TranslationSettings& given, const CommandLine& line, const Checkpoint& old,
                                      bool other_data, std::vector<ChangedSetting>& changed) {
   const nlohmann::json json = stored_settings(old);
-  const bool ends_anew = line.given("--steps") || line.given("--epochs") || line.given("--minutes");
+  const bool new_duration = line.given("--steps") || line.given("--epochs") || line.given("--minutes");
   TranslationSettings s = given;
   for_each_setting(s, [&](const char* name, auto& value) {
     const std::string flag = std::string("--") + name;
-    if (!json.contains(name) || (says_when_it_ends(name) && ends_anew)) return;
+    if (!json.contains(name) || (is_duration(name) && new_duration)) return;
     auto stored = value;
     take_stored(json, name, stored, old);
     if (!line.given(flag) || stored == value) return value = stored, void();

@@ -6,10 +6,10 @@
 namespace heed {
 namespace detail {
 
-AdditiveMechanism::AdditiveMechanism(const char* who, Exactly<Index> heads, Exactly<Index> size, Exactly<Index> units,
+AdditiveMechanism::AdditiveMechanism(const char* name, Exactly<Index> heads, Exactly<Index> size, Exactly<Index> units,
                                      Exactly<Index> fan_in, Rng& rng) {
   const Index sum = units == 0 ? size : units;
-  require(heads > 0 && size > 0 && sum > 0, who, ": heads is ", heads, ", size is ", size, " and units is ", units,
+  require(heads > 0 && size > 0 && sum > 0, name, ": heads is ", heads, ", size is ", size, " and units is ", units,
           "; heads and size must be 1 or more, and units 0 (as size) or more");
   W = uniform_parameter({heads, sum, size}, fan_in, rng);
   U = uniform_parameter({heads, sum, size}, fan_in, rng);

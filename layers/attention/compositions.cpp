@@ -55,9 +55,9 @@ constexpr const char* kAdditive = "additive attention";
 Tensor projected_queries(In q, In W, In bias) {
   const Tensor y = project_heads(kAdditive, q, W);
   if (!bias->defined()) return y;
-  const Shape wanted = {W.dim(0), W.dim(1)};
-  check(bias.shape() == wanted && bias.dtype() == W.dtype(), q.where(), kAdditive, ": W is ", W.tensor(),
-        " but bias is ", bias.tensor(), "; it must be [heads, units] ", wanted, " ", W.dtype());
+  const Shape expected = {W.dim(0), W.dim(1)};
+  check(bias.shape() == expected && bias.dtype() == W.dtype(), q.where(), kAdditive, ": W is ", W.tensor(),
+        " but bias is ", bias.tensor(), "; it must be [heads, units] ", expected, " ", W.dtype());
   return y + bias->unsqueeze(1);
 }
 

@@ -69,8 +69,8 @@ struct AdditiveMechanism {
   AttentionState make_state() const;  // stores the projected keys of all heads
 
  protected:
-  // Makes W and U. units 0: as size. Throws Error that begins with `who` for heads, size or units out of range.
-  AdditiveMechanism(const char* who, Exactly<Index> heads, Exactly<Index> size, Exactly<Index> units,
+  // Makes W and U. units 0: as size. Throws Error that begins with `name` for heads, size or units out of range.
+  AdditiveMechanism(const char* name, Exactly<Index> heads, Exactly<Index> size, Exactly<Index> units,
                     Exactly<Index> fan_in, Rng& rng);
   Additive formula() const;
 };

@@ -5,14 +5,14 @@
 
 namespace heed {
 
-void detail::check_inputs(const std::string& who, const char* what, const std::vector<MechanismInput>& declared, In q,
+void detail::check_inputs(const std::string& name, const char* what, const std::vector<MechanismInput>& declared, In q,
                           In k, std::span<const Tensor> given) {
-  check(given.size() == declared.size(), q.where(), who, what, ": got ", given.size(),
+  check(given.size() == declared.size(), q.where(), name, what, ": got ", given.size(),
         given.size() == 1 ? " input" : " inputs", " in addition to q, k and v; expected ", declared.size(),
         ", as declared (a mechanism by inputs(), a state by AttentionState(state, inputs()))");
   for (std::size_t i = 0; i < given.size(); ++i) {
     const Shape shape = (declared[i].of_queries() ? q : k).shape().with(-1, declared[i].size);
-    check(given[i].defined() && given[i].shape() == shape && given[i].dtype() == q.dtype(), q.where(), who, what,
+    check(given[i].defined() && given[i].shape() == shape && given[i].dtype() == q.dtype(), q.where(), name, what,
           ": input ", declared[i].name, " is ", given[i], "; it must be ", shape, " ", name_of(q.dtype()));
   }
 }
@@ -38,24 +38,24 @@ void AttentionMechanism::check_call(In q, In k, In v, const AttentionCall& call,
   check(groups == heads || (can.grouped && groups > 0 && heads % groups == 0), where, name_, " attention: q has ",
         heads, " heads and k has ", groups,
         can.grouped ? "; the heads of q must be a multiple of the heads of k" : "; they must be equal");
-  check_asked(q, k.dim(2), call);
+  check_supported(q, k.dim(2), call);
   detail::check_inputs(name_, " attention", inputs_, q, k, given);
 }
 
-void AttentionMechanism::check_asked(In q, Index keys, const AttentionCall& call) const {
+void AttentionMechanism::check_supported(In q, Index keys, const AttentionCall& call) const {
   const AttentionCapabilities& can = capabilities_;
-  const auto ask = [&](bool asked, bool has, const char* what) {
-    check(!asked || has, q.where(), name_, " attention does not support ", what, can.why.empty() ? "" : ": ", can.why);
+  const auto need = [&](bool used, bool has, const char* what) {
+    check(!used || has, q.where(), name_, " attention does not support ", what, can.why.empty() ? "" : ": ", can.why);
   };
-  ask(call.causal, can.causal, "causal masking");
-  ask(!call.causal, !can.causal_only, "attention to later positions (it is causal only)");
-  ask(call.key_lengths.defined() || call.key_mask.defined(), can.key_mask, "a key mask");
-  ask(call.mask.defined(), can.full_mask, "a mask of single pairs");
+  need(call.causal, can.causal, "causal masking");
+  need(!call.causal, !can.causal_only, "attention to later positions (it is causal only)");
+  need(call.key_lengths.defined() || call.key_mask.defined(), can.key_mask, "a key mask");
+  need(call.mask.defined(), can.full_mask, "a mask of single pairs");
   const bool of_keys = call.bias.defined() && (call.bias.rank() < 2 || call.bias.dim(-2) == 1);
-  ask(call.bias.defined() && !of_keys, can.bias, "a bias of single pairs");
-  ask(of_keys, can.bias || can.key_bias, "a bias");
-  ask(call.dropout > 0, can.dropout, "dropout on weights");
-  ask(q.dim(2) != keys, can.cross, "different numbers of queries and keys");
+  need(call.bias.defined() && !of_keys, can.bias, "a bias of single pairs");
+  need(of_keys, can.bias || can.key_bias, "a bias");
+  need(call.dropout > 0, can.dropout, "dropout on weights");
+  need(q.dim(2) != keys, can.cross, "different numbers of queries and keys");
 }
 
 bool AttentionMechanism::must_widen(In q) const { return !capabilities_.bfloat16 && q.dtype() == DType::bfloat16; }
@@ -81,7 +81,7 @@ Tensor AttentionMechanism::map_keys(In k, const AttentionCall& call) const {
 Tensor AttentionMechanism::apply_mapped(In q, In keys, In v, const AttentionCall& call) const {
   check(q.rank() == 4 && v.rank() == 4, q.where(), name_, " attention: q is ", q.tensor(), " and v is ", v.tensor(),
         "; each must be [batch, heads, positions, size]");
-  check_asked(q, v.dim(2), call);
+  check_supported(q, v.dim(2), call);
   check(inputs_.empty(), q.where(), name_,
         " attention: the mechanism declares inputs, which apply_mapped() cannot pass; use apply()");
   if (must_widen(q))
@@ -89,15 +89,15 @@ Tensor AttentionMechanism::apply_mapped(In q, In keys, In v, const AttentionCall
   return self_->apply_mapped(q, keys, v, call);
 }
 
-Tensor AttentionMechanism::weights(In q, In k, const AttentionCall& asked, std::span<const Tensor> given) const {
+Tensor AttentionMechanism::weights(In q, In k, const AttentionCall& original, std::span<const Tensor> given) const {
   require(capabilities_.weights, name_, " attention does not support weights", capabilities_.why.empty() ? "" : ": ",
           capabilities_.why);
-  AttentionCall call = asked;
+  AttentionCall call = original;
   call.dropout = 0;
   check_call(q, k, k, call, given);
   const NoTape guard;
   if (q.dtype() == DType::bfloat16)
-    return weights(detail::widened(q), detail::widened(k), asked, detail::widened(given));
+    return weights(detail::widened(q), detail::widened(k), original, detail::widened(given));
   if (Tensor own = self_->weights(q, k, call, given); own.defined()) return own;
   // The weight of key j is the result for a value that is 1 at position j and 0 elsewhere.
   const Index keys = k.dim(2);

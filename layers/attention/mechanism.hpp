@@ -205,7 +205,7 @@ class AttentionMechanism {
   }
   static std::vector<MechanismInput> checked(const std::string& name, std::vector<MechanismInput> inputs);
   void check_call(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> given) const;
-  void check_asked(In q, Index keys, const AttentionCall& call) const;  // throws Error if a capability is missing
+  void check_supported(In q, Index keys, const AttentionCall& call) const;  // throws Error if a capability is missing
   bool must_widen(In q) const;
 
   std::string name_;  // read at construction, so that no step builds them again

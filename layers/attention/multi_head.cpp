@@ -81,14 +81,14 @@ bool MultiHeadAttention::keeps_bfloat16() const {
   return rounds && mechanism.capabilities().bfloat16 && mechanism.inputs().empty();
 }
 
-// Projects x to heads, in the dtype that a decode state keeps. `changed`: a norm or rope follows, and kept() rounds
-// later.
+// Projects x to heads, in the dtype that a decode state keeps. `changed`: a norm or rope follows, and in_state_dtype()
+// rounds later.
 Tensor MultiHeadAttention::projected(const Linear& linear, In x, bool changed) const {
   return keeps_bfloat16() && !changed && x.dtype() != DType::float64 ? linear(x, DType::bfloat16) : linear(x);
 }
 
 // Heads after a norm or rope, in the dtype that a decode state keeps.
-Tensor MultiHeadAttention::kept(const Tensor& heads) const {
+Tensor MultiHeadAttention::in_state_dtype(const Tensor& heads) const {
   return keeps_bfloat16() && heads.dtype() == DType::float32 ? heads.to(DType::bfloat16) : heads;
 }
 
@@ -128,7 +128,7 @@ MultiHeadAttention::Heads MultiHeadAttention::heads_of(In x, const RopeOptions& 
     h.q = rope(h.q, from);
     h.k = rope(h.k, from);
   }
-  for (Tensor* heads : {&h.q, &h.k, &h.v}) *heads = kept(*heads);
+  for (Tensor* heads : {&h.q, &h.k, &h.v}) *heads = in_state_dtype(*heads);
   return h;
 }
 
@@ -139,7 +139,7 @@ MultiHeadAttention::Heads MultiHeadAttention::heads_of(In x, const ProjectedMemo
         "; x must be [batch, positions, ", options_.width, "] with the same batch");
   Columns y(projected(*q, x, q_norm.has_value()));
   Heads h{y.next(options_.heads, options_.key_size), memory.k, memory.v, memory.mapped};
-  if (q_norm) h.q = kept((*q_norm)(h.q));
+  if (q_norm) h.q = in_state_dtype((*q_norm)(h.q));
   auto of_keys = memory.inputs.begin();
   for (const MechanismInput& input : mechanism.inputs())
     h.add(input.of_queries() ? y.next(options_.heads, input.size) : *of_keys++);
@@ -157,9 +157,9 @@ ProjectedMemory MultiHeadAttention::project(In memory, const Tensor& values) con
   Columns y(projected(kv ? *kv : *k, memory, k_norm.has_value()));
   ProjectedMemory p;
   p.k = y.next(o.kv_heads, o.key_size);
-  if (k_norm) p.k = kept((*k_norm)(p.k));
+  if (k_norm) p.k = in_state_dtype((*k_norm)(p.k));
   if (kv)
-    p.v = kept(y.next(o.kv_heads, o.value_size));
+    p.v = in_state_dtype(y.next(o.kv_heads, o.value_size));
   else if (values.defined())
     p.v = Columns(projected(*v, {values, memory.where()})).next(o.kv_heads, o.value_size);
   for (const MechanismInput& input : mechanism.inputs())

@@ -115,7 +115,7 @@ class MultiHeadAttention {
   // inputs, and products round their operands because of bfloat16 weights or of MatmulPrecision.
   bool keeps_bfloat16() const;
   Tensor projected(const Linear& linear, In x, bool changed = false) const;
-  Tensor kept(const Tensor& heads) const;
+  Tensor in_state_dtype(const Tensor& heads) const;
   Heads heads_of(In x, const RopeOptions& from = {}) const;
   Heads heads_of(In x, const ProjectedMemory& memory) const;
   AttentionCall with_relative(In x, const AttentionCall& call) const;  // adds the relative bias, if any

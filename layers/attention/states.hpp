@@ -46,9 +46,9 @@ struct MechanismInput {
 inline constexpr std::size_t kMaxMechanismInputs = 4;  // per mechanism; each input may have any size
 
 namespace detail {
-// Throws Error, beginning with `who` and `what`, unless there is one tensor per declared input, of its shape and q's
+// Throws Error, beginning with `name` and `what`, unless there is one tensor per declared input, of its shape and q's
 // dtype.
-void check_inputs(const std::string& who, const char* what, const std::vector<MechanismInput>& declared, In q, In k,
+void check_inputs(const std::string& name, const char* what, const std::vector<MechanismInput>& declared, In q, In k,
                   std::span<const Tensor> given);
 // bfloat16 as float32; other dtypes unchanged.
 Tensor widened(In x);

@@ -17,7 +17,7 @@ struct Gradients {
   std::vector<Trained> parameters;
   Chunks chunks;
 
-  Gradients(const std::string& who, const ParameterGroups& groups) : parameters(detail::trained(who, groups)) {
+  Gradients(const std::string& caller, const ParameterGroups& groups) : parameters(detail::trained(caller, groups)) {
     for (std::size_t i = 0; i < parameters.size(); ++i)
       if (parameters[i].active()) chunks.add(static_cast<int>(i), parameters[i].value.numel());
   }
@@ -40,10 +40,10 @@ struct Gradients {
 namespace detail {
 
 void squares_of(const std::vector<Trained>& parameters, const Chunks& chunks, std::vector<double>& sums,
-                const std::function<bool(const Chunk&)>& wanted) {
+                const std::function<bool(const Chunk&)>& selected) {
   sums.assign(static_cast<std::size_t>(chunks.size()), 0.0);
   chunks.run([&](Index i, const Chunk& c) {
-    if (wanted && !wanted(c)) return;
+    if (selected && !selected(c)) return;
     const Tensor& gradient = gradient_of(parameters[static_cast<std::size_t>(c.parameter)]);
     with_kernels(gradient.dtype(), [&](auto zero, const auto& k) {
       sums[static_cast<std::size_t>(i)] = k.sum_squares(gradient.ptr<decltype(zero)>() + c.begin, c.count);
@@ -57,17 +57,17 @@ double norm_of(const std::vector<double>& sums) {
   return std::sqrt(sum);
 }
 
-void fail_non_finite(const std::string& who, double norm, const std::vector<Trained>& parameters, const Chunks& chunks,
-                     const std::vector<double>& sums) {
+void fail_non_finite(const std::string& caller, double norm, const std::vector<Trained>& parameters,
+                     const Chunks& chunks, const std::vector<double>& sums) {
   for (Index i = 0; i < chunks.size(); ++i)
     if (!std::isfinite(sums[static_cast<std::size_t>(i)]))
-      heed::fail(who, ": the gradient of ", parameters[static_cast<std::size_t>(chunks[i].parameter)].name,
+      heed::fail(caller, ": the gradient of ", parameters[static_cast<std::size_t>(chunks[i].parameter)].name,
                  " has NaN, infinite or far too large values; gradients must be finite");
-  heed::fail(who, ": the norm of all gradients is ", norm, "; gradients must be finite");
+  heed::fail(caller, ": the norm of all gradients is ", norm, "; gradients must be finite");
 }
 
-void check_max_norm(std::string_view who, double max_norm) {
-  require(max_norm > 0, who, ": max_norm is ", max_norm, "; it must be positive (infinity does not clip)");
+void check_max_norm(std::string_view caller, double max_norm) {
+  require(max_norm > 0, caller, ": max_norm is ", max_norm, "; it must be positive (infinity does not clip)");
 }
 
 }  // namespace detail

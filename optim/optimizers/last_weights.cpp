@@ -116,10 +116,10 @@ Checkpoint average_checkpoints(const std::vector<std::filesystem::path>& files) 
     const auto check_same = [&](const std::string& name) {
       const auto a = mean.tensors.find(name), b = next.tensors.find(name);
       const bool here = b != next.tensors.end(), before = a != mean.tensors.end();
-      const auto told = [&](bool has, auto at) { return has ? describe(at->second) : std::string("missing"); };
+      const auto described = [&](bool has, auto at) { return has ? describe(at->second) : std::string("missing"); };
       require(here && before && a->second.shape() == b->second.shape() && a->second.dtype() == b->second.dtype(),
-              "average_checkpoints: ", printable(name), " is ", told(here, b), " in ", files[n].string(), " but ",
-              told(before, a), " in ", files.front().string(), "; the files must be of the same model");
+              "average_checkpoints: ", printable(name), " is ", described(here, b), " in ", files[n].string(), " but ",
+              described(before, a), " in ", files.front().string(), "; the files must be of the same model");
     };
     for (const auto& [name, tensor] : mean.tensors) check_same(name);
     for (const auto& [name, tensor] : next.tensors) {

@@ -250,27 +250,27 @@ double Optimizer::grad_norm() {
   return detail::norm_of(sums_);
 }
 
-// Gathers the sum of squares of each chunk from the rank that steps it, and the numbers in `beside`.
-void Optimizer::gather_sums(std::span<double> beside, std::span<const Index> parts) {
+// Gathers the sum of squares of each chunk from the rank that steps it, and the numbers in `extra`.
+void Optimizer::gather_sums(std::span<double> extra, std::span<const Index> parts) {
   std::vector<std::vector<std::size_t>> chunks(static_cast<std::size_t>(ranks_->size()));  // [rank]
   for (Index i = 0; i < chunks_.size(); ++i)
     chunks[static_cast<std::size_t>(division_->owner_of(chunks_[i]))].push_back(static_cast<std::size_t>(i));
-  const auto beside_of = [&](std::size_t r) {
-    if (beside.empty()) return beside;
-    return beside.subspan(static_cast<std::size_t>(parts[r]), static_cast<std::size_t>(parts[r + 1] - parts[r]));
+  const auto extra_of = [&](std::size_t r) {
+    if (extra.empty()) return extra;
+    return extra.subspan(static_cast<std::size_t>(parts[r]), static_cast<std::size_t>(parts[r + 1] - parts[r]));
   };
   std::vector<Index> begins = {0};
   std::vector<double> by_rank;
   for (std::size_t r = 0; r < chunks.size(); ++r) {
     for (const std::size_t i : chunks[r]) by_rank.push_back(sums_[i]);
-    for (const double x : beside_of(r)) by_rank.push_back(x);
+    for (const double x : extra_of(r)) by_rank.push_back(x);
     begins.push_back(static_cast<Index>(by_rank.size()));
   }
   detail::all_gather(*ranks_, by_rank, begins);
   auto number = by_rank.begin();
   for (std::size_t r = 0; r < chunks.size(); ++r) {
     for (const std::size_t i : chunks[r]) sums_[i] = *number++;
-    for (double& x : beside_of(r)) x = *number++;
+    for (double& x : extra_of(r)) x = *number++;
   }
 }
 

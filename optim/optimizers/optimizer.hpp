@@ -207,8 +207,8 @@ class Optimizer {
   void allocate_states(std::size_t parameter);
   Tensor part_here(std::size_t parameter, const Tensor& state) const;
   bool is_here(const detail::Chunk& chunk) const;  // whether this rank steps the chunk
-  // Gathers sums_ from all ranks. `beside`: further numbers to gather; rank r has those from parts[r] to parts[r + 1].
-  void gather_sums(std::span<double> beside = {}, std::span<const Index> parts = {});
+  // Gathers sums_ from all ranks. `extra`: further numbers to gather; rank r has those from parts[r] to parts[r + 1].
+  void gather_sums(std::span<double> extra = {}, std::span<const Index> parts = {});
   [[noreturn]] void fail_non_finite(double norm) const;
   void count_step(std::size_t parameter);
   void end_step();

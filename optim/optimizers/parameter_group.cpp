@@ -25,15 +25,15 @@ std::vector<ParameterGroup> decay_groups(const std::vector<NamedParameter>& para
 }
 
 ParameterSplit split_parameters(const std::vector<NamedParameter>& parameters, const std::vector<std::string>& parts) {
-  const auto lies_in = [](const std::string& name, const std::string& part) {
+  const auto is_within = [](const std::string& name, const std::string& part) {
     return name == part || name.starts_with(part + ".");
   };
   for (const std::string& part : parts)
-    require(std::any_of(parameters.begin(), parameters.end(), [&](auto& p) { return lies_in(p.name, part); }),
+    require(std::any_of(parameters.begin(), parameters.end(), [&](auto& p) { return is_within(p.name, part); }),
             "split_parameters: part ", part, " has no parameters; each part must have at least one");
   ParameterSplit split;
   for (const NamedParameter& p : parameters) {
-    const bool chosen = std::any_of(parts.begin(), parts.end(), [&](auto& part) { return lies_in(p.name, part); });
+    const bool chosen = std::any_of(parts.begin(), parts.end(), [&](auto& part) { return is_within(p.name, part); });
     (chosen ? split.chosen : split.others).push_back(p);
   }
   return split;
@@ -59,55 +59,55 @@ std::vector<ParameterGroup> muon_groups(const std::vector<NamedParameter>& param
 
 namespace detail {
 
-std::vector<Trained> trained(const std::string& who, const ParameterGroups& groups) {
+std::vector<Trained> trained(const std::string& caller, const ParameterGroups& groups) {
   std::vector<Trained> list;
   std::map<const Storage*, std::string> storages;
   std::map<std::string, int> names;
   int g = 0;
   for (const ParameterGroup& group : groups.groups()) {
     for (const NamedParameter& p : group.parameters) {
-      require(p.parameter != nullptr && p.parameter->defined(), who, ": parameter '", p.name,
+      require(p.parameter != nullptr && p.parameter->defined(), caller, ": parameter '", p.name,
               "' is undefined; it must have values");
       const DType dtype = p.parameter->dtype();
-      require(dtype == DType::float32 || dtype == DType::float64, who, ": parameter '", p.name, "' is ", dtype,
+      require(dtype == DType::float32 || dtype == DType::float64, caller, ": parameter '", p.name, "' is ", dtype,
               "; to be trained it must be float32 or float64");
       const auto [first, is_new] = storages.insert({p.parameter->storage(), p.name});
-      require(is_new, who, ": parameter '", p.name, "' is given twice (before as '", first->second,
+      require(is_new, caller, ": parameter '", p.name, "' is given twice (before as '", first->second,
               "'); each must be in one group, once");
-      require(names.insert({p.name, g}).second, who, ": two parameters are named '", p.name, "'; names must differ");
+      require(names.insert({p.name, g}).second, caller, ": two parameters are named '", p.name, "'; names must differ");
       list.push_back({p.name, *p.parameter, g, group.elementwise, p.parts});
     }
     ++g;
   }
-  require(!list.empty(), who, ": there are no parameters; there must be at least one");
+  require(!list.empty(), caller, ": there are no parameters; there must be at least one");
   return list;
 }
 
-void check_owned(const std::string& who, const char* what, const std::vector<Trained>& parameters) {
+void check_owned(const std::string& caller, const char* what, const std::vector<Trained>& parameters) {
   for (const Trained& p : parameters)
-    require(p.info().owners.load(std::memory_order_relaxed) > 0, who, ": ", p.name,
+    require(p.info().owners.load(std::memory_order_relaxed) > 0, caller, ": ", p.name,
             " no longer belongs to a model (it was converted by to(), tied, replaced or destroyed); create a new ",
             what);
 }
 
-void check_state(const std::string& who, const std::vector<NamedTensor>& wanted,
+void check_state(const std::string& caller, const std::vector<NamedTensor>& expected,
                  const std::vector<NamedTensor>& given) {
   std::map<std::string, const Tensor*> by_name;
   for (const NamedTensor& part : given) {
-    require(part.tensor.defined(), who, ": '", part.name, "' in the state is undefined; it must have values");
-    require(by_name.insert({part.name, &part.tensor}).second, who, ": the state has '", part.name, "' twice");
+    require(part.tensor.defined(), caller, ": '", part.name, "' in the state is undefined; it must have values");
+    require(by_name.insert({part.name, &part.tensor}).second, caller, ": the state has '", part.name, "' twice");
   }
-  for (const NamedTensor& part : wanted) {
+  for (const NamedTensor& part : expected) {
     const auto found = by_name.find(part.name);
-    require(found != by_name.end(), who, ": the state has no '", part.name, "'; it must be the state of ", who,
+    require(found != by_name.end(), caller, ": the state has no '", part.name, "'; it must be the state of ", caller,
             " with the same parameters");
     const Tensor& t = *found->second;
-    require(t.shape() == part.tensor.shape() && t.dtype() == part.tensor.dtype(), who, ": '", part.name,
+    require(t.shape() == part.tensor.shape() && t.dtype() == part.tensor.dtype(), caller, ": '", part.name,
             "' in the state is ", t, "; it must be ", part.tensor);
     by_name.erase(found);
   }
-  require(by_name.empty(), who, ": the state has an unknown '", by_name.empty() ? "" : by_name.begin()->first,
-          "'; it must be the state of ", who, " with the same parameters");
+  require(by_name.empty(), caller, ": the state has an unknown '", by_name.empty() ? "" : by_name.begin()->first,
+          "'; it must be the state of ", caller, " with the same parameters");
 }
 
 void copy_state(std::vector<NamedTensor>& to, const std::vector<NamedTensor>& from) {

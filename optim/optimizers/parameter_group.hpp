@@ -102,14 +102,15 @@ struct Trained {
 };
 
 // The parameters of all groups. Throws Error if there are none, one is undefined, or a parameter or name occurs twice.
-std::vector<Trained> trained(const std::string& who, const ParameterGroups& groups);
+std::vector<Trained> trained(const std::string& caller, const ParameterGroups& groups);
 
 // Throws Error if no model owns one of the parameters any more, because writes to it would have no effect. `what` is
 // the object to make again, for the message.
-void check_owned(const std::string& who, const char* what, const std::vector<Trained>& parameters);
+void check_owned(const std::string& caller, const char* what, const std::vector<Trained>& parameters);
 
-// Throws Error unless `given` has the names, shapes and dtypes of `wanted`, in any order, and nothing else.
-void check_state(const std::string& who, const std::vector<NamedTensor>& wanted, const std::vector<NamedTensor>& given);
+// Throws Error unless `given` has the names, shapes and dtypes of `expected`, in any order, and nothing else.
+void check_state(const std::string& caller, const std::vector<NamedTensor>& expected,
+                 const std::vector<NamedTensor>& given);
 // Copies the values of a checked state into tensors, by name.
 void copy_state(std::vector<NamedTensor>& to, const std::vector<NamedTensor>& from);
 
@@ -204,17 +205,17 @@ void clip_grad_value_(const ParameterGroups& parameters, double limit);
 
 namespace detail {
 class Chunks;
-// Sets `sums` to the sums of squares of the gradients, one per chunk, and to 0 for chunks that `wanted` rejects; an
-// empty `wanted` accepts all. norm_of() adds the sums in this order, whichever rank computed them.
+// Sets `sums` to the sums of squares of the gradients, one per chunk, and to 0 for chunks that `selected` rejects; an
+// empty `selected` accepts all. norm_of() adds the sums in this order, whichever rank computed them.
 void squares_of(const std::vector<Trained>& parameters, const Chunks& chunks, std::vector<double>& sums,
-                const std::function<bool(const Chunk&)>& wanted = {});
+                const std::function<bool(const Chunk&)>& selected = {});
 // The square root of the total.
 double norm_of(const std::vector<double>& sums);
 // Throws Error that names the first parameter with a sum that is not finite.
-[[noreturn]] void fail_non_finite(const std::string& who, double norm, const std::vector<Trained>& parameters,
+[[noreturn]] void fail_non_finite(const std::string& caller, double norm, const std::vector<Trained>& parameters,
                                   const Chunks& chunks, const std::vector<double>& sums);
 // Throws Error unless max_norm is positive.
-void check_max_norm(std::string_view who, double max_norm);
+void check_max_norm(std::string_view caller, double max_norm);
 }  // namespace detail
 
 }  // namespace heed

@@ -213,7 +213,7 @@ bool NamedSchedule::resume(const std::vector<double>& course, Index done, double
     return true;
   }
   const ScheduleOptions before = to_options(course.data() + 1);
-  const auto differs_beside = [&](bool warmup) {
+  const auto other_options_differ = [&](bool warmup) {
     ScheduleOptions same = given_;
     same.steps = before.steps;
     if (warmup) same.warmup = before.warmup;
@@ -221,14 +221,14 @@ bool NamedSchedule::resume(const std::vector<double>& course, Index done, double
   };
   NamedSchedule old = *this;
   old.load_course(course);
-  if (!differs_beside(false) && (given_.steps == before.steps || !ends())) {
+  if (!other_options_differ(false) && (given_.steps == before.steps || !ends())) {
     *this = old;
     if (!ends()) o_.steps = given_.steps, course_.until = static_cast<double>(given_.steps);  // not used
     return false;
   }
   const double end = static_cast<double>(given_.steps), warmup = static_cast<double>(given_.warmup);
   const bool cycle = kind_ == Kind::one_cycle;
-  if (differs_beside(!cycle)) {
+  if (other_options_differ(!cycle)) {
     restart(step, given_.lr != before.lr ? given_.lr : last);
     if (given_.lr != before.lr && step < warmup && !cycle) o_ = given_, course_ = {.until = end};  // warms up to lr
     return true;
@@ -281,10 +281,10 @@ std::vector<NamedTensor> Schedule::state() const {
 }
 
 void Schedule::load_state(const std::vector<NamedTensor>& given) {
-  std::vector<NamedTensor> wanted = state();
+  std::vector<NamedTensor> expected = state();
   if (numbers_of(given, kCourseName).empty())  // an older file
-    std::erase_if(wanted, [](const NamedTensor& t) { return t.name == kCourseName; });
-  detail::check_state("schedule " + name_, wanted, given);
+    std::erase_if(expected, [](const NamedTensor& t) { return t.name == kCourseName; });
+  detail::check_state("schedule " + name_, expected, given);
   if (const std::vector<double> course = numbers_of(given, kCourseName); !course.empty()) self_->load_course(course);
   if (const std::vector<double> gathered = numbers_of(given, name_); !gathered.empty()) self_->load_state(gathered);
 }

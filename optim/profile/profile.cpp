@@ -26,7 +26,7 @@ void ProfileSum::add(const ProfileEvent& e, double of_seconds) {
 void ProfileSums::add(std::span<const ProfileEvent> events) {
   for (const ProfileEvent& e : events) {
     const double whole = e.end - e.begin;
-    if (e.kind == ProfileEvent::beside) beside[e.name].add(e, whole);
+    if (e.kind == ProfileEvent::concurrent) concurrent[e.name].add(e, whole);
     if (e.inside != 0) continue;  // its time counts for the part
     switch (e.kind) {
       case ProfileEvent::forward: ops[{e.name, e.module}].forward.add(e, e.self); break;
@@ -35,7 +35,7 @@ void ProfileSums::add(std::span<const ProfileEvent> events) {
       case ProfileEvent::span: spans[e.name].add(e, whole); break;
       case ProfileEvent::pass:
       case ProfileEvent::step:
-      case ProfileEvent::beside: break;
+      case ProfileEvent::concurrent: break;
     }
   }
 }
@@ -152,7 +152,7 @@ std::uint64_t Profile::State::op(const char* name, std::string_view module, doub
     unknown_.push_back(events_.size());
   } else {
     e.module = names(module);
-    tell_modules(e.module);
+    set_modules(e.module);
   }
   const double waited = waited_;
   e.end = tick();
@@ -172,7 +172,7 @@ std::uint64_t Profile::State::push(Event e) {
 }
 
 std::uint64_t Profile::State::begin(const char* name, Scope kind) {
-  if (kind != Scope::span) tell_modules(kNone);
+  if (kind != Scope::span) set_modules(kNone);
   return push({.kind = kind == Scope::part   ? Event::part
                        : kind == Scope::pass ? Event::pass
                                              : Event::span,
@@ -209,7 +209,7 @@ void Profile::State::end(std::uint64_t begun) noexcept {
     const Event e = closed(frames_.back(), last_);
     frames_.pop_back();
     if (!active_) continue;
-    if (e.kind == Event::part || e.kind == Event::pass) tell_modules(kNone);
+    if (e.kind == Event::part || e.kind == Event::pass) set_modules(kNone);
     if (e.kind == Event::part || e.kind == Event::backward) count_inside(e, e.end - e.begin);
     events_.push_back(e);
   }
@@ -226,7 +226,7 @@ void Profile::State::recount_frames() {
 
 void Profile::State::leave_out() {
   if (!active_) return;
-  tell_modules(kNone);
+  set_modules(kNone);
   keep_flops();
   tick();
 }
@@ -238,9 +238,9 @@ void Profile::State::waited(const char* name, double begin, double end) {
   waited_ += end - begin;
 }
 
-void Profile::State::beside(const char* name, double begin, double end, double bytes) {
+void Profile::State::concurrent(const char* name, double begin, double end, double bytes) {
   if (!active_) return;
-  events_.push_back({.kind = Event::beside, .name = names(name), .begin = begin, .end = end, .bytes = bytes});
+  events_.push_back({.kind = Event::concurrent, .name = names(name), .begin = begin, .end = end, .bytes = bytes});
 }
 
 // ---- Modules ----
@@ -258,7 +258,7 @@ std::uint32_t Profile::State::common_module(std::uint32_t a, std::uint32_t b) {
 }
 
 // Call when a parameter of module `next` is read, or with kNone if no other parameter follows.
-void Profile::State::tell_modules(std::uint32_t next) {
+void Profile::State::set_modules(std::uint32_t next) {
   if (!unknown_.empty()) {
     const std::uint32_t module = common_module(last_module_, next);
     for (const std::size_t i : unknown_) events_[i].module = module;

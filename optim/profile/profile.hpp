@@ -41,12 +41,13 @@ struct ProfileWork {
 };
 
 // A row of averages over the steps. Ops, parts and the rest add up to the step. Spans overlap them. Rows of kind
-// `beside` are work of other threads at the same time: the ranks of a run exchange gradients and new values, and
+// `concurrent` are work of other threads at the same time: the ranks of a run exchange gradients and new values, and
 // `bytes` are those sent.
 struct ProfileRow {
-  enum Kind { op, part, rest, span, beside };
+  enum Kind { op, part, rest, span, concurrent };
   Kind kind = op;
-  std::string name = {};  // "linear"; of a part "optimizer"; of a span the name of its RecordFunction; beside: "values"
+  std::string name =
+      {};  // "linear"; of a part "optimizer"; of a span the name of its RecordFunction; concurrent: "values"
   std::string module = {};  // of an op: "blocks.2.mlp"; empty: the model itself
   ProfileWork forward = {}, backward = {};
   double seconds() const { return forward.seconds + backward.seconds; }

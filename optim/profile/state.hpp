@@ -34,7 +34,7 @@ using Flops = std::array<double, 3>;  // by DType: float32, float64, bfloat16
 
 // An interval from `begin` to `end`, in seconds of seconds_now().
 struct ProfileEvent {
-  enum Kind : std::uint8_t { forward, backward, part, pass, span, step, beside };
+  enum Kind : std::uint8_t { forward, backward, part, pass, span, step, concurrent };
   Kind kind = forward;
   std::uint32_t name = 0, module = 0;
   std::uint32_t inside = 0;  // name of the outermost part around the event; 0: none
@@ -58,7 +58,7 @@ struct ProfileSums {
     ProfileSum forward, backward;
   };
   std::map<std::pair<std::uint32_t, std::uint32_t>, Directions> ops;
-  std::map<std::uint32_t, ProfileSum> parts, spans, beside;
+  std::map<std::uint32_t, ProfileSum> parts, spans, concurrent;
   void add(std::span<const ProfileEvent> events);
 };
 
@@ -109,7 +109,7 @@ struct Profile::State final : detail::Profiler {
   void end(std::uint64_t begun) noexcept override;
   void leave_out() override;
   void waited(const char* name, double begin, double end) override;
-  void beside(const char* name, double begin, double end, double bytes) override;
+  void concurrent(const char* name, double begin, double end, double bytes) override;
 
  private:
   // A scope or a derivative that has begun and not ended.
@@ -141,7 +141,7 @@ struct Profile::State final : detail::Profiler {
   static Event closed(const Frame& frame, double now);
   std::vector<Event> events_up_to(double now);
   void recount_frames();
-  void tell_modules(std::uint32_t next);  // sets the modules of unknown_ when a parameter of module `next` is read
+  void set_modules(std::uint32_t next);  // sets the modules of unknown_ when a parameter of module `next` is read
   std::uint32_t common_module(std::uint32_t a, std::uint32_t b);
 };
 

@@ -75,8 +75,8 @@ std::vector<ProfileRow> averages(Profile::State& state) {
   rows.push_back({ProfileRow::rest, "everything else", {}, {.seconds = std::max(0.0, rest)}, {}});
   for (const auto& [name, sum] : m.sums.spans)
     rows.push_back({ProfileRow::span, state.names[name], {}, work_of(sum, steps, machine), {}});
-  for (const auto& [name, sum] : m.sums.beside)
-    rows.push_back({ProfileRow::beside, state.names[name], {}, work_of(sum, steps, machine), {}});
+  for (const auto& [name, sum] : m.sums.concurrent)
+    rows.push_back({ProfileRow::concurrent, state.names[name], {}, work_of(sum, steps, machine), {}});
   sort_by_time(rows);
   return rows;
 }
@@ -206,16 +206,16 @@ void Profile::print(std::ostream& out, Index max_rows) const {
     out << "profile: no step was measured" << (done() ? "" : ": the warm-up is not over") << '\n';
     return;
   }
-  std::vector<ProfileRow> ops, others, spans, beside;
+  std::vector<ProfileRow> ops, others, spans, concurrent;
   ProfileWork work;
   double step = 0;
   for (const ProfileRow& r : all) {
-    (r.kind == ProfileRow::op       ? ops
-     : r.kind == ProfileRow::span   ? spans
-     : r.kind == ProfileRow::beside ? beside
-                                    : others)
+    (r.kind == ProfileRow::op           ? ops
+     : r.kind == ProfileRow::span       ? spans
+     : r.kind == ProfileRow::concurrent ? concurrent
+                                        : others)
         .push_back(r);
-    if (r.kind == ProfileRow::span || r.kind == ProfileRow::beside) continue;
+    if (r.kind == ProfileRow::span || r.kind == ProfileRow::concurrent) continue;
     work = work + r.forward + r.backward;
     step += r.seconds();
   }
@@ -229,7 +229,7 @@ void Profile::print(std::ostream& out, Index max_rows) const {
 
   const std::vector<ProfileRow> by_op = joined(ops, false), by_module = joined(ops, true);
   std::size_t name_width = width_of(by_op, &ProfileRow::name, 18);
-  for (const auto* rows : {&others, &spans, &beside})
+  for (const auto* rows : {&others, &spans, &concurrent})
     name_width = std::max(name_width, width_of(*rows, &ProfileRow::name, 18));
   const Table of_ops(out, step, name_width, 0),
       of_modules(out, step, name_width, width_of(by_module, &ProfileRow::module, 14));
@@ -244,7 +244,7 @@ void Profile::print(std::ostream& out, Index max_rows) const {
     for (const ProfileRow& r : rows) of_ops.part(r.name, call_count(r.forward.calls), r.seconds(), r.forward.bytes);
   };
   list("\nspans, including everything inside them\n", spans);
-  list("\ntransfers between ranks, concurrent with all this\n", beside);
+  list("\ntransfers between ranks, concurrent with all this\n", concurrent);
 }
 
 }  // namespace heed

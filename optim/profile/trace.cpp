@@ -24,7 +24,7 @@ class Trace {
   }
 
   // Adds the work of other threads, each name on its own line.
-  void add_beside(std::span<const ProfileEvent> events) {
+  void add_concurrent(std::span<const ProfileEvent> events) {
     std::vector<std::uint32_t> lines;  // names
     for (const ProfileEvent& e : events) {
       auto line = std::find(lines.begin(), lines.end(), e.name);
@@ -147,10 +147,10 @@ void Profile::export_chrome_trace(const std::filesystem::path& file) const {
     return a.end != b.end ? a.end > b.end : a.kind > b.kind;  // outer events first
   });
   Trace trace(state_->names, m.trace.empty() ? 0 : m.trace.front().begin);
-  const auto beside = std::stable_partition(m.trace.begin(), m.trace.end(),
-                                            [](const ProfileEvent& e) { return e.kind != ProfileEvent::beside; });
-  trace.add({m.trace.begin(), beside});
-  trace.add_beside({beside, m.trace.end()});
+  const auto concurrent = std::stable_partition(
+      m.trace.begin(), m.trace.end(), [](const ProfileEvent& e) { return e.kind != ProfileEvent::concurrent; });
+  trace.add({m.trace.begin(), concurrent});
+  trace.add_concurrent({concurrent, m.trace.end()});
   const std::string text = trace.finish(m.steps, state_->left_out_of_trace);
   detail::replace_file("export_chrome_trace", file, reinterpret_cast<const unsigned char*>(text.data()), text.size());
 }

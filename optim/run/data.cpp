@@ -46,7 +46,7 @@ Batch RunData::batch(Index step, std::uint64_t shard, std::uint64_t i) {
 
 const std::string& RunData::training() const {
   if (!training_.empty()) return training_;
-  if (const auto told = data_.fingerprint()) return training_ = *told;
+  if (const auto fingerprint = data_.fingerprint()) return training_ = *fingerprint;
   ContentHash hash;
   for (const std::uint64_t i : {0, 1}) add(hash, data_.batch(options_.seed, i));
   return training_ = "data whose first batches have the hash " + hash.hex();
@@ -56,7 +56,7 @@ const std::string& RunData::validation() const {
   if (!validation_.empty()) return validation_;
   const Index size = evaluation_.size();
   if (size == 0) return validation_ = "none";
-  if (const auto told = evaluation_.fingerprint()) return validation_ = *told;
+  if (const auto fingerprint = evaluation_.fingerprint()) return validation_ = *fingerprint;
   ContentHash hash;
   for (Index i = 0; i < std::min<Index>(size, 2); ++i) add(hash, evaluation_.batch(i));
   return validation_ = std::to_string(size) + " batches, of which the first have the hash " + hash.hex();

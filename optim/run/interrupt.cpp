@@ -28,6 +28,6 @@ InterruptScope::~InterruptScope() {
   for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
 }
 
-bool InterruptScope::asked() const { return on_ && interrupted != 0; }
+bool InterruptScope::requested() const { return on_ && interrupted != 0; }
 
 }  // namespace heed::detail

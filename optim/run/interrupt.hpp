@@ -16,7 +16,7 @@ class InterruptScope {
   ~InterruptScope();
   InterruptScope(const InterruptScope&) = delete;
   InterruptScope& operator=(const InterruptScope&) = delete;
-  bool asked() const;  // whether a signal was recorded
+  bool requested() const;  // whether a signal was recorded
 
  private:
   static constexpr std::array<int, 4> kSignals = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};

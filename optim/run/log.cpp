@@ -154,14 +154,14 @@ std::string RunLog::sync(const RunHistory& history) {
 template <class F>
 std::string RunLog::guarded(const F& work) {
   if (!is_open() || ended_) return "";
-  const bool told = !error_.empty();
+  const bool reported = !error_.empty();
   try {
     const std::string warning = work();
     error_.clear();
     return warning;
   } catch (const Error& e) {
     error_ = e.what();
-    return told ? "" : error_ + "; the run continues";
+    return reported ? "" : error_ + "; the run continues";
   }
 }
 

@@ -18,12 +18,12 @@ double classification_accuracy(const Tensor& logits, const Tensor& targets) {
   const Tensor best = argmax(logits.detach(), -1);
   require(best.shape() == targets.shape() && targets.dtype() == DType::int32, "classification_accuracy: logits are ",
           logits, " and targets are ", targets, "; targets must be int32 with the leading axes of the logits");
-  const std::vector<std::int32_t> said = best.to_vector<std::int32_t>(), truth = targets.to_vector<std::int32_t>();
+  const std::vector<std::int32_t> predicted = best.to_vector<std::int32_t>(), truth = targets.to_vector<std::int32_t>();
   double right = 0, counted = 0;
   for (std::size_t i = 0; i < truth.size(); ++i) {
     if (truth[i] == kIgnoreIndex) continue;
     counted += 1;
-    right += said[i] == truth[i] ? 1 : 0;
+    right += predicted[i] == truth[i] ? 1 : 0;
   }
   return counted > 0 ? right / counted : std::nan("");
 }
@@ -145,12 +145,12 @@ bool has_tensors(const Batch& b) {
 
 std::string empty_tensor(const Batch& b) {
   std::ostringstream text;
-  const auto tell = [&](std::string_view name, const Tensor& x) {
+  const auto check_tensor = [&](std::string_view name, const Tensor& x) {
     if (text.view().empty() && x.defined() && x.numel() == 0)
       text << "the " << name << " of its batch have shape " << x.shape() << ", without elements";
   };
-  tell("inputs", b.inputs), tell("targets", b.targets);
-  for (const auto& [name, x] : b.others) tell(name, x);
+  check_tensor("inputs", b.inputs), check_tensor("targets", b.targets);
+  for (const auto& [name, x] : b.others) check_tensor(name, x);
   return text.str();
 }
 
@@ -180,12 +180,12 @@ Metrics evaluate_metrics(const std::function<Metrics(const Batch&)>& metrics, co
   for (Index i = 0; i < n; ++i) {
     Packed& from = all[static_cast<std::size_t>(i % size)];
     const double counted = from.number(), weight = from.number();
-    Metrics told;
+    Metrics values;
     for (double left = from.number(); left > 0; --left) {
       const std::string name = from.text();
-      told[name] = from.number();
+      values[name] = from.number();
     }
-    if (counted > 0) mean.add(i, counted, weight, told);
+    if (counted > 0) mean.add(i, counted, weight, values);
   }
   return mean.value(n, empty);
 }

@@ -183,19 +183,19 @@ void RankStep::finish() {
     info.has_gradient = progress_[i].anywhere;
     progress_[i].sum = Tensor();
   }
-  tell_profile();
+  profile_exchanges();
 }
 
 // Reports the exchanges since the gradients of the last step arrived: the values of that step, and the gradients of
 // this step.
-void RankStep::tell_profile() {
+void RankStep::profile_exchanges() {
   const std::vector<ExchangeThread::Busy> busy = exchanges_.take_busy();
   Profiler* const profiler = mode().profiler;
   if (profiler == nullptr) return;
   for (const auto& [channel, begin, end, bytes] : busy)
     if (channel == ExchangeThread::gradients || channel == ExchangeThread::values)
-      profiler->beside(channel == ExchangeThread::values ? "values" : "gradients", begin, end,
-                       static_cast<double>(bytes));
+      profiler->concurrent(channel == ExchangeThread::values ? "values" : "gradients", begin, end,
+                           static_cast<double>(bytes));
 }
 
 // Exchanges the parameters that are not planned, if any rank has a gradient.
@@ -209,22 +209,22 @@ void RankStep::exchange_rest() {
   }
   if (rest.empty()) return;
   const std::vector<std::string> has = all_gather(ranks_, mine);
-  std::vector<std::size_t> wanted;
+  std::vector<std::size_t> next;
   for (std::size_t k = 0; k < rest.size(); ++k)
-    if (is_anywhere(has, k)) wanted.push_back(rest[k]);
-  if (plan_.empty() && !wanted.empty()) {
+    if (is_anywhere(has, k)) next.push_back(rest[k]);
+  if (plan_.empty() && !next.empty()) {
     // The plan is the order of gradients on rank 0. Other ranks have another order only if their batches differ.
     std::string order(reinterpret_cast<const char*>(completed_.data()), completed_.size() * sizeof(std::size_t));
     order = all_gather(ranks_, order)[0];
     std::vector<std::size_t> first(order.size() / sizeof(std::size_t));
     std::memcpy(first.data(), order.data(), order.size());
-    for (const std::size_t i : wanted) planned_[i] = true;
-    for (const auto* list : {&first, &wanted})
+    for (const std::size_t i : next) planned_[i] = true;
+    for (const auto* list : {&first, &next})
       for (const std::size_t i : *list)
         if (planned_[i] && std::find(plan_.begin(), plan_.end(), i) == plan_.end()) plan_.push_back(i);
-    wanted = plan_;
+    next = plan_;
   }
-  add_buckets(wanted);
+  add_buckets(next);
   advance(true);
 }
 

@@ -135,7 +135,7 @@ class RankStep {
   void join(Bucket& bucket);
   void exchange_rest();
   void await_readers();
-  void tell_profile();
+  void profile_exchanges();
   void step_bucket(const Bucket& bucket, Optimizer& optimizer, double gradient_scale);
 };
 

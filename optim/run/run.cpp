@@ -85,7 +85,7 @@ class Run {
   detail::RunSteps steps_;
   detail::RunProgress progress_;
   double begin_ = detail::seconds_now();
-  bool out_of_time_ = false, asked_to_stop_ = false;  // on any rank
+  bool out_of_time_ = false, stop_requested_ = false;  // on any rank
   std::optional<detail::InterruptScope> interrupt_;   // set by go()
   std::string checkpoint_error_, best_error_;         // of the last save; empty if it was written
   std::vector<std::string> warnings_;
@@ -94,7 +94,9 @@ class Run {
   double seconds() const { return detail::seconds_now() - begin_; }
   // Whether this rank finds that the run must end. Rank 0 measures the time.
   bool is_out_of_time() const { return run_.ranks.is_first() && o_.seconds > 0 && seconds() >= o_.seconds; }
-  bool is_asked_to_stop() const { return o_.handle_interrupt && (interrupt_->asked() || progress_.pipe_is_broken()); }
+  bool is_stop_requested() const {
+    return o_.handle_interrupt && (interrupt_->requested() || progress_.pipe_is_broken());
+  }
   bool is_last() const { return run_.done == o_.steps || out_of_time_; }
   bool is_stuck() const;
   Index best_evaluation() const {
@@ -113,15 +115,15 @@ class Run {
 };
 
 RunStep Run::step() {
-  RunStep made = steps_.make([this] { return detail::RunEnd{is_asked_to_stop(), is_out_of_time()}; });
+  RunStep made = steps_.make([this] { return detail::RunEnd{is_stop_requested(), is_out_of_time()}; });
   out_of_time_ = is_one_process() ? is_out_of_time() : steps_.end_of_any().out_of_time;
-  if (!is_one_process()) asked_to_stop_ = steps_.end_of_any().asked;
+  if (!is_one_process()) stop_requested_ = steps_.end_of_any().stop;
   return made;
 }
 
 void Run::warn(const std::string& text) {
   if (text.empty()) return;
-  progress_.say("warning: " + text);
+  progress_.message("warning: " + text);
   warnings_.push_back(text);
 }
 
@@ -197,22 +199,22 @@ bool Run::is_stuck() const {
 
 RunResult Run::go() {
   interrupt_.emplace(o_.handle_interrupt);
-  if (resumed_ > 0) progress_.say_resumed(checkpoint_.saved_on(), checkpoint_.changes());
+  if (resumed_ > 0) progress_.show_resumed(checkpoint_.saved_on(), checkpoint_.changes());
   Index saved = resumed_ > 0 ? resumed_ : -1;
   bool stopped = is_stuck();
   if (o_.profile != nullptr) o_.profile->start();
   const AwakeThreads awake;  // a step of a small model has hundreds of short loops
   // During steps, ranks agree on this when they sum their losses. Before the first step, they agree here.
-  asked_to_stop_ = o_.handle_interrupt && run_.ranks.any(is_asked_to_stop());
-  while (run_.done < o_.steps && !stopped && !asked_to_stop_) {
+  stop_requested_ = o_.handle_interrupt && run_.ranks.any(is_stop_requested());
+  while (run_.done < o_.steps && !stopped && !stop_requested_) {
     RunStep s = step();
     evaluate_into(s);
     write_log(s);
     progress_.show(s, steps_, seconds(), is_last());
     if (o_.after_step) o_.after_step(s);
     if (o_.after_evaluation && s.validation_loss) o_.after_evaluation(s);
-    const bool asked = (o_.after_step || o_.after_evaluation) && run_.ranks.any(s.stop);
-    stopped = asked || out_of_time_ || is_stuck();
+    const bool stop = (o_.after_step || o_.after_evaluation) && run_.ranks.any(s.stop);
+    stopped = stop || out_of_time_ || is_stuck();
     // The best checkpoint is saved before the last one, because a run that is resumed from the last one does not repeat
     // the evaluation.
     if (s.validation_loss && best_evaluation() == static_cast<Index>(run_.history.validation_losses.size()) - 1)
@@ -221,7 +223,7 @@ RunResult Run::go() {
       if (save(o_.checkpoint, checkpoint_error_)) saved = run_.done;
     }
     if (o_.profile != nullptr) o_.profile->step();
-    if (is_one_process()) asked_to_stop_ = is_asked_to_stop();
+    if (is_one_process()) stop_requested_ = is_stop_requested();
   }
   steps_.await_values();
   if (saved != run_.done)

@@ -39,7 +39,7 @@ void RunProgress::show(const RunStep& s, const RunSteps& steps, double seconds, 
   progress_->update(p, s.validation_loss.has_value() || run_.done == resumed_ + 1 || last);
 }
 
-void RunProgress::say_resumed(const std::string& saved_on, const std::vector<std::string>& changes) {
+void RunProgress::show_resumed(const std::string& saved_on, const std::vector<std::string>& changes) {
   if (!progress_ || resumed_ == 0) return;
   progress_->message("resumed at step " + std::to_string(resumed_));
   for (const std::string& change : changes) progress_->message("changed: " + change);

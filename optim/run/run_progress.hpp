@@ -14,12 +14,12 @@ class RunProgress {
   explicit RunProgress(const RunState& run);  // the run continues from its current state
 
   // Reports that the run continues from a checkpoint of this instruction set (empty: unknown), and the differences.
-  void say_resumed(const std::string& saved_on, const std::vector<std::string>& changes);
+  void show_resumed(const std::string& saved_on, const std::vector<std::string>& changes);
   void evaluated(bool whole);  // call before an evaluation of all batches, or else of RunOptions::eval_batches
   // `seconds`: time since the run began. `last`: no step follows.
   void show(const RunStep& step, const RunSteps& steps, double seconds, bool last);
   bool pipe_is_broken() const { return progress_ && progress_->pipe_is_broken(); }  // it has no reader
-  void say(const std::string& text) {
+  void message(const std::string& text) {
     if (progress_) progress_->message(text);
   }
   void close() {

@@ -116,7 +116,7 @@ Tensor gather_part(Ranks& ranks, const Part& part) {
 constexpr double kDone = -1, kFailed = -2;
 
 // Returns the number that rank 0 gives.
-double told_by_first(Ranks& ranks, double number) {
+double broadcast_from_first(Ranks& ranks, double number) {
   Messages all;
   if (ranks.rank() > 0)
     all.receive(0, &number, sizeof number);
@@ -149,16 +149,17 @@ std::string RunRanks::save(Checkpoint& c, const std::vector<std::pair<std::strin
   if (is_first()) {
     for (std::size_t i = 0; i < parts.size(); ++i)
       c.late[parts[i].state.name] = {parts[i].state.shape, parts[i].state.dtype, [this, &parts, i] {
-                                       told_by_first(*ranks_, static_cast<double>(i));
+                                       broadcast_from_first(*ranks_, static_cast<double>(i));
                                        return gather_part(*ranks_, parts[i]);
                                      }};
     const std::string error = error_of_write();
-    told_by_first(*ranks_, error.empty() ? kDone : kFailed);
+    broadcast_from_first(*ranks_, error.empty() ? kDone : kFailed);
     return error;
   }
-  double asked = told_by_first(*ranks_, 0);
-  for (; asked >= 0; asked = told_by_first(*ranks_, 0)) gather_part(*ranks_, parts[static_cast<std::size_t>(asked)]);
-  return asked == kDone ? "" : "rank 0 could not write it";
+  double part = broadcast_from_first(*ranks_, 0);
+  for (; part >= 0; part = broadcast_from_first(*ranks_, 0))
+    gather_part(*ranks_, parts[static_cast<std::size_t>(part)]);
+  return part == kDone ? "" : "rank 0 could not write it";
 }
 
 }  // namespace heed::detail

@@ -118,7 +118,7 @@ RunSteps::ShardSums RunSteps::gradients_of(const Loss& loss, const std::vector<B
 // Starts the sum of the loss and of the reasons to end over all ranks, which is exchanged while optimizers step.
 void RunSteps::start_loss(const std::vector<ShardSums>& sums, const std::function<RunEnd()>& end) {
   const RunEnd here = run_.ranks.get() != nullptr ? end() : RunEnd();
-  const bool flags[] = {here.asked, here.out_of_time};
+  const bool flags[] = {here.stop, here.out_of_time};
   std::vector<double> losses;
   for (const ShardSums& s : sums) losses.push_back(s.loss);
   run_.ranks.start_sum_of_shards(std::move(losses), flags);

@@ -15,7 +15,7 @@ namespace heed::detail {
 
 // Reasons to end a run after a step.
 struct RunEnd {
-  bool asked = false, out_of_time = false;
+  bool stop = false, out_of_time = false;
 };
 
 // Makes the steps of a run.

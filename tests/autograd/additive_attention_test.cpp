@@ -19,14 +19,14 @@ Tensor weights_of(const AdditiveData& x, const AttentionCall& o) {
 
 void check_additive(const AttentionSize& s, const AttentionCall& o) {
   const AdditiveData x = random_additive(s);
-  const AdditiveResult wanted = naive_additive(x, o);
+  const AdditiveResult expected = naive_additive(x, o);
   CAPTURE(s.queries);
   CAPTURE(s.keys);
   CAPTURE(s.width);
   CAPTURE(s.value_width);
-  CHECK(additive_error(run_additive(x, o), wanted) < 1e-12);
-  CHECK(additive_error(run_additive(x, o, DType::float32), wanted) < 3e-6);
-  CHECK(close(weights_of(x, o), wanted.pairs.weights, 1e-12, 1e-13));
+  CHECK(additive_error(run_additive(x, o), expected) < 1e-12);
+  CHECK(additive_error(run_additive(x, o, DType::float32), expected) < 3e-6);
+  CHECK(close(weights_of(x, o), expected.pairs.weights, 1e-12, 1e-13));
 }
 
 }  // namespace
@@ -63,13 +63,13 @@ TEST_CASE("additive attention takes lengths, masks, biases and grouped heads tog
                                  DType::float64);
         CAPTURE(bits);
         const AdditiveData x = random_additive(s);
-        const AdditiveResult wanted = naive_additive(x, o);
+        const AdditiveResult expected = naive_additive(x, o);
         const AdditiveResult doubles = run_additive(x, o), floats = run_additive(x, o, DType::float32);
-        CHECK(additive_error(doubles, wanted) < 1e-12);
-        CHECK(additive_error(floats, wanted) < 3e-6);
+        CHECK(additive_error(doubles, expected) < 1e-12);
+        CHECK(additive_error(floats, expected) < 3e-6);
         if (o.bias.defined())
-          CHECK(worst(doubles.pairs.dbias, detail::sum_to(wanted.pairs.dbias, o.bias.shape()), 0, 1e-12) < 1);
-        CHECK(close(weights_of(x, o), wanted.pairs.weights, 1e-12, 1e-13));
+          CHECK(worst(doubles.pairs.dbias, detail::sum_to(expected.pairs.dbias, o.bias.shape()), 0, 1e-12) < 1);
+        CHECK(close(weights_of(x, o), expected.pairs.weights, 1e-12, 1e-13));
       }
   });
 }
@@ -117,11 +117,11 @@ TEST_CASE("additive attention drops the weights that Philox names, and only in t
       manual_seed(11);
       default_rng().advance(5);
       const Rng before = default_rng();
-      const AdditiveResult wanted = naive_additive(x, o, &before);
-      CHECK(additive_error(run_additive(x, o), wanted) < 1e-12);
+      const AdditiveResult expected = naive_additive(x, o, &before);
+      CHECK(additive_error(run_additive(x, o), expected) < 1e-12);
       CHECK(default_rng().position() == before.position() + 2 * 2 * 21 * 18);
       default_rng() = before;
-      CHECK(additive_error(run_additive(x, o, DType::float32), wanted) < 3e-6);
+      CHECK(additive_error(run_additive(x, o, DType::float32), expected) < 3e-6);
       const Evaluation evaluation;
       CHECK(same_bits(additive_attention(x.pairs.q, x.pairs.k, x.pairs.v, x.u, o),
                       additive_attention(x.pairs.q, x.pairs.k, x.pairs.v, x.u, {.causal = causal})));
@@ -140,8 +140,8 @@ TEST_CASE("additive attention: masked keys may be NaN, later keys change nothing
         dirty.pairs.k = x.pairs.k.clone(), dirty.pairs.v = x.pairs.v.clone();
         spoil(dirty.pairs.k), spoil(dirty.pairs.v);
         const std::vector<Tensor> got = tensors_of(run_additive(dirty, o, dtype)),
-                                  wanted = tensors_of(run_additive(x, o, dtype));
-        for (std::size_t n = 0; n < got.size(); ++n) CHECK(same_bits(got[n], wanted[n]));
+                                  expected = tensors_of(run_additive(x, o, dtype));
+        for (std::size_t n = 0; n < got.size(); ++n) CHECK(same_bits(got[n], expected[n]));
       };
       same_with_nan([](Tensor& t) { t[1].slice(1, 35, 70).fill_(kNaN); });
       o = {.key_mask = random_mask({2, 70}, 0.5, 3)};
@@ -176,9 +176,9 @@ TEST_CASE("additive attention keeps its precision where scores and tanh are larg
   on_each_level([] {
     AdditiveData x = random_additive({1, 1, 1, 12, 90, 16, 8});
     x.u = x.u * 100.0;  // scores of a few hundred, which float32 represents to 4 or 5 decimals
-    const AdditiveResult wanted = naive_additive(x, {});
-    CHECK(additive_error(run_additive(x, {}), wanted) < 1e-10);
-    CHECK(additive_error(run_additive(x, {}, DType::float32), wanted) < 2e-3);
+    const AdditiveResult expected = naive_additive(x, {});
+    CHECK(additive_error(run_additive(x, {}), expected) < 1e-10);
+    CHECK(additive_error(run_additive(x, {}, DType::float32), expected) < 2e-3);
     x = random_additive({1, 1, 1, 12, 90, 16, 8});
     x.pairs.q = x.pairs.q * 1e4;  // tanh is 1 or -1
     CHECK(additive_error(run_additive(x, {}), naive_additive(x, {})) < 1e-12);

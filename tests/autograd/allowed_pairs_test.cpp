@@ -56,8 +56,8 @@ bool same(const Tensor& a, const Tensor& b) { return a.to_vector<double>() == b.
 TEST_CASE("allowed pairs: all masks of a call in one") {
   const Pairs p;
   for (const AttentionCall& c : calls_of(p)) {
-    const Tensor wanted = p.all([&](auto... at) { return p.allowed(c, at...); });
-    CHECK(same(allowed_pairs(p.q, p.k, c).expand({B, H, T, S}), wanted));
+    const Tensor expected = p.all([&](auto... at) { return p.allowed(c, at...); });
+    CHECK(same(allowed_pairs(p.q, p.k, c).expand({B, H, T, S}), expected));
   }
 }
 
@@ -73,9 +73,9 @@ TEST_CASE("allowed pairs: as numbers to add to scores") {
     // Softmax of scores plus the mask equals masked_softmax in rows that have a key.
     const Tensor scores = matmul(p.q, p.k.t()), bias = c.bias.defined() ? c.bias : Tensor::zeros({});
     const Tensor allowed = allowed_pairs(p.q, p.k, c);
-    const Tensor got = softmax(scores + additive_mask(p.q, p.k, c)), wanted = masked_softmax(scores + bias, allowed);
+    const Tensor got = softmax(scores + additive_mask(p.q, p.k, c)), expected = masked_softmax(scores + bias, allowed);
     const Tensor seen = sum(allowed.expand({B, H, T, S}).to(DType::float32), {3}, true) > 0;
-    CHECK(close(where(seen, got, 0.0), wanted, 1e-6, 1e-6));
+    CHECK(close(where(seen, got, 0.0), expected, 1e-6, 1e-6));
   }
   const Tensor wide = p.q.to(DType::float64);
   CHECK(additive_mask(wide, wide, {.causal = true}).dtype() == DType::float64);

@@ -63,8 +63,8 @@ inline AttentionResult bounds_of(const AttentionData& x, const AttentionResult& 
 }
 
 // The largest ratio of an element's error to its bound.
-inline double share(const Tensor& x, const Tensor& wanted, const Tensor& bound) {
-  const std::vector<double> a = x.to(DType::float64).to_vector<double>(), b = wanted.to_vector<double>(),
+inline double share(const Tensor& x, const Tensor& expected, const Tensor& bound) {
+  const std::vector<double> a = x.to(DType::float64).to_vector<double>(), b = expected.to_vector<double>(),
                             c = bound.to_vector<double>();
   REQUIRE(a.size() == b.size());
   double max_error = 0;

@@ -15,9 +15,9 @@ namespace {
 void check_bf16(const AttentionSize& s, const AttentionCall& call, double spread = 1) {
   const AttentionData x = rounded(random_attention(s, 7, spread));
   const Rng before = default_rng();
-  const AttentionResult wanted = naive_attention(x, call, call.dropout > 0 ? &before : nullptr);
+  const AttentionResult expected = naive_attention(x, call, call.dropout > 0 ? &before : nullptr);
   const AttentionResult bounds =
-      bounds_of(x, wanted, 1 / std::sqrt(static_cast<double>(s.width)), 1 / (1 - call.dropout));
+      bounds_of(x, expected, 1 / std::sqrt(static_cast<double>(s.width)), 1 / (1 - call.dropout));
   CAPTURE(s.queries);
   CAPTURE(s.keys);
   CAPTURE(s.width);
@@ -26,12 +26,12 @@ void check_bf16(const AttentionSize& s, const AttentionCall& call, double spread
     default_rng() = before;
     const AttentionResult got = run_attention(x, call, DType::bfloat16);
     CHECK((got.out.dtype() == DType::bfloat16 && got.dq.dtype() == DType::float32));
-    CHECK(share(got.out, wanted.out, bounds.out) < 1);
-    CHECK(share(got.dq, wanted.dq, bounds.dq) < 1);
-    CHECK(share(got.dk, wanted.dk, bounds.dk) < 1);
-    CHECK(share(got.dv, wanted.dv, bounds.dv) < 1);
-    if (call.bias.defined() && call.bias.numel() == wanted.dbias.numel())
-      CHECK(share(got.dbias, wanted.dbias, bounds.dbias) < 1);
+    CHECK(share(got.out, expected.out, bounds.out) < 1);
+    CHECK(share(got.dq, expected.dq, bounds.dq) < 1);
+    CHECK(share(got.dk, expected.dk, bounds.dk) < 1);
+    CHECK(share(got.dv, expected.dv, bounds.dv) < 1);
+    if (call.bias.defined() && call.bias.numel() == expected.dbias.numel())
+      CHECK(share(got.dbias, expected.dbias, bounds.dbias) < 1);
   });
 }
 
@@ -47,8 +47,8 @@ Tensor spread_numbers(const Shape& shape, std::int64_t seed) {
   return x;
 }
 
-double relative_error(const Tensor& x, const Tensor& wanted) {
-  const std::vector<double> a = x.to(DType::float64).to_vector<double>(), b = wanted.to_vector<double>();
+double relative_error(const Tensor& x, const Tensor& expected) {
+  const std::vector<double> a = x.to(DType::float64).to_vector<double>(), b = expected.to_vector<double>();
   double error = 0, size = 0;
   for (std::size_t i = 0; i < a.size(); ++i) error += (a[i] - b[i]) * (a[i] - b[i]), size += b[i] * b[i];
   return std::sqrt(error / size);
@@ -86,10 +86,10 @@ TEST_CASE("attention of one bfloat16 query against a cache, on each level") {
       const auto half = [](const Tensor& t) { return t.to(DType::bfloat16); };
       CAPTURE(n);
       CAPTURE(d);
-      const Tensor wanted = naive_attention(x, o).out;
+      const Tensor expected = naive_attention(x, o).out;
       on_each_level([&] {  // only the result is rounded
         const Tensor got = attention(half(x.q), half(x.k), half(x.v), o).to(DType::float64);
-        CHECK(worst(got, wanted, 0x1p-8, 1e-5) < 1);
+        CHECK(worst(got, expected, 0x1p-8, 1e-5) < 1);
       });
     }
 }
@@ -98,13 +98,13 @@ TEST_CASE("attention of bfloat16 is no further from float64 than PyTorch's, forw
   const Shape shape = {1, 4, 300, 64};
   const AttentionData x = rounded({spread_numbers(shape, 0), spread_numbers(shape, 1), spread_numbers(shape, 2),
                                    spread_numbers(shape, 3)});
-  const AttentionResult wanted = naive_attention(x, {.causal = true});
+  const AttentionResult expected = naive_attention(x, {.causal = true});
   on_each_level([&] {
     const AttentionResult got = run_attention(x, {.causal = true}, DType::bfloat16);
-    CHECK(relative_error(got.out, wanted.out) < 1.05 * 1.9212e-3);  // bounds printed by attention_bf16_torch.py
-    CHECK(relative_error(got.dq, wanted.dq) < 2.6057e-3);
-    CHECK(relative_error(got.dk, wanted.dk) < 3.8367e-3);
-    CHECK(relative_error(got.dv, wanted.dv) < 3.7279e-3);
+    CHECK(relative_error(got.out, expected.out) < 1.05 * 1.9212e-3);  // bounds printed by attention_bf16_torch.py
+    CHECK(relative_error(got.dq, expected.dq) < 2.6057e-3);
+    CHECK(relative_error(got.dk, expected.dk) < 3.8367e-3);
+    CHECK(relative_error(got.dv, expected.dv) < 3.7279e-3);
   });
 }
 
@@ -114,12 +114,12 @@ TEST_CASE("attention of bfloat16 keeps its gradients where a weight is near 1, o
                                  AttentionSize{1, 1, 1, 40, 600, 32, 32}}) {
     AttentionData x = rounded(random_attention(s, 5, 12));
     x.dout = Rng(6).normal(x.dout.shape(), 0, 1, DType::float64);  // not representable in bfloat16, as in training
-    const AttentionResult wanted = naive_attention(x, {});
+    const AttentionResult expected = naive_attention(x, {});
     CAPTURE(s.width);
     on_each_level([&] {
       const AttentionResult got = run_attention(x, {}, DType::bfloat16);
-      CHECK(relative_error(got.dq, wanted.dq) < 4e-3);
-      CHECK(relative_error(got.dk, wanted.dk) < 4e-3);
+      CHECK(relative_error(got.dq, expected.dq) < 4e-3);
+      CHECK(relative_error(got.dk, expected.dk) < 4e-3);
     });
   }
 }
@@ -142,11 +142,11 @@ TEST_CASE("attention of bfloat16 reads the views of a fused projection in place"
   const auto wide = [&](Index n) { return third(fused, n).to(DType::float64).dense(); };
   const AttentionData x{wide(0), wide(1), wide(2),
                         dy.to(DType::float64).reshape({B, T, H, D}).transpose(1, 2).dense()};
-  const AttentionResult wanted = naive_attention(x, {.causal = true}),
-                        bounds = bounds_of(x, wanted, 1 / std::sqrt(8.0), 1);
-  CHECK(share(third(g, 0), wanted.dq, bounds.dq) < 1);
-  CHECK(share(third(g, 1), wanted.dk, bounds.dk) < 1);
-  CHECK(share(third(g, 2), wanted.dv, bounds.dv) < 1);
+  const AttentionResult expected = naive_attention(x, {.causal = true}),
+                        bounds = bounds_of(x, expected, 1 / std::sqrt(8.0), 1);
+  CHECK(share(third(g, 0), expected.dq, bounds.dq) < 1);
+  CHECK(share(third(g, 1), expected.dk, bounds.dk) < 1);
+  CHECK(share(third(g, 2), expected.dv, bounds.dv) < 1);
 }
 
 TEST_CASE("attention of bfloat16 gives the same bits at any number of threads") {
@@ -171,7 +171,7 @@ TEST_CASE("attention of bfloat16: hidden keys have no effect, even NaN, and visi
     const AttentionCall o{.causal = true,
                           .key_lengths = Tensor::from<std::int32_t>({60, 90}),
                           .key_mask = random_mask({2, 90}, 0.7, 3)};
-    const AttentionResult wanted = run_attention(x, o, DType::bfloat16);
+    const AttentionResult expected = run_attention(x, o, DType::bfloat16);
     for (Index b = 0; b < 2; ++b)
       for (Index h = 0; h < 2; ++h)
         for (Index j = 0; j < 90; ++j) {
@@ -181,8 +181,8 @@ TEST_CASE("attention of bfloat16: hidden keys have no effect, even NaN, and visi
           vj.fill_(j % 2 ? kNaN : kInf);
         }
     const AttentionResult got = run_attention(x, o, DType::bfloat16);
-    CHECK((same_bits(got.out, wanted.out) && same_bits(got.dq, wanted.dq) && same_bits(got.dk, wanted.dk) &&
-           same_bits(got.dv, wanted.dv)));
+    CHECK((same_bits(got.out, expected.out) && same_bits(got.dq, expected.dq) && same_bits(got.dk, expected.dk) &&
+           same_bits(got.dv, expected.dv)));
     // Keys hidden by causality: results stay finite and differ only by the order of sums.
     AttentionData y = rounded(random_attention({1, 1, 1, 81, 81, 8, 8}));
     const AttentionResult clean = run_attention(y, {.causal = true}, DType::bfloat16);
@@ -211,7 +211,7 @@ TEST_CASE("flex_attention of bfloat16: functions of scores, masks of blocks and 
   rules.mask = [](Index, Index, Index q, Index k) { return q - k < 50 && k <= q; };
   rules.sinks = {0.5, -1};
   const AttentionData x = rounded(random_attention({1, 2, 1, 150, 150, 16, 16}));
-  const AttentionResult wanted = naive_attention(x, {}, nullptr, {}, rules);
+  const AttentionResult expected = naive_attention(x, {}, nullptr, {}, rules);
   on_each_level([&] {
     Tape tape;
     const auto watched = [&](const Tensor& t) { return tape.watch(t.to(DType::bfloat16)); };
@@ -220,11 +220,11 @@ TEST_CASE("flex_attention of bfloat16: functions of scores, masks of blocks and 
     const Tensor y = flex_attention(
         q, k, v, {.score_mod = bent, .block_mask = create_block_mask(near, 1, 1, 150, 150), .sinks = sinks});
     tape.backward(y, x.dout.to(DType::float32));
-    CHECK(relative_error(y.detach(), wanted.out) < 0x1p-8);
-    CHECK(relative_error(tape.grad(q), wanted.dq) < 0x1p-8);
-    CHECK(relative_error(tape.grad(k), wanted.dk) < 0x1p-8);
-    CHECK(relative_error(tape.grad(v), wanted.dv) < 0x1p-8);
-    CHECK(relative_error(tape.grad(sinks), wanted.dsinks) < 0x1p-6);
+    CHECK(relative_error(y.detach(), expected.out) < 0x1p-8);
+    CHECK(relative_error(tape.grad(q), expected.dq) < 0x1p-8);
+    CHECK(relative_error(tape.grad(k), expected.dk) < 0x1p-8);
+    CHECK(relative_error(tape.grad(v), expected.dv) < 0x1p-8);
+    CHECK(relative_error(tape.grad(sinks), expected.dsinks) < 0x1p-6);
   });
 }
 

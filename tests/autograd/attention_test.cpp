@@ -16,14 +16,14 @@ namespace {
 void check_softmax(const AttentionSize& s, const AttentionCall& o, double spread = 1,
                    double float_tolerance = 3e-6) {
   const AttentionData x = random_attention(s, 7, spread);
-  const AttentionResult wanted = naive_attention(x, o);
+  const AttentionResult expected = naive_attention(x, o);
   CAPTURE(s.queries);
   CAPTURE(s.keys);
   CAPTURE(s.width);
   CAPTURE(s.value_width);
   on_each_level([&] {
-    CHECK(attention_error(run_attention(x, o), wanted) < 1e-12 * std::max(1.0, spread));
-    if (!o.bias.defined()) CHECK(attention_error(run_attention(x, o, DType::float32), wanted) < float_tolerance);
+    CHECK(attention_error(run_attention(x, o), expected) < 1e-12 * std::max(1.0, spread));
+    if (!o.bias.defined()) CHECK(attention_error(run_attention(x, o, DType::float32), expected) < float_tolerance);
   });
 }
 
@@ -45,15 +45,15 @@ TEST_CASE("attention takes every mask, alone and with others, on each level") {
       const std::optional<double> scale = bits == 9 + 16 ? std::optional(0.37) : std::nullopt;
       CAPTURE(bits);
       const AttentionData x = random_attention(s);
-      const AttentionResult wanted = naive_attention(x, o, nullptr, scale);
+      const AttentionResult expected = naive_attention(x, o, nullptr, scale);
       on_each_level([&] {
         const AttentionResult doubles = run_attention(x, o, DType::float64, scale),
                               floats = run_attention(x, o, DType::float32, scale);
-        CHECK(attention_error(doubles, wanted) < 1e-12);
-        CHECK(attention_error(floats, wanted) < 3e-6);
-        if (o.bias.defined()) CHECK(worst(doubles.dbias, detail::sum_to(wanted.dbias, o.bias.shape()), 0, 1e-12) < 1);
+        CHECK(attention_error(doubles, expected) < 1e-12);
+        CHECK(attention_error(floats, expected) < 3e-6);
+        if (o.bias.defined()) CHECK(worst(doubles.dbias, detail::sum_to(expected.dbias, o.bias.shape()), 0, 1e-12) < 1);
         const Tensor weights = weights_by([&](In v) { return attention(x.q, x.k, v, o, scale); }, x.k);
-        CHECK(close(weights, wanted.weights, 1e-12, 1e-12));
+        CHECK(close(weights, expected.weights, 1e-12, 1e-12));
       });
     }
   }
@@ -70,7 +70,7 @@ TEST_CASE("attention of one query against a cache, cut into chunks, on each leve
       if (d == 8 || d == 64) o.key_mask = random_mask({2, n}, 0.5, 3);
       if (d == 16 || d == 64) o.mask = random_mask({4, 1, n}, 0.5, 4);
       if (d == 17 || d == 64) o.bias = Rng(5).normal({2, 1, 1, n}, 0, 1, DType::float64);
-      const Tensor wanted = naive_attention(x, o).out;
+      const Tensor expected = naive_attention(x, o).out;
       if (d == 8)  // masked keys may be NaN
         for (Index j = 0; j < n; ++j)
           for (Index h = 0; h < 2; ++h) {
@@ -85,8 +85,8 @@ TEST_CASE("attention of one query against a cache, cut into chunks, on each leve
       if (f.bias.defined()) f.bias = f.bias.to(DType::float32);
       const auto single = [](const Tensor& t) { return t.to(DType::float32); };
       on_each_level([&] {
-        CHECK(worst(attention(x.q, x.k, x.v, o), wanted, 0, 1e-12) < 1);
-        CHECK(worst(attention(single(x.q), single(x.k), single(x.v), f), wanted, 0, 2e-6) < 1);
+        CHECK(worst(attention(x.q, x.k, x.v, o), expected, 0, 1e-12) < 1);
+        CHECK(worst(attention(single(x.q), single(x.k), single(x.v), f), expected, 0, 2e-6) < 1);
       });
     }
   }
@@ -131,11 +131,11 @@ TEST_CASE("attention drops the weights that Philox names, and only in training")
       manual_seed(11);
       default_rng().advance(5);
       const Rng before = default_rng();
-      const AttentionResult wanted = naive_attention(x, o, &before);
-      CHECK(attention_error(run_attention(x, o), wanted) < 1e-12);
+      const AttentionResult expected = naive_attention(x, o, &before);
+      CHECK(attention_error(run_attention(x, o), expected) < 1e-12);
       CHECK(default_rng().position() == before.position() + 2 * 2 * 37 * 18);
       default_rng() = before;
-      CHECK(attention_error(run_attention(x, o, DType::float32), wanted) < 3e-6);
+      CHECK(attention_error(run_attention(x, o, DType::float32), expected) < 3e-6);
       const AttentionCall none{.causal = causal};
       const Evaluation evaluation;
       CHECK(same_bits(attention(x.q, x.k, x.v, o), attention(x.q, x.k, x.v, none)));
@@ -155,9 +155,9 @@ TEST_CASE("attention keeps its precision at spreads of hundreds in the logits") 
     for (Index j = 0; j < 70; ++j)
       o.bias.ptr<double>()[70 + j] = j < 64 ? -1e30 : 0,
                                 o.bias.ptr<double>()[140 + j] = 1e4 * static_cast<double>(j % 2);
-    const AttentionResult wanted = naive_attention(x, o);
-    CHECK(attention_error(run_attention(x, o), wanted) < 1e-11);
-    CHECK(attention_error(run_attention(x, o, DType::float32), wanted) < 2e-3);
+    const AttentionResult expected = naive_attention(x, o);
+    CHECK(attention_error(run_attention(x, o), expected) < 1e-11);
+    CHECK(attention_error(run_attention(x, o, DType::float32), expected) < 2e-3);
   });
 }
 
@@ -167,19 +167,19 @@ TEST_CASE("attention reads and writes the views of a fused projection in place")
   const auto third = [](const Tensor& x, Index n) { return x.select(2, n).transpose(1, 2); };
   const AttentionData x{third(fused, 0).dense(), third(fused, 1).dense(), third(fused, 2).dense(),
                         Rng(5).normal({B, H, T, D}, 0, 1, DType::float64)};
-  const AttentionResult wanted = naive_attention(x, {.causal = true});
+  const AttentionResult expected = naive_attention(x, {.causal = true});
   Tape tape;
   const Tensor all = tape.watch(fused);
   const Tensor y = attention(third(all, 0), third(all, 1), third(all, 2), {.causal = true})
                        .transpose(1, 2)
                        .reshape({B, T, H * D});
-  CHECK(close(y, wanted.out.transpose(1, 2).reshape({B, T, H * D}), 1e-12, 1e-12));
+  CHECK(close(y, expected.out.transpose(1, 2).reshape({B, T, H * D}), 1e-12, 1e-12));
   CHECK(tape.steps() == 1);  // no copies
   tape.backward(y, x.dout.transpose(1, 2).reshape({B, T, H * D}));
   const Tensor g = tape.grad(all);
-  CHECK(close(third(g, 0), wanted.dq, 1e-12, 1e-12));
-  CHECK(close(third(g, 1), wanted.dk, 1e-12, 1e-12));
-  CHECK(close(third(g, 2), wanted.dv, 1e-12, 1e-12));
+  CHECK(close(third(g, 0), expected.dq, 1e-12, 1e-12));
+  CHECK(close(third(g, 1), expected.dk, 1e-12, 1e-12));
+  CHECK(close(third(g, 2), expected.dv, 1e-12, 1e-12));
 
   // If the stride of the last axis is not 1, the tensor is copied. Gradients of an expanded tensor are summed.
   const Tensor turned = x.q.transpose(2, 3).dense().transpose(2, 3);
@@ -239,7 +239,7 @@ TEST_CASE("attention: padding may hold NaN without any effect") {
       AttentionCall o{.causal = true,
                          .key_lengths = Tensor::from<std::int32_t>({60, 90}),
                          .key_mask = random_mask({2, 90}, 0.7, 3)};
-      const AttentionResult wanted = run_attention(x, o, dtype);
+      const AttentionResult expected = run_attention(x, o, dtype);
       for (Index b = 0; b < 2; ++b)
         for (Index h = 0; h < 2; ++h)
           for (Index j = 0; j < 90; ++j) {
@@ -249,10 +249,10 @@ TEST_CASE("attention: padding may hold NaN without any effect") {
             vj.fill_(j % 2 ? kNaN : std::numeric_limits<double>::infinity());
           }
       const AttentionResult got = run_attention(x, o, dtype);
-      CHECK(same_bits(got.out, wanted.out));
-      CHECK(same_bits(got.dq, wanted.dq));
-      CHECK(same_bits(got.dk, wanted.dk));  // 0 for masked keys, as with finite padding
-      CHECK(same_bits(got.dv, wanted.dv));
+      CHECK(same_bits(got.out, expected.out));
+      CHECK(same_bits(got.dq, expected.dq));
+      CHECK(same_bits(got.dk, expected.dk));  // 0 for masked keys, as with finite padding
+      CHECK(same_bits(got.dv, expected.dv));
       for (Index j = 60; j < 90; ++j) CHECK((got.dk.at({0, 0, j, 3}) == 0 && got.dv.at({0, 1, j, 3}) == 0));
     }
   });

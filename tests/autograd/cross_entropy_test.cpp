@@ -75,11 +75,11 @@ TEST_CASE("cross_entropy at every width and level, against plain loops in float6
         const Tensor t = Rng(2).integers({2, 3}, 0, c), w = Rng(3).uniform({c}, 0.1, 2, dtype);
         for (const double s : {0., 0.3}) {
           if (c > 130 && s > 0) continue;  // the naive gradient takes quadratic time
-          const List want = naive(x, t, s, s > 0 ? w : Tensor::ones({c}), dy);
+          const List expected = naive(x, t, s, s > 0 ? w : Tensor::ones({c}), dy);
           const Run got = run_cross_entropy(
               x, t, {.label_smoothing = s, .weight = s > 0 ? w : Tensor(), .reduction = Reduction::none}, dy);
-          CHECK(worst(got.y, want[0], tolerance, 4 * tolerance) <= 1);
-          CHECK(worst(got.gradients[0], want[1], tolerance, 4 * tolerance) <= 1);
+          CHECK(worst(got.y, expected[0], tolerance, 4 * tolerance) <= 1);
+          CHECK(worst(got.gradients[0], expected[1], tolerance, 4 * tolerance) <= 1);
         }
       }
     }

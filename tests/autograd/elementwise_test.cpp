@@ -52,15 +52,15 @@ Tensor gradient(const std::function<Tensor(const Tensor&)>& f, const Tensor& x) 
   return tape.grad(w);
 }
 
-void check_values(const Tensor& got, const std::vector<double>& want) {
+void check_values(const Tensor& got, const std::vector<double>& expected) {
   const std::vector<double> values = got.to_vector<double>();
-  REQUIRE(values.size() == want.size());
-  for (std::size_t i = 0; i < want.size(); ++i) {
+  REQUIRE(values.size() == expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
     CAPTURE(i);
-    if (std::isnan(want[i]))
+    if (std::isnan(expected[i]))
       CHECK(std::isnan(values[i]));
     else
-      CHECK(values[i] == want[i]);
+      CHECK(values[i] == expected[i]);
   }
 }
 

@@ -45,14 +45,14 @@ TEST_CASE("embedding: gradients against plain loops at every width and level, pa
           const Run r =
               run([&](const List& in) { return embedding(i, in[0], padding == -1 ? std::optional<Index>() : padding); },
                   {w}, dy);
-          std::vector<double> want(static_cast<std::size_t>(11 * d));
+          std::vector<double> expected(static_cast<std::size_t>(11 * d));
           const std::vector<double> ds = dy.to_vector<double>(), index = i.to_vector<double>();
           for (std::size_t k = 0; k < 24; ++k)
             for (std::size_t j = 0; j < static_cast<std::size_t>(d); ++j)
               if (padding == -1 || index[k] != 5)
-                want[static_cast<std::size_t>(index[k]) * static_cast<std::size_t>(d) + j] +=
+                expected[static_cast<std::size_t>(index[k]) * static_cast<std::size_t>(d) + j] +=
                     ds[k * static_cast<std::size_t>(d) + j];
-          CHECK(close(r.gradients[0], Tensor::from(want, {11, d}), 1e-6, 1e-6));
+          CHECK(close(r.gradients[0], Tensor::from(expected, {11, d}), 1e-6, 1e-6));
         }
       }
     }

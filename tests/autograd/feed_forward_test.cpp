@@ -111,12 +111,12 @@ TEST_CASE("feed_forward: the same bits at any number of threads, recorded or not
       const MatmulPrecision scope(precision);
       const auto run = [&] { return results(net, x, weights, [&](In v) { return net.fused(v, Activation::gelu); }); };
       set_threads(1);
-      const auto want = run();
-      CHECK(test::same_bits(net.fused(x, Activation::gelu), want[0]));
+      const auto expected = run();
+      CHECK(test::same_bits(net.fused(x, Activation::gelu), expected[0]));
       for (const int n : {2, 3, 8}) {
         set_threads(n);
         const auto got = run();
-        for (std::size_t i = 0; i < want.size(); ++i) CHECK(test::same_bits(got[i], want[i]));
+        for (std::size_t i = 0; i < expected.size(); ++i) CHECK(test::same_bits(got[i], expected[i]));
       }
     }
   });
@@ -142,11 +142,11 @@ TEST_CASE("feed_forward: backward keeps one hidden activation tensor, with bfloa
 TEST_CASE("feed_forward: any single input may need a gradient, and biases may be missing") {
   Rng rng(2);
   const Tensor x = rng.normal({6, 4}), up = rng.normal({8, 4}), down = rng.normal({3, 8});
-  for (int wanted = 0; wanted < 3; ++wanted) {
-    Parameter p(wanted == 0 ? x.clone() : wanted == 1 ? up.clone() : down.clone());
+  for (int number = 0; number < 3; ++number) {
+    Parameter p(number == 0 ? x.clone() : number == 1 ? up.clone() : down.clone());
     const auto gradient = [&](bool fused) {
       Tape tape;
-      const In a = wanted == 0 ? In(p) : In(x), w1 = wanted == 1 ? In(p) : In(up), w2 = wanted == 2 ? In(p) : In(down);
+      const In a = number == 0 ? In(p) : In(x), w1 = number == 1 ? In(p) : In(up), w2 = number == 2 ? In(p) : In(down);
       tape.backward(sum(fused ? feed_forward(a, w1, Tensor(), w2, Tensor(), Activation::relu)
                               : linear(relu(linear(a, w1, Tensor())), w2, Tensor())));
       const NoTape no_tape;

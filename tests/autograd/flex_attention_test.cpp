@@ -85,11 +85,11 @@ TEST_CASE("flex_attention with a function and a mask equals the naive loops at l
           NaiveRules rules{wave_value, wave_slope};
           FlexAttentionOptions o{.score_mod = wave};
           if (masked) rules.mask = spots, o.block_mask = mask_of(spots, s);
-          const AttentionResult wanted = naive_attention(x, call, nullptr, {}, rules);
+          const AttentionResult expected = naive_attention(x, call, nullptr, {}, rules);
           on_each_level([&] {
-            CHECK(attention_error(run_flex(x, o, call).a, wanted) < 1e-12);
-            CHECK(attention_error(run_flex(x, o, call, DType::float32).a, wanted) < 5e-6);
-            CHECK(worst(flex_attention(x.q, x.k, x.v, o, call), wanted.out, 0, 1e-12) < 1);  // n = 1: decoding
+            CHECK(attention_error(run_flex(x, o, call).a, expected) < 1e-12);
+            CHECK(attention_error(run_flex(x, o, call, DType::float32).a, expected) < 5e-6);
+            CHECK(worst(flex_attention(x.q, x.k, x.v, o, call), expected.out, 0, 1e-12) < 1);  // n = 1: decoding
           });
         }
     }
@@ -118,16 +118,16 @@ TEST_CASE("flex_attention takes every mask, a bias, sinks and dropout with its b
     CAPTURE(bits);
     manual_seed(11);
     const Rng before = default_rng();
-    const AttentionResult wanted = naive_attention(x, call, call.dropout > 0 ? &before : nullptr, 0.3, rules);
+    const AttentionResult expected = naive_attention(x, call, call.dropout > 0 ? &before : nullptr, 0.3, rules);
     on_each_level([&] {
       default_rng() = before;
       const FlexResult doubles = run_flex(x, o, call);
-      CHECK(attention_error(doubles.a, wanted) < 1e-12);
+      CHECK(attention_error(doubles.a, expected) < 1e-12);
       default_rng() = before;
-      CHECK(attention_error(run_flex(x, o, call, DType::float32).a, wanted) < 5e-6);
+      CHECK(attention_error(run_flex(x, o, call, DType::float32).a, expected) < 5e-6);
       if (call.bias.defined())
-        CHECK(worst(doubles.a.dbias, detail::sum_to(wanted.dbias, call.bias.shape()), 0, 1e-12) < 1);
-      if (o.sinks.defined()) CHECK(worst(doubles.a.dsinks, wanted.dsinks, 0, 1e-11) < 1);
+        CHECK(worst(doubles.a.dbias, detail::sum_to(expected.dbias, call.bias.shape()), 0, 1e-12) < 1);
+      if (o.sinks.defined()) CHECK(worst(doubles.a.dsinks, expected.dsinks, 0, 1e-11) < 1);
     });
   }
 }
@@ -144,14 +144,14 @@ TEST_CASE("flex_attention of one query against a cache equals the naive loops, o
       FlexAttentionOptions o{
           .score_mod = wave, .block_mask = mask_of(near, s), .sinks = Tensor::from({0.5, -1, 3, -30})};
       const NaiveRules rules{wave_value, wave_slope, near, {0.5, -1, 3, -30}};
-      const Tensor wanted = naive_attention(x, call, nullptr, {}, rules).out;
+      const Tensor expected = naive_attention(x, call, nullptr, {}, rules).out;
       CAPTURE(n);
       FlexAttentionOptions wide = o;
       wide.sinks = o.sinks.to(DType::float64);
-      CHECK(worst(flex_attention(x.q, x.k, x.v, wide, call), wanted, 0, 1e-12) < 1);
+      CHECK(worst(flex_attention(x.q, x.k, x.v, wide, call), expected, 0, 1e-12) < 1);
       if (call.bias.defined()) call.bias = call.bias.to(DType::float32);
       const auto f = [](const Tensor& t) { return t.to(DType::float32); };
-      CHECK(worst(flex_attention(f(x.q), f(x.k), f(x.v), o, call), wanted, 0, 3e-6) < 1);
+      CHECK(worst(flex_attention(f(x.q), f(x.k), f(x.v), o, call), expected, 0, 3e-6) < 1);
     }
   });
 }
@@ -189,15 +189,15 @@ TEST_CASE(
                          near};
   const FlexAttentionOptions o{.score_mod = {f, table, unused}, .block_mask = mask_of(near, s, true)};
   const AttentionCall call{.causal = true};
-  const AttentionResult wanted = naive_attention(x, call, nullptr, {}, rules);
+  const AttentionResult expected = naive_attention(x, call, nullptr, {}, rules);
   Tensor sums = Tensor::zeros({4, 21}, DType::float64);
   for (Index b = 0; b < s.batch; ++b)
     for (Index h = 0; h < s.heads; ++h)
       for (Index i = 0; i < s.queries; ++i)
         for (Index j = 0; j < s.keys; ++j)
-          sums.ptr<double>()[h * 21 + index(i + s.keys - s.queries, j)] += 0.5 * wanted.dscores.at({b, h, i, j});
+          sums.ptr<double>()[h * 21 + index(i + s.keys - s.queries, j)] += 0.5 * expected.dscores.at({b, h, i, j});
   const FlexResult doubles = run_flex(x, o, call), floats = run_flex(x, o, call, DType::float32);
-  CHECK(attention_error(doubles.a, wanted) < 1e-12);
+  CHECK(attention_error(doubles.a, expected) < 1e-12);
   CHECK(worst(doubles.parameters[0], sums, 0, 1e-11) < 1);
   CHECK(worst(floats.parameters[0], sums, 0, 2e-5) < 1);
   CHECK(worst(doubles.parameters[1], Tensor::zeros({3}, DType::float64), 0, 1e-300) < 1);
@@ -220,14 +220,14 @@ TEST_CASE("create_block_mask finds the empty blocks, and attention skips them") 
   CHECK(mask.sparsity() > 0.75);
   CHECK(BlockMask().sparsity() == 0);
   // Keys of skipped blocks are not even read; otherwise NaN in them would need a select.
-  std::atomic<int> asked = 0;
-  const auto counting = [&asked](auto s, int, int, int q, int k) {
-    if (q - k >= 64 + 64 + 32 || k - q > 64) ++asked;
+  std::atomic<int> calls = 0;
+  const auto counting = [&calls](auto s, int, int, int q, int k) {
+    if (q - k >= 64 + 64 + 32 || k - q > 64) ++calls;
     return s;
   };
   const AttentionData x = random_attention({1, 1, 1, n, n, 8, 8});
   run_flex(x, {.score_mod = counting, .block_mask = mask}, {});
-  CHECK(asked == 0);
+  CHECK(calls == 0);
   // Positions: a block of queries in the middle of the keys, at a different offset per sequence.
   const Tensor starts = Tensor::from<std::int32_t>({100, 300});
   const AttentionSize s{2, 2, 2, 40, n, 8, 8};
@@ -255,10 +255,10 @@ TEST_CASE("a query that may see nothing gets zeros and passes no gradient on, wi
         FlexAttentionOptions o{.score_mod = wave, .block_mask = mask_of(some, s)};
         NaiveRules rules{wave_value, wave_slope, some, {}};
         if (sink) o.sinks = normal({2}, 1), rules.sinks = o.sinks.to_vector<double>();
-        const AttentionResult wanted = naive_attention(x, {}, nullptr, {}, rules);
+        const AttentionResult expected = naive_attention(x, {}, nullptr, {}, rules);
         const FlexResult r = run_flex(x, o, {});
-        CHECK(attention_error(r.a, wanted) < 1e-12);
-        if (sink) CHECK(worst(r.a.dsinks, wanted.dsinks, 0, 1e-12) < 1);
+        CHECK(attention_error(r.a, expected) < 1e-12);
+        if (sink) CHECK(worst(r.a.dsinks, expected.dsinks, 0, 1e-12) < 1);
         CHECK(same_bits(r.a.out.select(1, 0).contiguous(), Tensor::zeros({1, n, 8}, DType::float64)));
         CHECK(same_bits(r.a.dq.select(1, 0).contiguous(), Tensor::zeros({1, n, 8}, DType::float64)));
         CHECK(same_bits(flex_attention(x.q, x.k, x.v, o).select(1, 0).contiguous(),
@@ -282,12 +282,12 @@ TEST_CASE("keys hidden by a block mask may be NaN, as with other masks") {
           k.fill_(kNaN), v.fill_(kNaN);
         }
       const FlexAttentionOptions o{.score_mod = wave, .block_mask = mask_of(even, s)};
-      const FlexResult wanted = run_flex(clean, o, {}), r = run_flex(x, o, {});
-      CHECK(worst(r.a.out, wanted.a.out, 0, 1e-13) < 1);
-      CHECK(worst(r.a.dq, wanted.a.dq, 0, 1e-13) < 1);
-      CHECK(worst(r.a.dk, wanted.a.dk, 0, 1e-13) < 1);
-      CHECK(worst(r.a.dv, wanted.a.dv, 0, 1e-13) < 1);
-      CHECK(worst(flex_attention(x.q, x.k, x.v, o), wanted.a.out, 0, 1e-13) < 1);
+      const FlexResult expected = run_flex(clean, o, {}), r = run_flex(x, o, {});
+      CHECK(worst(r.a.out, expected.a.out, 0, 1e-13) < 1);
+      CHECK(worst(r.a.dq, expected.a.dq, 0, 1e-13) < 1);
+      CHECK(worst(r.a.dk, expected.a.dk, 0, 1e-13) < 1);
+      CHECK(worst(r.a.dv, expected.a.dv, 0, 1e-13) < 1);
+      CHECK(worst(flex_attention(x.q, x.k, x.v, o), expected.a.out, 0, 1e-13) < 1);
       // NaN in a visible value makes the outputs of its queries NaN.
       Tensor seen = x.v[0][0][8];
       seen.fill_(kNaN);
@@ -389,7 +389,7 @@ TEST_CASE("flex_attention: values and gradients are PyTorch's") {
   for (const auto& item : reference.cases) {
     const std::string &title = item.first, name = title.substr(0, title.find(','));
     CAPTURE(title);
-    const Named& wanted = item.second;
+    const Named& expected = item.second;
     const auto attend = [&](Named& x) {
       const bool window = contains(title, "window");
       FlexAttentionOptions o{.score_mod = mod_of(name, x)};
@@ -402,15 +402,15 @@ TEST_CASE("flex_attention: values and gradients are PyTorch's") {
     for (const auto& [key, x] : reference.inputs) watched[key] = tape.watch(x), floats[key] = x.to(DType::float32);
     const Tensor y = attend(watched);
     tape.backward(y, reference.inputs.at("dy"));
-    CHECK(close(y.detach(), wanted.at("y"), 1e-12, 1e-13));
-    for (const auto& input : wanted) {
+    CHECK(close(y.detach(), expected.at("y"), 1e-12, 1e-13));
+    for (const auto& input : expected) {
       const auto& key = input.first;
       const auto& gradient = input.second;
       if (key == "y") continue;
       CAPTURE(std::string(key));
       CHECK(close(tape.grad(watched[key]), gradient, 1e-11, 1e-13));
     }
-    CHECK(close(attend(floats), wanted.at("y"), 1e-5, 2e-6));
+    CHECK(close(attend(floats), expected.at("y"), 1e-5, 2e-6));
     ++compared;
   }
   CHECK(compared == 12);

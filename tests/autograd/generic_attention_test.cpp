@@ -108,15 +108,15 @@ void check_generic(const AttentionSize& s, const AttentionCall& o, double scale)
     CAPTURE(name);
     CAPTURE(s.queries);
     CAPTURE(s.keys);
-    const AttentionResult wanted = naive_generic(x, f, o, scale);
-    CHECK(attention_error(attend_generic(x, f, o, scale), wanted) < 1e-11);
+    const AttentionResult expected = naive_generic(x, f, o, scale);
+    CHECK(attention_error(attend_generic(x, f, o, scale), expected) < 1e-11);
     if (name != "relu")  // its sums are near 0, because f and f' are 0 for half of the scores
-      CHECK(attention_error(attend_generic(x, f, o, scale, DType::float32), wanted) <
+      CHECK(attention_error(attend_generic(x, f, o, scale, DType::float32), expected) <
             1e-4);  // the tolerance of the conformance kit
     const auto attend = [&](In v) { return generic_attention(x.q, x.k, v, f, o, {.scale = scale}); };
-    CHECK(close(weights_by(attend, x.k), wanted.weights, 1e-11, 1e-12));
+    CHECK(close(weights_by(attend, x.k), expected.weights, 1e-11, 1e-12));
     f.derivative = {};  // then a tape computes the derivative
-    CHECK(attention_error(attend_generic(x, f, o, scale), wanted) < 1e-11);
+    CHECK(attention_error(attend_generic(x, f, o, scale), expected) < 1e-11);
   }
 }
 
@@ -143,8 +143,8 @@ TEST_CASE("generic attention takes lengths, masks, biases and grouped heads toge
       check_generic(s, o, scale);
       const AttentionData x = random_attention(s, 5);
       const Similarity f = similarity_by_name("softplus");
-      const AttentionResult got = attend_generic(x, f, o, scale), wanted = naive_generic(x, f, o, scale);
-      CHECK(close(got.dbias, detail::sum_to(wanted.dbias, bias.shape()), 1e-11, 1e-12));
+      const AttentionResult got = attend_generic(x, f, o, scale), expected = naive_generic(x, f, o, scale);
+      CHECK(close(got.dbias, detail::sum_to(expected.dbias, bias.shape()), 1e-11, 1e-12));
     }
   }
 }
@@ -152,8 +152,8 @@ TEST_CASE("generic attention takes lengths, masks, biases and grouped heads toge
 TEST_CASE("generic attention with more scores than are stored at once equals attention") {
   const AttentionData x = random_attention({1, 4, 4, 1500, 1500, 4, 4}, 2);
   const Similarity f = similarity_by_name("embedded-gaussian");
-  const AttentionResult wanted = run_attention(x, {.causal = true}, DType::float64, 0.5);
-  CHECK(attention_error(attend_generic(x, f, {.causal = true}, 0.5), wanted) < 1e-11);
+  const AttentionResult expected = run_attention(x, {.causal = true}, DType::float64, 0.5);
+  CHECK(attention_error(attend_generic(x, f, {.causal = true}, 0.5), expected) < 1e-11);
 }
 
 TEST_CASE("generic attention: logits of 300 do not overflow, and a row whose f are all 0 gives zeros") {
@@ -198,8 +198,8 @@ TEST_CASE("generic attention over pooled keys equals attention to keys that were
       const AttentionCall call{.key_lengths = lengths, .key_mask = keys};
       const GenericAttentionOptions o{.pool = pool, .pooling = kind};
       CAPTURE(name);
-      const Tensor wanted = generic_attention(x.q, by_loops(x.k), by_loops(x.v), f, {.key_mask = alive});
-      CHECK(close(generic_attention(x.q, x.k, x.v, f, call, o), wanted, 1e-12, 1e-12));
+      const Tensor expected = generic_attention(x.q, by_loops(x.k), by_loops(x.v), f, {.key_mask = alive});
+      CHECK(close(generic_attention(x.q, x.k, x.v, f, call, o), expected, 1e-12, 1e-12));
       Tensor k = x.k.clone(), v = x.v.clone();
       for (Tensor* t : {&k, &v}) (*t)[0].slice(1, 4, 8).fill_(kNaN), (*t)[1].slice(1, 6, 11).fill_(kNaN);
       CHECK(same_bits(generic_attention(x.q, k, v, f, call, o), generic_attention(x.q, x.k, x.v, f, call, o)));
@@ -233,15 +233,15 @@ TEST_CASE("generic attention: a similarity whose f uses a value that needs a gra
   const auto error = [&](const Tensor& q, const Tensor& v, const Similarity& f) {
     return error_of([&] { generic_attention(q, x.k, v, f); });
   };
-  const std::string wanted =
+  const std::string expected =
       "generic_attention: f of 'scaled' uses a parameter, or another value that requires a gradient";
-  CHECK(contains(error(x.q, x.v, scaled(w)), wanted));  // no tape records
+  CHECK(contains(error(x.q, x.v, scaled(w)), expected));  // no tape records
   Tape tape;
   const Tensor q = tape.watch(x.q), v = tape.watch(x.v), factor = tape.watch(Tensor::ones({1}, DType::float64)) * 2;
   for (const Similarity& f : {scaled(w), scaled(w, [](const Tensor& s) { return s * 8; }), scaled(factor)}) {
-    CHECK(contains(error(x.q, x.v, f), wanted));
-    CHECK(contains(error(x.q, v, f), wanted));
-    CHECK(contains(error(q, x.v, f), wanted));
+    CHECK(contains(error(x.q, x.v, f), expected));
+    CHECK(contains(error(x.q, v, f), expected));
+    CHECK(contains(error(q, x.v, f), expected));
   }
   CHECK(tape.steps() == 1);
   CHECK(error(q, v, scaled(w.detach())).empty());

@@ -18,16 +18,16 @@ namespace {
 void check_linear(const AttentionSize& s, const LinearCase& o) {
   const FeatureMap map = o.features.feature_map;
   const AttentionData x = data_for(s, map);
-  const AttentionResult wanted = naive_linear(x, o);
+  const AttentionResult expected = naive_linear(x, o);
   CAPTURE(s.queries);
   CAPTURE(s.keys);
   CAPTURE(s.width);
   CAPTURE(s.value_width);
   CAPTURE(static_cast<int>(map));
   on_each_level([&] {
-    CHECK(attention_error(run_linear(x, o), wanted) < 1e-12);
+    CHECK(attention_error(run_linear(x, o), expected) < 1e-12);
     // With one feature, o depends on q only by eps: the terms of dq have order 1 and cancel to their rounding errors.
-    CHECK(attention_error(run_linear(x, o, DType::float32), wanted, s.width == 1 ? 1 : 0.1) < 3e-6);
+    CHECK(attention_error(run_linear(x, o, DType::float32), expected, s.width == 1 ? 1 : 0.1) < 3e-6);
   });
 }
 
@@ -36,7 +36,7 @@ constexpr FeatureMap kMapsOfBfloat16[] = {FeatureMap::elu, FeatureMap::relu, Fea
 
 void check_half(const AttentionSize& s, const LinearCase& o) {
   const AttentionData x = rounded(random_attention(s, 7));
-  const AttentionResult wanted = naive_linear(x, o), bounds = linear_bounds(x, o, wanted);
+  const AttentionResult expected = naive_linear(x, o), bounds = linear_bounds(x, o, expected);
   CAPTURE(s.queries);
   CAPTURE(s.keys);
   CAPTURE(s.width);
@@ -45,12 +45,12 @@ void check_half(const AttentionSize& s, const LinearCase& o) {
   on_each_level([&] {
     const AttentionResult got = run_half(x, o);
     CHECK((got.out.dtype() == DType::bfloat16 && got.dq.dtype() == DType::float32));
-    CHECK(share(got.out, wanted.out, bounds.out) < 1);
-    CHECK(share(got.dq, wanted.dq, bounds.dq) < 1);
-    CHECK(share(got.dk, wanted.dk, bounds.dk) < 1);
-    CHECK(share(got.dv, wanted.dv, bounds.dv) < 1);
-    if (o.call.bias.defined() && o.call.bias.numel() == wanted.dbias.numel())
-      CHECK(share(got.dbias, wanted.dbias, bounds.dbias) < 1);
+    CHECK(share(got.out, expected.out, bounds.out) < 1);
+    CHECK(share(got.dq, expected.dq, bounds.dq) < 1);
+    CHECK(share(got.dk, expected.dk, bounds.dk) < 1);
+    CHECK(share(got.dv, expected.dv, bounds.dv) < 1);
+    if (o.call.bias.defined() && o.call.bias.numel() == expected.dbias.numel())
+      CHECK(share(got.dbias, expected.dbias, bounds.dbias) < 1);
   });
 }
 
@@ -84,12 +84,12 @@ TEST_CASE("linear attention takes lengths, masks, key biases and grouped heads t
         o.bias = Rng(5).normal(bits & 4 ? Shape{s.batch, 1, 1, s.keys} : Shape{s.keys}, 0, 1, DType::float64);
       CAPTURE(bits);
       const AttentionData x = random_attention(s);
-      const AttentionResult wanted = naive_linear(x, {o});
+      const AttentionResult expected = naive_linear(x, {o});
       on_each_level([&] {
         const AttentionResult doubles = run_linear(x, {o}), floats = run_linear(x, {o}, DType::float32);
-        CHECK(attention_error(doubles, wanted) < 1e-12);
-        CHECK(attention_error(floats, wanted) < 3e-6);
-        if (o.bias.defined()) CHECK(worst(doubles.dbias, detail::sum_to(wanted.dbias, o.bias.shape()), 0, 1e-12) < 1);
+        CHECK(attention_error(doubles, expected) < 1e-12);
+        CHECK(attention_error(floats, expected) < 3e-6);
+        if (o.bias.defined()) CHECK(worst(doubles.dbias, detail::sum_to(expected.dbias, o.bias.shape()), 0, 1e-12) < 1);
       });
     }
 }
@@ -118,8 +118,8 @@ TEST_CASE("poly2 in float32 keeps the digits of queries and keys that are nearly
       if (n == 1) continue;  // q and k then have gradients only by eps
       x.v = wide(rng.normal({1, 1, n, 3}));
       const AttentionResult exact = run_linear(x, o), floats = run_linear(x, o, DType::float32);
-      const auto share = [](const Tensor& got, const Tensor& wanted) {
-        return max(abs(got.to(DType::float64) - wanted)).item() / max(abs(wanted)).item();
+      const auto share = [](const Tensor& got, const Tensor& expected) {
+        return max(abs(got.to(DType::float64) - expected)).item() / max(abs(expected)).item();
       };
       CHECK(share(floats.dq, exact.dq) < 0.01);
       CHECK(share(floats.dk, exact.dk) < 0.01);
@@ -139,9 +139,10 @@ TEST_CASE("linear attention: a key bias of minus infinity removes a key, even Na
       dirty.k = x.k.clone(), dirty.v = x.v.clone();
       dirty.k.slice(2, 7, 90).fill_(kNaN), dirty.v.slice(2, 7, 90).fill_(kNaN);
       const bool checked = map == FeatureMap::identity;
-      const Tensor wanted = linear_attention(x.q, x.k, x.v, {.causal = causal, .key_mask = mask}, {.feature_map = map});
+      const Tensor expected =
+          linear_attention(x.q, x.k, x.v, {.causal = causal, .key_mask = mask}, {.feature_map = map});
       const LinearFeatures features{.feature_map = map, .signed_features = checked};
-      CHECK(close(linear_attention(dirty.q, dirty.k, dirty.v, {.causal = causal, .bias = bias}, features), wanted,
+      CHECK(close(linear_attention(dirty.q, dirty.k, dirty.v, {.causal = causal, .bias = bias}, features), expected,
                   1e-12, 1e-12));
       // Weights of relu are often 0, but a NaN in a value must still show.
       dirty = x;
@@ -321,10 +322,10 @@ void check_spans(Op op, const AttentionData& x, const AttentionCall& o) {
   const std::vector<Tensor> cut = results(op, x, o), whole = results(op, repeated(x), o);
   for (std::size_t i = 0; i < cut.size(); ++i) {
     CAPTURE(i);
-    const Tensor wanted = whole[i].slice(1, 3, 4);
-    const double scale = norm(wanted).item();
+    const Tensor expected = whole[i].slice(1, 3, 4);
+    const double scale = norm(expected).item();
     CHECK(scale > 0);
-    CHECK(close(cut[i], wanted, 0, 1e-12 * scale));
+    CHECK(close(cut[i], expected, 0, 1e-12 * scale));
   }
 }
 
@@ -366,12 +367,12 @@ TEST_CASE("linear attention: spans in float32 agree with float64, on each level"
     for (const Op op : kOps)
       for (const bool causal : {true, false}) {
         const std::vector<Tensor> floats = results(op, x, {.causal = causal}, DType::float32),
-                                  wanted = results(op, x, {.causal = causal});
-        for (std::size_t i = 0; i < wanted.size(); ++i) {
-          const double largest = max(abs(wanted[i])).item();
+                                  expected = results(op, x, {.causal = causal});
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+          const double largest = max(abs(expected[i])).item();
           INFO("op ", static_cast<int>(op), ", causal ", causal, ", result ", i);
           CHECK(floats[i].dtype() == DType::float32);
-          CHECK(worst(floats[i].to(DType::float64), wanted[i], 0, bound * largest) <= 1);
+          CHECK(worst(floats[i].to(DType::float64), expected[i], 0, bound * largest) <= 1);
         }
       }
   });
@@ -438,13 +439,13 @@ TEST_CASE("linear attention of bfloat16 has the same bits at any number of threa
 
 TEST_CASE("linear attention of bfloat16 continues from float32 sums, token by token") {
   const AttentionData x = rounded(random_attention({2, 2, 2, 20, 20, 8, 17}));
-  const Tensor wanted = naive_linear(x, {{.causal = true}}).out;
+  const Tensor expected = naive_linear(x, {{.causal = true}}).out;
   LinearAttentionSums state;
   for (Index i = 0; i < 20; ++i) {
     const auto at = [&](const Tensor& t) { return half(t.slice(2, i, i + 1)); };
     const Tensor y = linear_attention_step(at(x.q), at(x.k), at(x.v), state);
     CHECK(y.dtype() == DType::bfloat16);
-    CHECK(close(y.to(DType::float64), wanted.slice(2, i, i + 1), 0x1p-8, 1e-5));
+    CHECK(close(y.to(DType::float64), expected.slice(2, i, i + 1), 0x1p-8, 1e-5));
   }
   CHECK(state.sums.dtype() == DType::float32);
 }

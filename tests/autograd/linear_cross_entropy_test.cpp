@@ -43,7 +43,7 @@ Tensor naive_linear(In x, In weight, In bias) {
              }
            g.add(0, Tensor::from(dx, xt.shape()));
            g.add(1, Tensor::from(dw, wt.shape()));
-           if (g.wants(2)) g.add(2, Tensor::from(db, {static_cast<Index>(classes)}));
+           if (g.needs(2)) g.add(2, Tensor::from(db, {static_cast<Index>(classes)}));
          });
   return y;
 }
@@ -68,11 +68,11 @@ void check_against_composed(Index rows, Index d, Index classes, DType dtype, boo
     return cross_entropy(naive_linear(in[0], in[1], with_bias ? in[2] : Tensor()), t, o64);
   };
   const Run got = run(fused, {x, w, b}, dy);
-  const Run want =
+  const Run expected =
       run(composed, {x.to(DType::float64), w.to(DType::float64), b.to(DType::float64)}, dy.to(DType::float64));
-  CHECK(worst(got.y, want.y, tolerance, 4 * tolerance) <= 1);
+  CHECK(worst(got.y, expected.y, tolerance, 4 * tolerance) <= 1);
   for (std::size_t i = 0; i < (with_bias ? 3 : 2); ++i)
-    CHECK(worst(got.gradients[i], want.gradients[i], 4 * tolerance, 8 * tolerance) <= 1);
+    CHECK(worst(got.gradients[i], expected.gradients[i], 4 * tolerance, 8 * tolerance) <= 1);
   CHECK(with_bias == got.gradients[2].defined());
 }
 
@@ -221,9 +221,9 @@ TEST_CASE("linear_cross_entropy: in bfloat16 it is cross_entropy of linear, valu
                b = normal({7}, 13, DType::float32), t = random_ids({20}, 7, 14);
   const MatmulPrecision precision(DType::bfloat16);
   const Run got = run([&](const auto& in) { return linear_cross_entropy(in[0], in[1], in[2], t); }, {x, w, b});
-  const Run want = run([&](const auto& in) { return cross_entropy(linear(in[0], in[1], in[2]), t); }, {x, w, b});
-  CHECK(close(got.y, want.y, 1e-6, 1e-6));
-  for (std::size_t i = 0; i < 3; ++i) CHECK(close(got.gradients[i], want.gradients[i], 1e-5, 1e-6));
+  const Run expected = run([&](const auto& in) { return cross_entropy(linear(in[0], in[1], in[2]), t); }, {x, w, b});
+  CHECK(close(got.y, expected.y, 1e-6, 1e-6));
+  for (std::size_t i = 0; i < 3; ++i) CHECK(close(got.gradients[i], expected.gradients[i], 1e-5, 1e-6));
 }
 
 // The weight's gradient is computed with the loss, in the memory of the parameter's gradient.

@@ -259,9 +259,9 @@ TEST_CASE("linear: a result in bfloat16 is that in float32, rounded once, with t
           return std::vector<Tensor>{weight.grad().clone(), bias.grad().clone()};
         };
         Tensor wide, narrow;
-        const auto want = run({}, wide), got = run(DType::bfloat16, narrow);
+        const auto expected = run({}, wide), got = run(DType::bfloat16, narrow);
         CHECK(test::same_bits(narrow.detach(), wide.detach().to(DType::bfloat16)));
-        for (std::size_t i = 0; i < want.size(); ++i) CHECK(test::same_bits(got[i], want[i]));
+        for (std::size_t i = 0; i < expected.size(); ++i) CHECK(test::same_bits(got[i], expected[i]));
         const WeightReuse reuse;
         CHECK(test::same_bits(linear(x, weight, bias, DType::bfloat16).detach(),
                               linear(x, weight, bias).detach().to(DType::bfloat16)));

@@ -55,13 +55,13 @@ void check_width(Index rows, Index n, DType dtype, double tolerance) {
                dy = normal({rows, n}, seed + 3, dtype);
   for (const bool centred : {true, false}) {
     const Tensor shift = centred ? b : Tensor::zeros({n}, dtype);
-    const List want = naive(x, w, shift, dy, 1e-3, centred);
+    const List expected = naive(x, w, shift, dy, 1e-3, centred);
     const Run got = run(centred ? layer : rms, centred ? List{x, w, b} : List{x, w}, dy);
-    CHECK(worst(got.y, want[0], tolerance, tolerance) <= 1);
+    CHECK(worst(got.y, expected[0], tolerance, tolerance) <= 1);
     // For small n, rstd may reach 1 / sqrt(eps) = 32, and dx is a difference of terms of that magnitude.
-    CHECK(worst(got.gradients[0], want[1], tolerance, 30 * tolerance) <= 1);
-    CHECK(worst(got.gradients[1], want[2], tolerance, tolerance * static_cast<double>(rows)) <= 1);
-    if (centred) CHECK(worst(got.gradients[2], want[3], tolerance, tolerance * static_cast<double>(rows)) <= 1);
+    CHECK(worst(got.gradients[0], expected[1], tolerance, 30 * tolerance) <= 1);
+    CHECK(worst(got.gradients[1], expected[2], tolerance, tolerance * static_cast<double>(rows)) <= 1);
+    if (centred) CHECK(worst(got.gradients[2], expected[3], tolerance, tolerance * static_cast<double>(rows)) <= 1);
   }
 }
 
@@ -117,7 +117,7 @@ TEST_CASE("layer_norm and rms_norm keep bfloat16 for their gradients under Matmu
                      w = normal({n}, 2, DType::float32),
                      b = centred ? normal({n}, 3, DType::float32) : Tensor::zeros({n}),
                      dy = normal({rows, n}, 4, DType::float32);
-        const List want = naive(x, w, b, dy, 1e-3, centred);
+        const List expected = naive(x, w, b, dy, 1e-3, centred);
         const List in = centred ? List{x, w, b} : List{x, w};
         const auto made = [&](DType operands) {
           const MatmulPrecision precision(operands);
@@ -127,8 +127,8 @@ TEST_CASE("layer_norm and rms_norm keep bfloat16 for their gradients under Matmu
         CHECK(same_bits(got.y, wide.y));
         // n| <= sqrt(width), and n occurs twice in dx = rstd (g - mean(g) - n mean(g n))
         const double unit = 0x1p-8 * std::sqrt(static_cast<double>(n));
-        CHECK(worst(got.gradients[0], want[1], 0x1p-7, n == 1 ? 64 * unit : 4 * unit) <= 1);
-        CHECK(worst(got.gradients[1], want[2], 0x1p-8, static_cast<double>(rows) * unit) <= 1);
+        CHECK(worst(got.gradients[0], expected[1], 0x1p-7, n == 1 ? 64 * unit : 4 * unit) <= 1);
+        CHECK(worst(got.gradients[1], expected[2], 0x1p-8, static_cast<double>(rows) * unit) <= 1);
         if (n > 1) CHECK(!same_bits(got.gradients[1], wide.gradients[1]));
         if (centred) CHECK(same_bits(got.gradients[2], wide.gradients[2]));
       }
@@ -187,10 +187,11 @@ TEST_CASE("layer_norm keeps the precision of values far from 0, on each level") 
       CAPTURE(n);
       const Tensor x = far_rows(5, n, 1e6), w = normal({n}, 1, DType::float32), b = normal({n}, 2, DType::float32),
                    dy = normal({5, n}, 3, DType::float32);
-      const List want = naive(x, w, b, dy, 1e-3, true);
+      const List expected = naive(x, w, b, dy, 1e-3, true);
       const Run got = run(layer, {x, w, b}, dy);
-      CHECK(worst(got.y, want[0], 4e-6, 4e-6) <= 1);
-      for (std::size_t i = 0; i < 3; ++i) CHECK(worst(got.gradients[i], want[i + 1], 1e-5, n == 2 ? 1e-3 : 2e-5) <= 1);
+      CHECK(worst(got.y, expected[0], 4e-6, 4e-6) <= 1);
+      for (std::size_t i = 0; i < 3; ++i)
+        CHECK(worst(got.gradients[i], expected[i + 1], 1e-5, n == 2 ? 1e-3 : 2e-5) <= 1);
     }
     const Tensor four = Tensor::from({1e7, 1e7 + 1, 1e7 + 2, 1e7 + 3});
     CHECK(close(layer_norm(four, Tensor(), Tensor(), 0), Tensor::from({-1.3416408, -0.4472136, 0.4472136, 1.3416408})));
@@ -207,10 +208,10 @@ TEST_CASE("layer_norm, rms_norm and normalize are correct if squares overflow or
       const double tolerance = rough ? 1e-2 : 2e-6;
       const auto same = [&](const std::function<Tensor(const List&)>& f) {
         const Run got = run(f, {x}, dy.to(DType::float32)),
-                  want = run(f, {x64}, dy.to(DType::float32).to(DType::float64));
-        CHECK(worst(got.y, want.y, tolerance, tolerance) <= 1);
+                  expected = run(f, {x64}, dy.to(DType::float32).to(DType::float64));
+        CHECK(worst(got.y, expected.y, tolerance, tolerance) <= 1);
         if (rough) return;  // 1 / size is infinite
-        Tensor a = got.gradients[0].to(DType::float64), b = want.gradients[0];
+        Tensor a = got.gradients[0].to(DType::float64), b = expected.gradients[0];
         CHECK(worst(a * size, b * size, tolerance, tolerance) <= 1);
       };
       same([](const List& in) { return layer_norm(in[0], Tensor(), Tensor(), 1e-5); });
@@ -243,10 +244,10 @@ TEST_CASE("normalize, and norms without an eps, are right for rows of subnormal 
       const Tensor larger = x.to(DType::float64) * unit;
       const auto same = [&](const std::function<Tensor(const List&)>& f, Index rows) {
         const Run got = run(f, {x.slice(0, 0, rows)}, dy.slice(0, 0, rows)),
-                  want = run(f, {larger.slice(0, 0, rows)}, dy.to(DType::float64).slice(0, 0, rows));
-        const double scale = max(abs(want.gradients[0])).item();
-        CHECK(worst(got.y.to(DType::float64), want.y, digits, digits) <= 1);
-        CHECK(worst(got.gradients[0].to(DType::float64) / unit, want.gradients[0], digits, digits * scale) <= 1);
+                  expected = run(f, {larger.slice(0, 0, rows)}, dy.to(DType::float64).slice(0, 0, rows));
+        const double scale = max(abs(expected.gradients[0])).item();
+        CHECK(worst(got.y.to(DType::float64), expected.y, digits, digits) <= 1);
+        CHECK(worst(got.gradients[0].to(DType::float64) / unit, expected.gradients[0], digits, digits * scale) <= 1);
       };
       same([](const List& in) { return normalize(in[0]); }, 3);
       same([](const List& in) { return rms_norm(in[0], Tensor(), 0); }, 1);  // a row of zeros gives 0 / 0
@@ -307,10 +308,10 @@ TEST_CASE("normalize gives vectors of length 1, and zeros with zero gradient for
     for (const Index n : {1, 2, 3, 7, 8, 9, 16, 17, 33, 100}) {
       CAPTURE(n);
       const Tensor x = normal({5, n}, 3), dy = normal({5, n}, 4);
-      Tensor wanted = Tensor::zeros({5, n}, DType::float64), gradient = Tensor::zeros({5, n}, DType::float64);
+      Tensor expected = Tensor::zeros({5, n}, DType::float64), gradient = Tensor::zeros({5, n}, DType::float64);
       for (Index r = 0; r < 5; ++r) {
         if (r == 2) x.slice(0, 2, 3).fill_(0);
-        double *row = x.ptr<double>() + r * n, *y = wanted.ptr<double>() + r * n, *d = dy.ptr<double>() + r * n;
+        double *row = x.ptr<double>() + r * n, *y = expected.ptr<double>() + r * n, *d = dy.ptr<double>() + r * n;
         double length = 0, along = 0;
         for (Index j = 0; j < n; ++j) length += row[j] * row[j];
         if (length == 0) continue;
@@ -320,14 +321,14 @@ TEST_CASE("normalize gives vectors of length 1, and zeros with zero gradient for
       }
       const auto f = [](const List& in) { return normalize(in[0]); };
       const Run doubles = run(f, {x}, dy), floats = run(f, {x.to(DType::float32)}, dy.to(DType::float32));
-      CHECK(close(doubles.y, wanted, 1e-14, 1e-15));
+      CHECK(close(doubles.y, expected, 1e-14, 1e-15));
       CHECK(close(doubles.gradients[0], gradient, 1e-13, 1e-14));
-      CHECK(close(floats.y, wanted, 1e-6, 1e-7));
+      CHECK(close(floats.y, expected, 1e-6, 1e-7));
       // The direction of a single element is constant, so its gradient is 0 except for rounding, which 1 / |x|
       // enlarges.
       CHECK(close(floats.gradients[0], gradient, 1e-5, n == 1 ? 1e-5 : 3e-6));
       for (const double scale : {1e-15, 1e15})
-        CHECK(close(normalize((x * scale).to(DType::float32)), wanted, 1e-6, 1e-7));
+        CHECK(close(normalize((x * scale).to(DType::float32)), expected, 1e-6, 1e-7));
     }
   });
   gradcheck([](const List& in) { return normalize(in[0]); }, {normal({2, 3, 5}, 1)});

@@ -243,7 +243,7 @@ TEST_CASE("every op: NaN and infinities spread in float32 as in float64, and NaN
 TEST_CASE("every op: strided inputs give the results of contiguous inputs") {
   for (const OpCase& c : op_cases()) {
     CAPTURE(c.name);
-    const List inputs = inputs_of(c, 6), want = flat(run_of(c, inputs));
+    const List inputs = inputs_of(c, 6), expected = flat(run_of(c, inputs));
     List bases;
     for (const Tensor& x : inputs) bases.push_back(base_of(x));
     const auto views = [&](const List& x) {
@@ -255,7 +255,7 @@ TEST_CASE("every op: strided inputs give the results of contiguous inputs") {
     Run r = run_of({c.name, {}, [&](const List& x) { return c.f(views(x)); }}, bases);
     r.gradients = views(r.gradients);
     const List got = flat(r);
-    for (std::size_t i = 0; i < want.size(); ++i) CHECK(distance(got[i], want[i]) <= 1e-13);
+    for (std::size_t i = 0; i < expected.size(); ++i) CHECK(distance(got[i], expected[i]) <= 1e-13);
   }
 }
 
@@ -273,13 +273,13 @@ TEST_CASE("every op: bfloat16 is computed in float32 and rounded once, forward, 
         continue;
       }
       ++taken;
-      const Run got = run_of(c, half), want = run_of(c, wide);
+      const Run got = run_of(c, half), expected = run_of(c, wide);
       if (got.y.dtype() == DType::float32) continue;  // matrix products
       // If intermediate values are rounded, each to at most 2^-8, two such errors are added in a gradient.
       const bool dots = (c.except & kDots) != 0;
-      CHECK((same_bits(got.y, want.y.to(DType::bfloat16)) || (dots && distance(got.y, want.y) <= 0x1p-7)));
+      CHECK((same_bits(got.y, expected.y.to(DType::bfloat16)) || (dots && distance(got.y, expected.y) <= 0x1p-7)));
       for (std::size_t i = 0; i < half.size(); ++i)
-        CHECK(distance(got.gradients[i], want.gradients[i]) <= (dots ? 3e-2 : 2e-2));
+        CHECK(distance(got.gradients[i], expected.gradients[i]) <= (dots ? 3e-2 : 2e-2));
     }
   }
   CHECK(taken > 300);
@@ -398,9 +398,9 @@ TEST_CASE("accuracy: no op is less exact than docs/accuracy.md states, on each l
       std::string level = kernels::name_of(kernels::level());
       if (level == "avx512_bf16" && !is_bfloat16) level = "avx512";  // the same kernels
       REQUIRE(levels.count(level) == 1);
-      const bench::AccuracyErrors errors = bench::accuracy_errors(row, reference), said = levels.at(level);
-      CHECK(errors.value / epsilon <= said.value + 0.006);  // the page has two digits
-      CHECK(errors.derivative / epsilon <= said.derivative + 0.006);
+      const bench::AccuracyErrors errors = bench::accuracy_errors(row, reference), published = levels.at(level);
+      CHECK(errors.value / epsilon <= published.value + 0.006);  // the page has two digits
+      CHECK(errors.derivative / epsilon <= published.derivative + 0.006);
     });
   };
   for (const bench::AccuracyRow& row : rows) compare(row, 1, false);

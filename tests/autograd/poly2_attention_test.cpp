@@ -41,11 +41,11 @@ void check_features(const AttentionSize& s, bool causal) {
   CAPTURE(s.value_width);
   CAPTURE(causal);
   const AttentionData x = float32_data(s, 7);
-  const AttentionResult wanted = naive_linear(x, {{.causal = causal}, {.feature_map = FeatureMap::poly2}});
+  const AttentionResult expected = naive_linear(x, {{.causal = causal}, {.feature_map = FeatureMap::poly2}});
   on_each_level([&] {
-    CHECK(attention_error(by_features(x, causal, DType::float64), wanted) < 1e-11);
+    CHECK(attention_error(by_features(x, causal, DType::float64), expected) < 1e-11);
     // The first queries have one or two visible keys with small weights, so the terms of dq and dk cancel.
-    CHECK(attention_error(by_features(x, causal, DType::float32), wanted, s.width == 1 ? 1 : 0.1) < 3e-5);
+    CHECK(attention_error(by_features(x, causal, DType::float32), expected, s.width == 1 ? 1 : 0.1) < 3e-5);
   });
 }
 
@@ -75,9 +75,9 @@ TEST_CASE("poly2: scores and features, between which the shapes choose, agree, w
         Rng rng(8);
         const auto check = [&](const AttentionCall& call) {
           const LinearCase o{call, {.feature_map = map}};
-          const AttentionResult wanted = naive_linear(x, o), got = run_linear(x, o);
-          CHECK(attention_error(got, wanted) < 1e-11);
-          CHECK(attention_error(run_linear(x, o, DType::float32), wanted, 0.1) < 3e-6);
+          const AttentionResult expected = naive_linear(x, o), got = run_linear(x, o);
+          CHECK(attention_error(got, expected) < 1e-11);
+          CHECK(attention_error(run_linear(x, o, DType::float32), expected, 0.1) < 3e-6);
         };
         check({.causal = causal, .key_lengths = Tensor::from(std::vector<std::int32_t>{n, 3}, {2})});
         check({.causal = causal, .key_mask = random_mask({2, n + 3}, 0.6, 10)});
@@ -138,13 +138,13 @@ TEST_CASE("poly2's memory grows with the length, and features are never held") {
 TEST_CASE("poly2 by features: gradients that are not needed are not computed, and others do not change") {
   const AttentionData x = random_attention({1, 2, 2, 150, 150, 6, 5}, 6);
   const AttentionResult all = by_features(x, true, DType::float64);
-  for (int wanted = 0; wanted < 3; ++wanted) {
+  for (int number = 0; number < 3; ++number) {
     Tape tape;
-    const auto watched = [&](const Tensor& t, int i) { return i == wanted ? tape.watch(t) : t; };
+    const auto watched = [&](const Tensor& t, int i) { return i == number ? tape.watch(t) : t; };
     const Tensor q = watched(x.q, 0), k = watched(x.k, 1), v = watched(x.v, 2);
     tape.backward(heed::detail::poly2_by_features(q, k, v, true, 1e-6), x.dout);
     const std::array<Tensor, 3> inputs = {q, k, v}, gradients = {all.dq, all.dk, all.dv};
-    const auto i = static_cast<std::size_t>(wanted);
+    const auto i = static_cast<std::size_t>(number);
     CHECK(same_bits(tape.grad(inputs[i]), gradients[i]));
   }
 }

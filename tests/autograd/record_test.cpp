@@ -70,14 +70,14 @@ TEST_CASE("record: gradients may be added, in parts, or broadcast, of either dty
   }
 }
 
-TEST_CASE("record: up to 64 inputs, and wants() reports the inputs that need a gradient") {
+TEST_CASE("record: up to 64 inputs, and needs() reports the inputs that need a gradient") {
   std::vector<Tensor> inputs;
   for (int i = 0; i < 64; ++i) inputs.push_back(normal({2}, static_cast<std::uint64_t>(i)));
   Tape tape;
   for (int i = 0; i < 64; i += 3) inputs[static_cast<std::size_t>(i)] = tape.watch(inputs[static_cast<std::size_t>(i)]);
   const Tensor y = total(inputs, [](Grads& d, const Tensor& dy) {
     for (int i = 0; i < 64; ++i) {
-      CHECK(d.wants(i) == (i % 3 == 0));
+      CHECK(d.needs(i) == (i % 3 == 0));
       if (i % 3 != 0) CHECK(!d.strided(i));
       d.add(i, dy * static_cast<double>(i));
     }
@@ -188,7 +188,7 @@ TEST_CASE("record: errors") {
       {"total: gradient of input 1; the op has 1 input, counted from 0 (record_test.cpp:",
        [] { run_backward([](Grads& d, const Tensor& dy) { d.add(1, dy); }); }},
       {"total: gradient of input 3; the op has 1 input",
-       [] { run_backward([](Grads& d, const Tensor&) { d.wants(3); }); }},
+       [] { run_backward([](Grads& d, const Tensor&) { d.needs(3); }); }},
       {"total: gradient of input -1; the op has 1 input",
        [] { run_backward([](Grads& d, const Tensor&) { d.dense(-1); }); }},
       {"total: gradient of input 2; the op has 2 inputs, counted from 0",

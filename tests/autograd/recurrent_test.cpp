@@ -71,12 +71,12 @@ TEST_CASE("a recurrent sequence is its cells one after another, forward and in r
         };
         const Tensor dy = normal({7, 6, recurrent_states(kind) * 9}, 5);
         const Run got = run(sequence, x, dy);
-        const Run want = run([&](const List& in) { return by_cells(kind, in, lengths, reverse); }, x, dy);
-        CHECK(close(got.y, want.y, 1e-12, 1e-12));
-        for (std::size_t i = 0; i < x.size(); ++i) CHECK(close(got.gradients[i], want.gradients[i], 1e-11, 1e-11));
+        const Run expected = run([&](const List& in) { return by_cells(kind, in, lengths, reverse); }, x, dy);
+        CHECK(close(got.y, expected.y, 1e-12, 1e-12));
+        for (std::size_t i = 0; i < x.size(); ++i) CHECK(close(got.gradients[i], expected.gradients[i], 1e-11, 1e-11));
         List narrow;
         for (const Tensor& t : x) narrow.push_back(t.to(DType::float32));
-        CHECK(close(sequence(narrow).to(DType::float64), want.y, 1e-5, 1e-5));
+        CHECK(close(sequence(narrow).to(DType::float64), expected.y, 1e-5, 1e-5));
       }
     }
   }

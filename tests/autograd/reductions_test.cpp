@@ -253,9 +253,9 @@ TEST_CASE("norm's gradient is right for vectors of any size, subnormal ones incl
           const Tensor x = (Tensor::from<double>({1, -0.5, 0.25, 0, 0, 0, -2, 0.75, 1.5}, {3, 3}) * size).to(dtype);
           const std::vector<double> got =
               gradient_of([&](In v) { return norm(v, {1}, {.p = p}).to(DType::float64) * dy; }, x);
-          const Tensor wanted = naive_norm_gradient(x.to(DType::float64), p, dy);
+          const Tensor expected = naive_norm_gradient(x.to(DType::float64), p, dy);
           const double digits = dtype == DType::bfloat16 ? 5e-3 : wide ? 1e-13 : 1e-6;
-          CHECK(test::worst(Tensor::from(got, x.shape()), wanted, digits, digits * 1e-3 * dy) <= 1);
+          CHECK(test::worst(Tensor::from(got, x.shape()), expected, digits, digits * 1e-3 * dy) <= 1);
         }
   }
   // For p < 1 the gradient grows without bound towards 0; here it still fits float32.
@@ -275,17 +275,17 @@ TEST_CASE("stddev's gradient is right for rows of any size, subnormal ones inclu
         const Tensor x = (Tensor::from<double>({1, -0.5, 0.25, 2, 2, 2, -2, 0.75, 1.5}, {3, 3}) * size).to(dtype);
         const Tensor got = Tensor::from(
             gradient_of([&](In v) { return stddev(v, 1).to(DType::float64) * dy; }, x), x.shape());
-        Tensor wanted = Tensor::zeros({3, 3}, DType::float64);
+        Tensor expected = Tensor::zeros({3, 3}, DType::float64);
         for (Index r = 0; r < 3; ++r) {
           long double mean = 0, squares = 0;
           for (Index j = 0; j < 3; ++j) mean += static_cast<long double>(x.at({r, j})) / 3;
           for (Index j = 0; j < 3; ++j) squares += std::pow(static_cast<long double>(x.at({r, j})) - mean, 2.0L);
           for (Index j = 0; j < 3 && r != 1; ++j)
-            wanted.ptr<double>()[3 * r + j] = static_cast<double>(
+            expected.ptr<double>()[3 * r + j] = static_cast<double>(
                 dy * (static_cast<long double>(x.at({r, j})) - mean) / (2 * std::sqrt(squares / 2)));
         }
         const double digits = wide ? 1e-13 : 1e-6;
-        CHECK(test::worst(got, wanted, digits, digits * dy) <= 1);
+        CHECK(test::worst(got, expected, digits, digits * dy) <= 1);
       }
   }
 }

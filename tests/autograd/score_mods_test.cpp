@@ -42,9 +42,9 @@ void check_mod(const ScoreMod& mod, const NaiveRules& rules, const AddGradient& 
       const AttentionCall call{.causal = causal};
       CAPTURE(s.queries);
       CAPTURE(causal);
-      const AttentionResult wanted = naive_attention(x, call, nullptr, {}, rules);
+      const AttentionResult expected = naive_attention(x, call, nullptr, {}, rules);
       Tensor g = Tensor::zeros(mod.parameters()[0].shape(), DType::float64);
-      const double* ds = wanted.dscores.ptr<double>();
+      const double* ds = expected.dscores.ptr<double>();
       for (Index b = 0; b < s.batch; ++b)
         for (Index h = 0; h < s.heads; ++h)
           for (Index i = 0; i < s.queries; ++i)
@@ -60,11 +60,11 @@ void check_mod(const ScoreMod& mod, const NaiveRules& rules, const AddGradient& 
       for (double y : g.to_vector<double>()) scale = std::max(scale, std::fabs(y));
       on_each_level([&] {
         const ModRun doubles = run_mod(x, mod, call, DType::float64), floats = run_mod(x, mod, call, DType::float32);
-        CHECK(attention_error(doubles.a, wanted) < 1e-12);
-        CHECK(attention_error(floats.a, wanted) < 1e-5);
+        CHECK(attention_error(doubles.a, expected) < 1e-12);
+        CHECK(attention_error(floats.a, expected) < 1e-5);
         CHECK(worst(doubles.dparameter, g, 0, 1e-12 * scale) < 1);
         CHECK(worst(floats.dparameter, g, 0, 2e-5 * scale) < 1);
-        CHECK(worst(flex_attention(x.q, x.k, x.v, {.score_mod = mod}, call), wanted.out, 0, 1e-12) < 1);
+        CHECK(worst(flex_attention(x.q, x.k, x.v, {.score_mod = mod}, call), expected.out, 0, 1e-12) < 1);
       });
     }
   }
@@ -145,10 +145,10 @@ TEST_CASE("built-in score functions pass gradcheck, with the same gradient bits 
         },
         {x.q, x.k, x.v, parameter.to(DType::float64)});
     const AttentionData y = random_attention({3, 4, 2, 300, 300, 8, 8});
-    const ModRun wanted = run_mod(y, make(parameter), {.causal = true}, DType::float32);
+    const ModRun expected = run_mod(y, make(parameter), {.causal = true}, DType::float32);
     for (const int n : {1, 2, 3}) {
       set_threads(n);
-      CHECK(same_bits(run_mod(y, make(parameter), {.causal = true}, DType::float32).dparameter, wanted.dparameter));
+      CHECK(same_bits(run_mod(y, make(parameter), {.causal = true}, DType::float32).dparameter, expected.dparameter));
     }
     set_threads(0);
   };

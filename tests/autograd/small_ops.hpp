@@ -17,8 +17,8 @@ inline Tensor times(In a, In b) {
     });
   record("times", a.where(), y, {a, b}, saved(a.tensor(), b.tensor()),
          [](Grads& d, const Tensor& dy, const Tensor& u, const Tensor& v) {
-           if (d.wants(0)) d.add(0, times(dy, v));
-           if (d.wants(1)) d.add(1, times(dy, u));
+           if (d.needs(0)) d.add(0, times(dy, v));
+           if (d.needs(1)) d.add(1, times(dy, u));
          });
   return y;
 }

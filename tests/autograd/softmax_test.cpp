@@ -71,8 +71,8 @@ TEST_CASE("the derivative of softmax in float32 agrees with float64 at every wid
       for (const int axis : {0, 1}) {
         const Tensor x = rng.normal(axis == 1 ? Shape{4, n} : Shape{n, 21}), dy = rng.normal(x.shape());
         for (const Op op : std::initializer_list<Op>{softmax, log_softmax}) {
-          const Tensor want = gradient_of(op, x.to(DType::float64), axis, dy.to(DType::float64));
-          CHECK(test::close(gradient_of(op, x, axis, dy), want, 1e-5, 3e-6));
+          const Tensor expected = gradient_of(op, x.to(DType::float64), axis, dy.to(DType::float64));
+          CHECK(test::close(gradient_of(op, x, axis, dy), expected, 1e-5, 3e-6));
         }
       }
     }

@@ -62,16 +62,16 @@ void check_sparse(const AttentionSize& s, bool own_lists = false, double share =
   const AttentionData x = random_attention(s);
   const Tensor pattern =
       random_mask(own_lists ? Shape{s.batch, s.heads, s.queries, s.keys} : Shape{s.queries, s.keys}, share, 5);
-  const AttentionResult wanted = naive_attention(x, dense_options(x, pattern, {}));
+  const AttentionResult expected = naive_attention(x, dense_options(x, pattern, {}));
   const KeyLists lists = lists_of(pattern);
   CAPTURE(s.queries);
   CAPTURE(s.keys);
   CAPTURE(s.width);
   CAPTURE(s.value_width);
-  CHECK(attention_error(run_sparse(x, lists, {}), wanted) < 1e-12);
-  CHECK(attention_error(run_sparse(x, lists, {}, DType::float32), wanted) < 3e-6);
+  CHECK(attention_error(run_sparse(x, lists, {}), expected) < 1e-12);
+  CHECK(attention_error(run_sparse(x, lists, {}, DType::float32), expected) < 3e-6);
   const Tensor weights = weights_by([&](In v) { return sparse_attention(x.q, x.k, v, lists); }, x.k);
-  CHECK(worst(weights, wanted.weights, 0, 1e-12) < 1);
+  CHECK(worst(weights, expected.weights, 0, 1e-12) < 1);
 }
 
 bool same(const AttentionResult& a, const AttentionResult& b) {
@@ -115,19 +115,19 @@ TEST_CASE("sparse attention takes lengths, masks, biases and dropout together, o
         const KeyLists lists = lists_of(pattern);
         manual_seed(9);
         const Rng drawn = default_rng();
-        const AttentionResult wanted =
+        const AttentionResult expected =
             naive_attention(x, dense_options(x, pattern, o), o.dropout > 0 ? &drawn : nullptr, scale);
         const AttentionResult doubles = run_sparse(x, lists, o, DType::float64, scale);
         manual_seed(9);
         const AttentionResult floats = run_sparse(x, lists, o, DType::float32, scale);
-        CHECK(attention_error(doubles, wanted) < 1e-12);
-        CHECK(attention_error(floats, wanted) < 3e-6);
+        CHECK(attention_error(doubles, expected) < 1e-12);
+        CHECK(attention_error(floats, expected) < 3e-6);
         const Evaluation no_dropout;
         const Tensor weights = weights_by([&](In v) { return sparse_attention(x.q, x.k, v, lists, o, scale); }, x.k);
-        CHECK(worst(weights, wanted.weights, 0, 1e-12) < 1);
+        CHECK(worst(weights, expected.weights, 0, 1e-12) < 1);
         if (o.bias.defined()) {
-          CHECK(worst(doubles.dbias, detail::sum_to(wanted.dbias, o.bias.shape()), 0, 1e-12) < 1);
-          CHECK(worst(floats.dbias, detail::sum_to(wanted.dbias, o.bias.shape()), 0, 1e-5) < 1);
+          CHECK(worst(doubles.dbias, detail::sum_to(expected.dbias, o.bias.shape()), 0, 1e-12) < 1);
+          CHECK(worst(floats.dbias, detail::sum_to(expected.dbias, o.bias.shape()), 0, 1e-5) < 1);
         }
       }
   });
@@ -225,8 +225,8 @@ TEST_CASE("sparse attention handles scores of any spread") {
   on_each_level([] {
     const AttentionData x = random_attention({1, 2, 2, 30, 30, 8, 8}, 3, 300);
     const Tensor pattern = random_mask({30, 30}, 0.5, 2);
-    const AttentionResult wanted = naive_attention(x, dense_options(x, pattern, {}));
-    CHECK(attention_error(run_sparse(x, lists_of(pattern), {}), wanted) < 1e-9);
+    const AttentionResult expected = naive_attention(x, dense_options(x, pattern, {}));
+    CHECK(attention_error(run_sparse(x, lists_of(pattern), {}), expected) < 1e-9);
   });
 }
 

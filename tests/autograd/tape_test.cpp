@@ -276,18 +276,18 @@ TEST_CASE("the completed hook runs for each parameter when its gradient is compl
   const Tensor x = times(first, tied);
   const Tensor y = recompute([&](const std::vector<Tensor>& in) { return times(times(in[0], inside), last); }, {x});
   const Tensor loss = total(times(times(y, last), tied));
-  std::vector<std::pair<const Parameter*, double>> told;
+  std::vector<std::pair<const Parameter*, double>> reported;
   tape.state().completed = [&](const Tensor& p) {
     for (const Parameter* known : {&first, &tied, &inside, &last})
-      if (p.shares_storage(*known)) told.emplace_back(known, known->grad().item());
+      if (p.shares_storage(*known)) reported.emplace_back(known, known->grad().item());
   };
   tape.backward(loss);
   // loss = first tied^2 inside last^2. The recomputed function reads inside and last.
-  using Told = std::vector<std::pair<const Parameter*, double>>;
-  CHECK(told == Told{{&last, 2.0 * 9 * 5 * 2 * 7},
-                     {&inside, 2.0 * 9 * 49},
-                     {&tied, 2.0 * 2 * 3 * 5 * 49},
-                     {&first, 9.0 * 5 * 49}});
+  using Reported = std::vector<std::pair<const Parameter*, double>>;
+  CHECK(reported == Reported{{&last, 2.0 * 9 * 5 * 2 * 7},
+                             {&inside, 2.0 * 9 * 49},
+                             {&tied, 2.0 * 2 * 3 * 5 * 49},
+                             {&first, 9.0 * 5 * 49}});
 }
 
 TEST_CASE("add_later: with the hook, a late gradient is computed before the earlier op that reads the parameter") {
@@ -337,13 +337,13 @@ TEST_CASE("add_later: with the hook, a late gradient is computed before the earl
     const Tensor x = first * 1;
     const Tensor h = noted(c.inside ? recompute(use, {x}) : use({x}), "first");
     const Tensor loss = total(times_later(noted(times(h, middle), "middle"), tied));
-    bool told = false;
+    bool reported = false;
     if (c.completed)
       tape.state().completed = [&](const Tensor& p) {
-        if (p.shares_storage(tied)) told = true, CHECK(tied.grad().item() == (c.tie ? 60 : 10));
+        if (p.shares_storage(tied)) reported = true, CHECK(tied.grad().item() == (c.tie ? 60 : 10));
       };
     tape.backward(loss);
-    CHECK(told == c.completed);
+    CHECK(reported == c.completed);
     CHECK(order == c.order);
     CHECK(tied.grad().item() == (c.tie ? 2 * 2 * 3 * 5 : 2 * 5));
   }

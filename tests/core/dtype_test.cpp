@@ -74,8 +74,8 @@ TEST_CASE("dtype: float32 rounds to the nearest bfloat16, ties to even") {
     for (const std::uint32_t lower : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
       const float x = float_of(upper << 16 | lower);
       const double down = std::abs(x - exact(upper)), up = std::abs(next - x);
-      const bool stays = down < up || (down == up && upper % 2 == 0);
-      wrong_roundings += bfloat16(x).bits != upper + (stays ? 0 : 1);
+      const bool rounds_down = down < up || (down == up && upper % 2 == 0);
+      wrong_roundings += bfloat16(x).bits != upper + (rounds_down ? 0 : 1);
     }
   }
   CHECK(wrong_values == 0);
@@ -104,10 +104,10 @@ TEST_CASE("dtype: tensors convert to bfloat16 and back as single numbers do, on 
         const Tensor rounded = x.slice(0, begin, end).to(DType::bfloat16), again = rounded.to(DType::float32);
         int wrong = 0;
         for (Index i = begin; i < end; ++i) {
-          const bfloat16 wanted(numbers[static_cast<std::size_t>(i)]);
-          wrong += rounded.ptr<bfloat16>()[i - begin].bits != wanted.bits;
+          const bfloat16 expected(numbers[static_cast<std::size_t>(i)]);
+          wrong += rounded.ptr<bfloat16>()[i - begin].bits != expected.bits;
           const float widened = again.ptr<float>()[i - begin];
-          wrong += std::bit_cast<std::uint32_t>(widened) != static_cast<std::uint32_t>(wanted.bits) << 16;
+          wrong += std::bit_cast<std::uint32_t>(widened) != static_cast<std::uint32_t>(expected.bits) << 16;
         }
         CHECK(wrong == 0);
       }

@@ -81,8 +81,8 @@ TEST_CASE("elementwise: an output of any strides, written or added to") {
       int wrong = 0;
       for (Index i = 0; i < shape[0]; ++i)
         for (Index j = 0; j < shape[1]; ++j) {
-          const double want = a.at({i, j}) * b.at({j}) + (accumulate ? 3 : 0);
-          wrong += out.at({i, j}) != static_cast<float>(want);
+          const double expected = a.at({i, j}) * b.at({j}) + (accumulate ? 3 : 0);
+          wrong += out.at({i, j}) != static_cast<float>(expected);
           wrong += base.at({j, 2 * i + 1}) != 3;
         }
       CHECK(wrong == 0);
@@ -114,9 +114,9 @@ TEST_CASE("copies of transposed tensors, dense or converted, and sums into strid
       for (Index i = 0; i < v.dim(0); ++i)
         for (Index j = 0; j < v.dim(1); ++j)
           for (Index k = 0; k < v.dim(2); ++k) {
-            const double want = v.at({i, j, k});
-            wrong += dense.at({i, j, k}) != want || wide.at({i, j, k}) != want;
-            wrong += sum.at({i, j, k}) != want + 1 || other.at({i, j, k}) != want + 1;
+            const double expected = v.at({i, j, k});
+            wrong += dense.at({i, j, k}) != expected || wide.at({i, j, k}) != expected;
+            wrong += sum.at({i, j, k}) != expected + 1 || other.at({i, j, k}) != expected + 1;
           }
       CAPTURE(shape);
       CHECK(wrong == 0);

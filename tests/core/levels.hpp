@@ -16,8 +16,8 @@ void on_each_level(F f) {
   for (int i = 0; i < kernels::kLevels; ++i) {
     const Level l = static_cast<Level>(i);
     if (!kernels::available(l)) {
-      static bool told[kernels::kLevels] = {};
-      if (!std::exchange(told[i], true))
+      static bool reported[kernels::kLevels] = {};
+      if (!std::exchange(reported[i], true))
         std::cout << kernels::name_of(l) << " is not available in this build or on this machine: not tested here\n";
       continue;
     }

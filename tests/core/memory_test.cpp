@@ -17,7 +17,7 @@ namespace {
 
 // The result of f in a child process whose address space is limited to `bytes`.
 template <class F>
-std::string told_under(rlim_t bytes, F&& f) {
+std::string result_under(rlim_t bytes, F&& f) {
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
   const pid_t child = ::fork();
@@ -71,8 +71,8 @@ TEST_CASE("memory: ulimit -v lowers the limit") {
   };
   constexpr rlim_t kLimit = rlim_t{3} << 28;  // 768 MiB
   if (memory_limit() < static_cast<double>(kLimit)) return;
-  CHECK(told_under(kLimit, refused(static_cast<double>(kLimit))) == "fits");
-  CHECK(told_under(kLimit, refused(std::ldexp(1, 30))) ==
+  CHECK(result_under(kLimit, refused(static_cast<double>(kLimit))) == "fits");
+  CHECK(result_under(kLimit, refused(std::ldexp(1, 30))) ==
         "x takes at least 1 GiB of memory, but this process can use at most 768 MiB");
 }
 #endif

@@ -147,9 +147,9 @@ TEST_CASE("scopes: ending a scope on another thread while its own thread runs te
   const std::string of_tape = last_words(tape), of_guard = last_words(off);
   over.set_value();
   other.join();
-  const std::string want =
+  const std::string expected =
       "Tape: a Tape, NoTape, Evaluation or Profile ends on another thread than it began on, and that thread is "
       "still running; it must end on the thread where it began";
-  CHECK(contains(of_tape, want));
-  CHECK(contains(of_guard, want));
+  CHECK(contains(of_tape, expected));
+  CHECK(contains(of_guard, expected));
 }

@@ -28,13 +28,13 @@ TEST_CASE("pool: blocks are aligned, writable to the last byte and apart from ea
   };
   std::vector<Block> blocks;
   const MemoryUse before = memory_use();
-  std::size_t asked = 0;
+  std::size_t requested = 0;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     auto* p = static_cast<unsigned char*>(pool::allocate(sizes[i]));
     CHECK(reinterpret_cast<std::uintptr_t>(p) % 64 == 0);
     std::memset(p, static_cast<int>(i % 251), sizes[i]);
     blocks.push_back({p, sizes[i]});
-    asked += sizes[i];
+    requested += sizes[i];
   }
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     bool kept = true;
@@ -42,8 +42,8 @@ TEST_CASE("pool: blocks are aligned, writable to the last byte and apart from ea
     CHECK(kept);
   }
   const std::size_t used = memory_use().current - before.current;
-  CHECK(used >= asked);
-  CHECK(used <= asked + asked / 4 + 64 * sizes.size());
+  CHECK(used >= requested);
+  CHECK(used <= requested + requested / 4 + 64 * sizes.size());
   for (const Block& b : blocks) pool::deallocate(b.data, b.bytes);
   CHECK(memory_use().current == before.current);
 }
@@ -123,9 +123,9 @@ TEST_CASE("pool: blocks of every size give their pages back to the system, and s
     give_back();
     release_cached_memory();
     CHECK(resident() + (std::size_t{48} << 20) < full);
-    const std::size_t asked = memory_use().system_allocations;
+    const std::size_t requested = memory_use().system_allocations;
     take(2);
-    CHECK(memory_use().system_allocations == asked + count);
+    CHECK(memory_use().system_allocations == requested + count);
     give_back();
     release_cached_memory();
   }

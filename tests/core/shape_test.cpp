@@ -110,10 +110,10 @@ TEST_CASE("shape: two shapes broadcast as in NumPy, in either order") {
   int wrong = 0, fit = 0;
   for (const auto& a : all)
     for (const auto& b : all) {
-      const std::vector<Index> want = broadcast_by_rule(a, b);
-      const bool fits = std::find(want.begin(), want.end(), -1) == want.end();
+      const std::vector<Index> expected = broadcast_by_rule(a, b);
+      const bool fits = std::find(expected.begin(), expected.end(), -1) == expected.end();
       Shape got;
-      wrong += broadcast(shape_of(a), shape_of(b), got) != fits || (fits && got != shape_of(want));
+      wrong += broadcast(shape_of(a), shape_of(b), got) != fits || (fits && got != shape_of(expected));
       fit += fits;
     }
   CHECK(all.size() == 85);

@@ -123,10 +123,10 @@ TEST_CASE("tensor: reshape copies only where strides need it") {
   for (const std::vector<int>& order :
        {std::vector<int>{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}) {
     const Tensor p = x.permute(order).slice(1, 0, 2);
-    const Values want = p.dense().to_vector<double>();
+    const Values expected = p.dense().to_vector<double>();
     for (const Shape& shape :
          {Shape{-1}, Shape{2, -1}, Shape{-1, 2}, Shape{2, 2, -1}, Shape{1, -1, 1, 2}, Shape{4, -1}})
-      CHECK(p.reshape(shape).dense().to_vector<double>() == want);
+      CHECK(p.reshape(shape).dense().to_vector<double>() == expected);
   }
 }
 
@@ -138,10 +138,10 @@ TEST_CASE("tensor: every dtype converts to every other, from and to any strides"
       CAPTURE(std::string(name_of(from)));
       CAPTURE(std::string(name_of(to)));
       const bool mask = from == DType::bool8 || to == DType::bool8;
-      const Values want = mask ? Values{0, 1, 1, 1, 1, 1} : Values{0, 1, -2, 3, 250, -7};
+      const Values expected = mask ? Values{0, 1, 1, 1, 1, 1} : Values{0, 1, -2, 3, 250, -7};
       const Tensor y = x.to(from).to(to);
       CHECK(y.dtype() == to);
-      CHECK(y.to_vector<double>() == want);
+      CHECK(y.to_vector<double>() == expected);
       CHECK(same_bits(x.to(from).t().to(to).t(), y));
       Tensor z = Tensor::empty({3, 2}, to).t();
       z.copy_(x.to(from));

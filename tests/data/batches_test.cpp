@@ -175,7 +175,7 @@ TEST_CASE("prefetching builds ahead, hands errors over and stops cleanly") {
     CHECK(contains(error_of([&] { prefetch.batch(2, 3); }), "step 3 is broken"));
     CHECK(prefetch.batch(1, 2).inputs.at({0, 0}) == 102);
   }  // while step 3 is built
-  Prefetch never_asked{Dataset(slow)};
+  Prefetch unused{Dataset(slow)};
 }
 
 TEST_CASE("prefetching learns which batches a rank requests") {

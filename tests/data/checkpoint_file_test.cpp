@@ -66,18 +66,18 @@ TEST_CASE("checkpoint damage: a file cut at any length is refused") {
   c.folder.write("x.h5", c.good);
   for (std::size_t n = c.good.size() - 1; n > 0; --n) {
     std::filesystem::resize_file(c.folder.path / "x.h5", n);  // writing the file again each time would be slow
-    const std::string wanted =
+    const std::string expected =
         n < 512 ? "load_checkpoint: x.h5 is truncated: it ends after " + std::to_string(n) + " bytes, within its header"
                 : "load_checkpoint: x.h5 is truncated: it has " + std::to_string(n) + " of " +
                       std::to_string(c.good.size()) + " bytes";
-    refused += c.load_file("x.h5") == wanted;
+    refused += c.load_file("x.h5") == expected;
   }
   CHECK(refused == static_cast<int>(c.good.size()) - 1);
 }
 
 TEST_CASE("checkpoint damage: a file with any byte changed is refused") {
   const Case c;
-  int refused = 0, said = 0;
+  int refused = 0, named = 0;
   std::fstream file(c.folder.write("x.h5", c.good), std::ios::in | std::ios::out | std::ios::binary);
   const auto put = [&](std::size_t i, int byte) {
     file.seekp(static_cast<std::streamoff>(i)).put(static_cast<char>(byte)).flush();
@@ -87,13 +87,13 @@ TEST_CASE("checkpoint damage: a file with any byte changed is refused") {
       put(i, c.good[i] ^ mask);
       const std::string message = c.load_file("x.h5");
       refused += message != "";
-      said += i < 32 || contains(message, "load_checkpoint: x.h5 is damaged: its content has the hash ");
+      named += i < 32 || contains(message, "load_checkpoint: x.h5 is damaged: its content has the hash ");
     }
     put(i, c.good[i]);
   }
   CHECK(c.load_file("x.h5").empty());
   CHECK(refused == 3 * static_cast<int>(c.good.size()));
-  CHECK(said == refused);
+  CHECK(named == refused);
 }
 
 TEST_CASE("checkpoint damage: zeros and other bytes at the end") {

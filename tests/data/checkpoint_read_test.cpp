@@ -13,18 +13,18 @@ TEST_CASE("checkpoint Python: heed reads what h5py writes and the script seals")
   if (python.empty()) return;
   const TemporaryFolder folder;
   exchange(python, "h5py_writes", folder.path);
-  Checkpoint wanted = exchanged();
-  wanted.texts["fixed"] = "abc";
-  wanted.tensors["model/nested/deep/x"] = Tensor::scalar(1);
-  for (int i = 0; i < 100; ++i) wanted.tensors["model/many/" + std::to_string(i)] = Tensor::scalar(i, DType::int32);
+  Checkpoint expected = exchanged();
+  expected.texts["fixed"] = "abc";
+  expected.tensors["model/nested/deep/x"] = Tensor::scalar(1);
+  for (int i = 0; i < 100; ++i) expected.tensors["model/many/" + std::to_string(i)] = Tensor::scalar(i, DType::int32);
   for (const char* name : {"written.h5", "latest.h5", "v108.h5", "v110.h5", "ordered.h5", "added.h5"}) {
     INFO(name);
     const Checkpoint c = load_checkpoint(folder.path / name);
-    CHECK(c.counters == wanted.counters);
-    CHECK(c.texts == wanted.texts);
-    CHECK(c.blobs == wanted.blobs);
-    REQUIRE(c.tensors.size() == wanted.tensors.size());
-    for (const auto& item : wanted.tensors) {
+    CHECK(c.counters == expected.counters);
+    CHECK(c.texts == expected.texts);
+    CHECK(c.blobs == expected.blobs);
+    REQUIRE(c.tensors.size() == expected.tensors.size());
+    for (const auto& item : expected.tensors) {
       INFO(item.first);
       CHECK(same_bits(c.tensor(item.first), item.second));
     }

@@ -112,14 +112,14 @@ TEST_CASE("checkpoint: late tensors are requested once, one after another, and g
   whole.tensors["z/last"] = Tensor::full({40000}, 2.5);
   save_checkpoint(folder.path / "whole.h5", whole);
   Checkpoint late = whole;
-  std::map<std::string, int> asked;
+  std::map<std::string, int> calls;
   for (const char* name : {"a/first", "model/bf16", "model/f32", "z/last"}) {
     const Tensor values = late.tensors.extract(name).mapped();
-    late.late[name] = {values.shape(), values.dtype(), [&asked, name, values] { return ++asked[name], values; }};
+    late.late[name] = {values.shape(), values.dtype(), [&calls, name, values] { return ++calls[name], values; }};
   }
   save_checkpoint(folder.path / "late.h5", late);
   CHECK(bytes_of(folder.path / "late.h5") == bytes_of(folder.path / "whole.h5"));
-  CHECK(asked == std::map<std::string, int>{{"a/first", 1}, {"model/bf16", 1}, {"model/f32", 1}, {"z/last", 1}});
+  CHECK(calls == std::map<std::string, int>{{"a/first", 1}, {"model/bf16", 1}, {"model/f32", 1}, {"z/last", 1}});
 
   late.late["z/last"].values = [] { return Tensor::zeros({3}); };
   CHECK(error_of([&] { save_checkpoint(folder.path / "late.h5", late); }) ==

@@ -15,14 +15,14 @@ using test::error_of;
 namespace {
 
 // a or b, ending with probability 1/4 after each letter. There are 15 - 1 texts with at most three letters.
-void letters(Teller& t) {
+void letters(Chooser& t) {
   for (int n = 0; n < 3; ++n) {
     const Option letter[] = {{"a", 3}, {"b", 1}, {"never", 0}};
     t.choose(letter);
     const Option end[] = {{".", 1}, {"-", 3}};
     if (t.choose(end) == 0) return;
   }
-  t.say("!");
+  t.append("!");
 }
 
 }  // namespace
@@ -38,7 +38,7 @@ TEST_CASE("a grammar's texts are listed with their probabilities") {
 }
 
 TEST_CASE("a reader gives each character its conditional probability") {
-  const auto words = [](Teller& t) {
+  const auto words = [](Chooser& t) {
     const Option options[] = {{"tea", 1}, {"ten", 2}, {"to", 5}};
     t.choose(options);
   };
@@ -61,7 +61,7 @@ TEST_CASE("a reader gives each character its conditional probability") {
 }
 
 TEST_CASE("options that begin alike are refused") {
-  const auto ambiguous = [](Teller& t) {
+  const auto ambiguous = [](Chooser& t) {
     const Option options[] = {{"pan", 1}, {"pantry", 1}};
     t.choose(options);
   };
@@ -70,7 +70,7 @@ TEST_CASE("options that begin alike are refused") {
   Reader reader("pan.");
   CHECK_THROWS_AS(ambiguous(reader), Error);
   Sampler empty(1, 0);
-  CHECK(contains(error_of([&] { empty.say(""); }), "an option is empty"));
+  CHECK(contains(error_of([&] { empty.append(""); }), "an option is empty"));
   CHECK(contains(error_of([&] { empty.choose({}); }), "it must be positive"));
 }
 

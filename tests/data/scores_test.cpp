@@ -67,9 +67,9 @@ TEST_CASE("chrF and chrF++ are sacreBLEU's, and their lines") {
 
 TEST_CASE("BLEU and chrF have the same lines in every locale") {
   const std::vector<std::string> made = {"the cat sat on the mat, 1.5 times"},
-                                 wanted = {"the cat sat on a mat, 1,5 times"};
+                                 expected = {"the cat sat on a mat, 1,5 times"};
   check_in_every_locale([&] {
-    const Bleu b = corpus_bleu(made, {wanted});
-    return b.text() + b.signature() + corpus_chrf(made, {wanted}).text();
+    const Bleu b = corpus_bleu(made, {expected});
+    return b.text() + b.signature() + corpus_chrf(made, {expected}).text();
   });
 }

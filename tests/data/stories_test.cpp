@@ -21,7 +21,7 @@ namespace {
 std::map<std::string, double> all_texts(const Stories& stories) {
   std::map<std::string, double> texts;
   std::size_t twice = 0;
-  enumerate([&](Teller& t) { stories.tell(t); },
+  enumerate([&](Chooser& t) { stories.generate(t); },
             [&](const std::string& text, double log_p) { twice += !texts.emplace(text, log_p).second; });
   CHECK(twice == 0);
   return texts;
@@ -202,16 +202,16 @@ TEST_CASE("the fact of a question is the place, or the name of the owner") {
     CAPTURE(text.substr(q.fact, q.answer_end - q.fact));
     REQUIRE(q.fact > 0);
     CHECK((text[q.fact - 1] == ' ' || text[q.fact - 1] == '\n'));
-    std::string told = word(q.fact);
+    std::string found = word(q.fact);
     if (text.substr(q.question, 3) == "Who") {
       ++who;
-      REQUIRE(told == word(q.answer));
+      REQUIRE(found == word(q.answer));
     } else if (text.substr(q.question, 12) != "Where is the") {  // a question about a person: «At the lake.»
-      REQUIRE(told == text.substr(q.answer, q.answer_end - q.answer - 1).substr(7));
+      REQUIRE(found == text.substr(q.answer, q.answer_end - q.answer - 1).substr(7));
     } else {
       ++where;
-      told[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(told[0])));
-      REQUIRE(told == word(q.answer));
+      found[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(found[0])));
+      REQUIRE(found == word(q.answer));
     }
   }
   CHECK(who > 100);

@@ -50,9 +50,9 @@ double mixed(const std::vector<double>& nats, double share, const std::function<
 }
 
 // A predictor that knows the grammar but misjudges the weight of each option by a factor of up to exp(error).
-class Misjudging : public Teller {
+class ChooserWithError : public Chooser {
  public:
-  Misjudging(std::string_view text, double error, std::uint64_t seed, std::vector<double>* nats)
+  ChooserWithError(std::string_view text, double error, std::uint64_t seed, std::vector<double>* nats)
       : reader_(text, nats), error_(error), seed_(seed) {}
 
  private:
@@ -72,9 +72,9 @@ double misjudged(std::string_view text, double error, std::uint64_t seed) {
   std::vector<double> nats;
   try {
     while (!text.empty()) {
-      Misjudging teller(text, error, seed, &nats);
-      Stories().tell(teller);
-      text.remove_prefix(teller.position());
+      ChooserWithError chooser(text, error, seed, &nats);
+      Stories().generate(chooser);
+      text.remove_prefix(chooser.position());
     }
   } catch (Reader::CutShort) {
   }

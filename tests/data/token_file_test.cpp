@@ -321,11 +321,11 @@ TEST_CASE("token files: NumPy reads them") {
   if (python.empty()) return;
   const TemporaryFolder folder;
   const fs::path file = folder.path / "x.tokens";
-  const auto told = [&] { return run("exec " + python + " -B " + quoted(kScript) + " " + quoted(file)).output; };
+  const auto described = [&] { return run("exec " + python + " -B " + quoted(kScript) + " " + quoted(file)).output; };
   write_tokens(file, {folder.write("x.txt", "cäb€")}, CharTokenizer("äbc€"));
-  CHECK(told() == "4 tokens, vocabulary 4 by char tokenizer: [1, 2, 0, 3] ...\n");
+  CHECK(described() == "4 tokens, vocabulary 4 by char tokenizer: [1, 2, 0, 3] ...\n");
   TokenWriter writer(file, Index{100000});
   writer.append(std::vector<std::int32_t>{99999, 0});
   writer.finish();
-  CHECK(told() == "2 tokens, vocabulary 100000 by no tokenizer: [99999, 0] ...\n");
+  CHECK(described() == "2 tokens, vocabulary 100000 by no tokenizer: [99999, 0] ...\n");
 }

@@ -89,8 +89,8 @@ TEST_CASE("special tokens have names, and text pairs begin and end with them") {
   CHECK(ids_of(with.sample(0).at("targets")) == Ids{6, 3});
   CHECK(with.source_vocabulary() == 7);
   CHECK(with.target_vocabulary() == 7);
-  const TextPairs behind(pair, characters, characters, {.source_end = true});
-  CHECK(ids_of(behind.sample(0).at("source")) == Ids{1, 0, 2, 5});
-  CHECK(ids_of(behind.sample(0).at("inputs")) == Ids{4, 3});
-  CHECK(behind.source_vocabulary() == 6);
+  const TextPairs with_end(pair, characters, characters, {.source_end = true});
+  CHECK(ids_of(with_end.sample(0).at("source")) == Ids{1, 0, 2, 5});
+  CHECK(ids_of(with_end.sample(0).at("inputs")) == Ids{4, 3});
+  CHECK(with_end.source_vocabulary() == 6);
 }

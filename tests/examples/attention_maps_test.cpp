@@ -89,7 +89,7 @@ TEST_CASE("attention_maps: one layer and one head, a line feed, one token") {
 TEST_CASE("attention_maps: a masked model looks at both sides, and so does its picture") {
   const Training t;
   REQUIRE(t.run("--model mlm --steps 20 --lr 0.02").exit_code == 0);
-  const std::string svg = t.file("maps.svg"), wanted = t.file("wanted.svg"), prompt = "The quick";
+  const std::string svg = t.file("maps.svg"), expected = t.file("wanted.svg"), prompt = "The quick";
   const Ran ran = maps(t, prompt, "--head 1 --plot " + svg);
   INFO(ran.output);
   REQUIRE(ran.exit_code == 0);
@@ -108,8 +108,8 @@ TEST_CASE("attention_maps: a masked model looks at both sides, and so does its p
     }
     CHECK(sum == doctest::Approx(1));
   }
-  plot_matrices(wanted, {"softmax attention", "the token", "looks at", labels, labels}, {{panel}});
-  CHECK(bytes_of(svg) == bytes_of(wanted));
+  plot_matrices(expected, {"softmax attention", "the token", "looks at", labels, labels}, {{panel}});
+  CHECK(bytes_of(svg) == bytes_of(expected));
 
   REQUIRE(maps(t, "T[MASK]e [MASK]uick", "--plot " + svg).exit_code == 0);
   CHECK(test::count_of(">[MASK]<", bytes_of(svg)) == 2 * 2 + 2);  // rows have it once, columns in both heads

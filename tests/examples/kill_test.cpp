@@ -34,10 +34,10 @@ TEST_CASE("killed at random moments, saving often, and resumed") {
   const Whole whole(flags);
   const Training t;
   Rng rng(20);
-  const int wanted = test::kSanitized ? 4 : 20;
+  const int expected = test::kSanitized ? 4 : 20;
   int kills = 0, runs = 0;
   Ran ran;
-  for (; kills < wanted && runs < 200; ++runs) {
+  for (; kills < expected && runs < 200; ++runs) {
     const std::string seconds = std::to_string((0.03 + 0.2 * rng.uniform()) * (test::kSanitized ? 5 : 1));
     // A finished run cannot be killed any more, so the next one starts from the beginning.
     ran = test::run("timeout -s KILL " + seconds + " " +
@@ -50,7 +50,7 @@ TEST_CASE("killed at random moments, saving often, and resumed") {
     else
       std::filesystem::remove(t.file("lm.h5"));
   }
-  CHECK(kills == wanted);
+  CHECK(kills == expected);
   ran = t.run(flags + " --resume-or-start --log " + t.file("log"));
   INFO(ran.output);
   REQUIRE(ran.exit_code == 0);

@@ -115,8 +115,8 @@ TEST_CASE("train_lm: recipe fast changes the documented settings, and flags over
   const std::string flags = examples::fast_flags(fast);
   for (const auto& item : changed.items()) {
     INFO(item.key());
-    const bool told = flags.find("--" + item.key() + " ") != std::string::npos;
-    CHECK(told == (item.key() != "recipe" && (dots || item.key() != "dtype")));
+    const bool listed = flags.find("--" + item.key() + " ") != std::string::npos;
+    CHECK(listed == (item.key() != "recipe" && (dots || item.key() != "dtype")));
   }
   CHECK(flags.starts_with("--norm rms --activation relu-squared --positions rope --qk-norm true"));
 
@@ -464,10 +464,10 @@ TEST_CASE("train_lm: settings in a checkpoint that flags would refuse are errors
       {"bias", 1, "it is 1, which has the wrong type"},
       {"tokenizer", "words", "\"words\" is not a tokenizer; it must be byte, char or a SentencePiece FILE.model"},
       {"data", {1, 2}, "it is a list, which has the wrong type"}};
-  for (const auto& [name, value, told] : cases) {
+  for (const auto& [name, value, message] : cases) {
     json changed = good;
     changed[name] = value;
-    CHECK(resumed(changed.dump()) == "resume: the setting " + name + " in the checkpoint is wrong: " + told);
+    CHECK(resumed(changed.dump()) == "resume: the setting " + name + " in the checkpoint is wrong: " + message);
   }
 }
 

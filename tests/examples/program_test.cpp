@@ -178,16 +178,16 @@ TEST_CASE("run: two runs do not write one log or one checkpoint") {
   const Training t;
   const std::string long_run =
       t.arguments("--steps 1000000 --eval-every 0 --checkpoint-every 50 --checkpoint a.h5 --log a");
-  const auto beside = [&](const std::string& flags) {
+  const auto run_with = [&](const std::string& flags) {
     return in_folder(t, test::in_background(long_run + " 2> /dev/null") + "while [ ! -e a.h5 ]; do sleep 0.02; done; " +
                             t.arguments("--steps 1 " + flags) +
                             "; code=$?; kill -INT $pid; wait $pid; exit $code");
   };
-  Ran ran = beside("--checkpoint a.h5");
+  Ran ran = run_with("--checkpoint a.h5");
   CHECK(ran.exit_code == 1);
   CHECK(contains(ran.output, "another program is writing a.h5; only one program may write it"));
   fs::remove(t.file("a.h5"));
-  ran = beside("--log a");
+  ran = run_with("--log a");
   CHECK(ran.exit_code == 1);
   CHECK(contains(ran.output, "log: another program is writing a; only one program may write it"));
   const std::vector<nlohmann::json> log = test::json_lines(t.file("a"));

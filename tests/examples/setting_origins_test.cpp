@@ -15,9 +15,9 @@ TEST_CASE("origins of settings: a flag that was given, a checkpoint's file, a de
   char* words[] = {program.data(), flag.data(), word.data()};
   REQUIRE_FALSE(line.parse(3, words));
   const SettingOrigins new_run = line, resumed(line, "lm.h5", is_among(R"({"steps": 9, "warmup": 100})"));
-  CHECK(new_run.says("--steps", "1") == "--steps is 1");
-  CHECK(new_run.says("--warmup", "100") == "warmup is 100 (the default)");
-  CHECK(resumed.says("--steps", "1") == "--steps is 1");
-  CHECK(resumed.says("--warmup", "100") == "warmup is 100 (stored in lm.h5)");
-  CHECK(resumed.says("--lr", "0.1") == "lr is 0.1 (the default)");
+  CHECK(new_run.describe("--steps", "1") == "--steps is 1");
+  CHECK(new_run.describe("--warmup", "100") == "warmup is 100 (the default)");
+  CHECK(resumed.describe("--steps", "1") == "--steps is 1");
+  CHECK(resumed.describe("--warmup", "100") == "warmup is 100 (stored in lm.h5)");
+  CHECK(resumed.describe("--lr", "0.1") == "lr is 0.1 (the default)");
 }

@@ -304,9 +304,9 @@ TEST_CASE("train_lm: the predicted memory is within a tenth of the peak") {
     const std::string output = test::run("exec " + command + " --checkpoint b.h5").output;
     const auto at = output.find(", about ");
     REQUIRE(at != std::string::npos);
-    const double said = std::stod(output.substr(at + 8));
-    MESSAGE(std::string(size) << ": said " << said << " MiB, took " << peak);
-    CHECK(std::abs(said - peak) <= peak / 10);
+    const double reported = std::stod(output.substr(at + 8));
+    MESSAGE(std::string(size) << ": said " << reported << " MiB, took " << peak);
+    CHECK(std::abs(reported - peak) <= peak / 10);
   }
 }
 #endif

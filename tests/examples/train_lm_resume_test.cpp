@@ -42,7 +42,7 @@ struct Script {
       fs::create_symlink(tool, folder.path / "bin" / tool.filename());
   }
   // The output of the fake train_lm: the command that resumes, and its flags.
-  std::string told(const std::string& from, const std::string& call) const {
+  std::string output_of(const std::string& from, const std::string& call) const {
     const Ran ran = test::run("cd " + quoted(from) + " && PATH=" + quoted((folder.path / "bin").string()) + " " + call);
     INFO(call << ": " << ran.output);
     CHECK(ran.exit_code == 0);
@@ -139,10 +139,10 @@ TEST_CASE("train_lm: a SentencePiece model may be moved, but not be another one"
 
 TEST_CASE("./run train passes train_lm the command that calls it again, from any folder") {
   const Script script;
-  CHECK(script.told(script.home.string(), "./run train --steps 7") == "./run train|--steps 7");
-  CHECK(script.told(script.home.string(), "bash run train -- --steps 7") == "./run train|--steps 7");
-  CHECK(script.told(script.home.string(), "./run train") == "./run train|--plot loss.svg");
-  const std::string far = script.told("/", quoted((script.home / "run").string()) + " train --steps 7"),
+  CHECK(script.output_of(script.home.string(), "./run train --steps 7") == "./run train|--steps 7");
+  CHECK(script.output_of(script.home.string(), "bash run train -- --steps 7") == "./run train|--steps 7");
+  CHECK(script.output_of(script.home.string(), "./run train") == "./run train|--plot loss.svg");
+  const std::string far = script.output_of("/", quoted((script.home / "run").string()) + " train --steps 7"),
                     command = far.substr(0, far.find('|'));
   // A shell reads the command back as two words.
   CHECK(test::run("set -- " + command + "; printf '%s|' \"$@\"").output == (script.home / "run").string() + "|train|");

@@ -57,13 +57,13 @@ TEST_CASE("train_lm: on the built-in stories, each evaluation has the floor of i
                             "--eval-batches 1 --sample 0");
   INFO(ran.output);
   REQUIRE(ran.exit_code == 0);
-  const auto floor_behind = [&](const std::string& text) {
+  const auto floor_after = [&](const std::string& text) {
     const std::size_t from = ran.output.find(text), at = ran.output.find("floor", from);
     REQUIRE(at < ran.output.size());
     return ran.output.substr(ran.output.find_first_of("0123456789", at), 6);
   };
-  CHECK(floor_behind("step 4/4") == floor_behind("above the"));
-  CHECK(floor_behind("step 2/4") != floor_behind("step 4/4"));
+  CHECK(floor_after("step 4/4") == floor_after("above the"));
+  CHECK(floor_after("step 2/4") != floor_after("step 4/4"));
 }
 
 TEST_CASE("train_lm: wrong flags say what is right and exit 2") {

@@ -82,7 +82,7 @@ TEST_CASE("translate: a line, a file, a folder or standard input is translated, 
   write_pairs(t);
   REQUIRE(t.run(kPairs + std::string("--lr 1e-2 --steps 150")).exit_code == 0);
   const std::string checkpoint = bytes_of(t.file("translate.h5"));
-  const auto says = [&](const std::string& flags, int exit_code, const std::string& output) {
+  const auto check_run = [&](const std::string& flags, int exit_code, const std::string& output) {
     const Ran ran = t.run(flags);
     CAPTURE(flags);
     CHECK(ran.exit_code == exit_code);
@@ -91,44 +91,44 @@ TEST_CASE("translate: a line, a file, a folder or standard input is translated, 
     else
       CHECK(contains(ran.output, output));
   };
-  says("--text 'two three'", 0, "2 3\n");
-  says("--text ''", 0, "");
+  check_run("--text 'two three'", 0, "2 3\n");
+  check_run("--text ''", 0, "");
   CHECK(contains(t.run("--text 'two pink three'").output, "1 of 3 tokens were unknown to the model\n"));
   t.folder.write("in/marked.txt", "\xEF\xBB\xBFtwo one\r\n\r\nthree four");
-  says("--translate in/marked.txt", 0, "2 1\n\n3 4\n");
-  says("--translate in", 0, "2 1\n\n3 4\n");
-  says("--translate - < " + test::quoted(t.file("in/marked.txt")), 0, "2 1\n\n3 4\n");
-  says("--translate - < /dev/null", 0, "");
+  check_run("--translate in/marked.txt", 0, "2 1\n\n3 4\n");
+  check_run("--translate in", 0, "2 1\n\n3 4\n");
+  check_run("--translate - < " + test::quoted(t.file("in/marked.txt")), 0, "2 1\n\n3 4\n");
+  check_run("--translate - < /dev/null", 0, "");
   t.folder.write("bad.txt", "two one\n\xFF");
-  says("--translate bad.txt", 1, "bad.txt is not UTF-8: the byte 0xFF at offset 8");
-  says("--translate - < " + test::quoted(t.file("bad.txt")), 1,
-       "standard input is not UTF-8: the byte 0xFF at offset 8");
-  says("--translate bad.txt --invalid-utf8 skip", 0,
-       "1 line was skipped, because it is not UTF-8 (the first: line 2 of bad.txt)\n2 1\n");
+  check_run("--translate bad.txt", 1, "bad.txt is not UTF-8: the byte 0xFF at offset 8");
+  check_run("--translate - < " + test::quoted(t.file("bad.txt")), 1,
+            "standard input is not UTF-8: the byte 0xFF at offset 8");
+  check_run("--translate bad.txt --invalid-utf8 skip", 0,
+            "1 line was skipped, because it is not UTF-8 (the first: line 2 of bad.txt)\n2 1\n");
   t.folder.write("none.txt", "");
-  says("--translate none.txt", 0, "");
+  check_run("--translate none.txt", 0, "");
   t.folder.write("mark.txt", "\xEF\xBB\xBF");
-  says("--translate mark.txt", 0, "");
+  check_run("--translate mark.txt", 0, "");
   t.folder.write("old.txt", "two one\rthree four\r");
-  says("--translate old.txt", 1, "the first line of old.txt ends with a carriage return");
-  says("--translate old.txt --line-ends any", 0, "2 1\n3 4\n");
+  check_run("--translate old.txt", 1, "the first line of old.txt ends with a carriage return");
+  check_run("--translate old.txt --line-ends any", 0, "2 1\n3 4\n");
   std::filesystem::create_directory(t.folder.path / "empty");
-  says("--translate empty", 1, "the folder empty has no files");
+  check_run("--translate empty", 1, "the folder empty has no files");
   std::string line;
   for (int i = 0; i < 1001; ++i) line += "one ";
   t.folder.write("long.txt", "two\n" + line);
-  says("--translate long.txt", 1,
-       "long.txt, line 2 has 1001 tokens, but longest is 1000; split it, or increase longest (--longest)");
-  says("--translate - < " + test::quoted(t.file("long.txt")), 1, "standard input, line 2 has 1001 tokens");
-  says("--translate in --longest 1", 1, "in, text 1 has 2 tokens, but longest is 1");
-  says("--translate train.words --longest 1", 1, "train.words, line 1 has 2 tokens, but longest is 1");
-  says("--text 'one two' --longest 1", 1, "--text, line 1 has 2 tokens, but longest is 1");
-  says("--text two --steps 5", 2, "--steps is for training, but --text uses a trained model");
-  says("--translate in --resume", 2, "--resume is for training, but --translate uses");
-  says("--alignments a.svg --text two --seed 1", 2, "--seed is for training, but --text uses");
-  says("--translate in --text two", 2, "--translate and --text cannot be combined");
-  says("--translate in --alignments a.svg", 2, "--translate and --alignments cannot be combined");
-  says("--alignments a.svg", 2, "--alignments needs a sentence; give --text");
+  check_run("--translate long.txt", 1,
+            "long.txt, line 2 has 1001 tokens, but longest is 1000; split it, or increase longest (--longest)");
+  check_run("--translate - < " + test::quoted(t.file("long.txt")), 1, "standard input, line 2 has 1001 tokens");
+  check_run("--translate in --longest 1", 1, "in, text 1 has 2 tokens, but longest is 1");
+  check_run("--translate train.words --longest 1", 1, "train.words, line 1 has 2 tokens, but longest is 1");
+  check_run("--text 'one two' --longest 1", 1, "--text, line 1 has 2 tokens, but longest is 1");
+  check_run("--text two --steps 5", 2, "--steps is for training, but --text uses a trained model");
+  check_run("--translate in --resume", 2, "--resume is for training, but --translate uses");
+  check_run("--alignments a.svg --text two --seed 1", 2, "--seed is for training, but --text uses");
+  check_run("--translate in --text two", 2, "--translate and --text cannot be combined");
+  check_run("--translate in --alignments a.svg", 2, "--translate and --alignments cannot be combined");
+  check_run("--alignments a.svg", 2, "--alignments needs a sentence; give --text");
   CHECK(bytes_of(t.file("translate.h5")) == checkpoint);
 }
 
@@ -270,26 +270,27 @@ TEST_CASE("translate: Ctrl-C saves, and tells how to go on") {
 TEST_CASE("translate: errors are one sentence") {
   const Translating t;
   write_pairs(t);
-  const auto says = [&](const std::string& flags, int exit_code, const std::string& text) {
+  const auto check_run = [&](const std::string& flags, int exit_code, const std::string& text) {
     const Ran ran = t.run(flags);
     CAPTURE(flags);
     INFO(ran.output);
     CHECK(ran.exit_code == exit_code);
     CHECK(contains(ran.output, text));
   };
-  says("--source train.words", 2, "--source, --target, --val-source and --val-target must be given together");
-  says("--model gru-tree", 2, "--model");
-  says(std::string(kPairs) + "--steps 0 --source nothing.txt", 1, "nothing.txt");
-  says("--translate in.txt", 1, "translate.h5");
+  check_run("--source train.words", 2, "--source, --target, --val-source and --val-target must be given together");
+  check_run("--model gru-tree", 2, "--model");
+  check_run(std::string(kPairs) + "--steps 0 --source nothing.txt", 1, "nothing.txt");
+  check_run("--translate in.txt", 1, "translate.h5");
   t.folder.write("bad.h5", "no checkpoint");
-  says("--checkpoint bad.h5 --translate train.words", 1, "bad.h5");
-  says("--alignments a.gif", 2, "a.gif");
-  says("--min-freq 2", 2, "--min-freq is for text files, but --source is not given");
-  says("--heads 2", 2, "--heads is for a transformer, but model is gru-bahdanau (the default)");
-  says("--model transformer --directions 1", 2, "--directions is for recurrent models, but --model is transformer");
-  says(std::string(kPairs) + "--vocabulary 300", 2, "--min-freq");
-  says("--minutes 1 --schedule cosine", 2,
-       "--schedule is cosine, which depends on the last step; give --steps or --epochs");
+  check_run("--checkpoint bad.h5 --translate train.words", 1, "bad.h5");
+  check_run("--alignments a.gif", 2, "a.gif");
+  check_run("--min-freq 2", 2, "--min-freq is for text files, but --source is not given");
+  check_run("--heads 2", 2, "--heads is for a transformer, but model is gru-bahdanau (the default)");
+  check_run("--model transformer --directions 1", 2,
+            "--directions is for recurrent models, but --model is transformer");
+  check_run(std::string(kPairs) + "--vocabulary 300", 2, "--min-freq");
+  check_run("--minutes 1 --schedule cosine", 2,
+            "--schedule is cosine, which depends on the last step; give --steps or --epochs");
 }
 
 TEST_CASE("translate: texts may be moved but not changed, and a new training may start from the model") {

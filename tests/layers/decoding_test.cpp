@@ -98,12 +98,12 @@ std::vector<Hypothesis> all_texts(const TableState& model, const Text& prompt, c
   return all;
 }
 
-void check_same(const std::vector<Hypothesis>& got, const std::vector<Hypothesis>& wanted) {
-  REQUIRE(got.size() <= wanted.size());
+void check_same(const std::vector<Hypothesis>& got, const std::vector<Hypothesis>& expected) {
+  REQUIRE(got.size() <= expected.size());
   for (std::size_t i = 0; i < got.size(); ++i) {
-    CHECK(got[i].tokens == wanted[i].tokens);
-    CHECK(got[i].score == doctest::Approx(wanted[i].score).epsilon(1e-12));
-    CHECK(got[i].log_probability == doctest::Approx(wanted[i].log_probability).epsilon(1e-12));
+    CHECK(got[i].tokens == expected[i].tokens);
+    CHECK(got[i].score == doctest::Approx(expected[i].score).epsilon(1e-12));
+    CHECK(got[i].log_probability == doctest::Approx(expected[i].log_probability).epsilon(1e-12));
   }
 }
 
@@ -286,7 +286,7 @@ TEST_CASE("beams: one that is wide enough finds the best texts of a GPT, with an
     GPT model = talker(o, mechanism_by_name(name, {.heads = 2, .head_size = 4, .window = 3, .top_k = 3, .buckets = 4}));
     to(model, DType::float64);
     const NoTape guard;
-    const auto behind = [&](const Text& made) {
+    const auto log_p = [&](const Text& made) {
       Text text = prompts[0];
       text.insert(text.end(), made.begin(), made.end());
       return log_probability(model, text) - log_probability(model, prompts[0]);
@@ -294,7 +294,7 @@ TEST_CASE("beams: one that is wide enough finds the best texts of a GPT, with an
     std::vector<Hypothesis> all;  // all 4^4 texts, each by the whole model
     for (std::int32_t n = 0; n < 256; ++n) {
       const Text text = {n / 64, n / 16 % 4, n / 4 % 4, n % 4};
-      all.push_back({.tokens = text, .log_probability = behind(text), .score = behind(text)});
+      all.push_back({.tokens = text, .log_probability = log_p(text), .score = log_p(text)});
     }
     std::ranges::sort(all, [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });
     const BeamOptions wide{.beam = 64, .n_best = 64, .count = 4, .penalty = LengthPenalty::none};
@@ -306,7 +306,7 @@ TEST_CASE("beams: one that is wide enough finds the best texts of a GPT, with an
     }
     // A narrow beam may miss the best text, but its probabilities are correct.
     const auto narrow = beam_search(model.make_state(), prompts, {.beam = 3, .n_best = 3, .count = 4});
-    for (const Hypothesis& h : narrow[0]) CHECK(h.log_probability == doctest::Approx(behind(h.tokens)).epsilon(1e-10));
+    for (const Hypothesis& h : narrow[0]) CHECK(h.log_probability == doctest::Approx(log_p(h.tokens)).epsilon(1e-10));
   }
 }
 
@@ -345,9 +345,9 @@ TEST_CASE("beams: a beam of one is greedy, rows are independent, and each row ha
 
   const BeamOptions o{.beam = 3, .n_best = 2, .counts = {9, 0, 2, 5}, .stop_tokens = {0}};
   std::vector<Index> done;
-  BeamOptions told = o;
-  told.on_done = [&](Index row) { done.push_back(row); };
-  const auto all = beam_search(model, prompts, told);
+  BeamOptions with_callback = o;
+  with_callback.on_done = [&](Index row) { done.push_back(row); };
+  const auto all = beam_search(model, prompts, with_callback);
   std::ranges::sort(done);
   CHECK(done == std::vector<Index>{0, 1, 2, 3});
   CHECK(all[1].empty());

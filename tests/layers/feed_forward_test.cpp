@@ -36,7 +36,7 @@ TEST_CASE("the feed-forward network equals its formula, for each activation, wit
     for (const bool bias : {true, false}) {
       const FeedForward network(3, rng, {.hidden = 7, .activation = kind, .bias = bias});
       const Tensor x = test::normal({4, 3}, 5, DType::float32);
-      Tensor wanted = Tensor::empty({4, 3}, DType::float64);
+      Tensor expected = Tensor::empty({4, 3}, DType::float64);
       for (Index row = 0; row < 4; ++row) {
         const std::vector<double> values = x[row].to_vector<double>();
         std::vector<double> hidden;
@@ -45,10 +45,10 @@ TEST_CASE("the feed-forward network equals its formula, for each activation, wit
           hidden.push_back(kind == FeedForwardKind::swiglu ? activated(kind, up) * applied(network.up, 7 + i, values)
                                                            : activated(kind, up));
         }
-        for (Index i = 0; i < 3; ++i) wanted.ptr<double>()[row * 3 + i] = applied(network.down, i, hidden);
+        for (Index i = 0; i < 3; ++i) expected.ptr<double>()[row * 3 + i] = applied(network.down, i, hidden);
       }
       INFO(static_cast<int>(kind), " ", bias);
-      CHECK(test::close(network(x).to(DType::float64), wanted));
+      CHECK(test::close(network(x).to(DType::float64), expected));
     }
   }
 }

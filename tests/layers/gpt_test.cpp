@@ -169,10 +169,10 @@ TEST_CASE("with GPT-2's weights and the settings of the preset gpt2, the logits 
     const NoTape no_tape;
     return model(file.tensor("data/tokens"));
   };
-  const Tensor wanted = file.tensor("data/logits");
-  CHECK(test::close(logits(FeedForwardKind::gelu_tanh, DType::float64), wanted, 1e-12, 1e-12));
-  CHECK(test::close(logits(FeedForwardKind::gelu_tanh, DType::float32), wanted, 0, 1e-4));
-  CHECK_FALSE(test::close(logits(FeedForwardKind::gelu, DType::float64), wanted, 0, 1e-4));  // GELU by erf differs
+  const Tensor expected = file.tensor("data/logits");
+  CHECK(test::close(logits(FeedForwardKind::gelu_tanh, DType::float64), expected, 1e-12, 1e-12));
+  CHECK(test::close(logits(FeedForwardKind::gelu_tanh, DType::float32), expected, 0, 1e-4));
+  CHECK_FALSE(test::close(logits(FeedForwardKind::gelu, DType::float64), expected, 0, 1e-4));  // GELU by erf differs
 }
 
 TEST_CASE("decoding gives the logits of the whole model") {
@@ -237,13 +237,13 @@ TEST_CASE("decoding rows of different length gives the logits of each row's own 
     CHECK(states[1].lengths().to_vector<double>() == std::vector<double>{14, 10, 11});
     states = pick_rows(states, Tensor::from<std::int32_t>({2, 1, 2}, {3}));
     const Tensor next = Tensor::from<std::int32_t>({1, 2, 3}, {3, 1}), logits = model.decode(next, states);
-    const auto behind = [&](Index b, Index length, Index token) {
+    const auto logits_after = [&](Index b, Index length, Index token) {
       const Tensor text = concatenate({x.slice(0, b, b + 1).slice(1, 0, length), next.slice(0, token, token + 1)}, 1);
       return model(text).select(1, length)[0];
     };
-    CHECK(test::close(logits[0], behind(2, 11, 0), 1e-11, 1e-11));
-    CHECK(test::close(logits[1], behind(1, 10, 1), 1e-11, 1e-11));
-    CHECK(test::close(logits[2], behind(2, 11, 2), 1e-11, 1e-11));
+    CHECK(test::close(logits[0], logits_after(2, 11, 0), 1e-11, 1e-11));
+    CHECK(test::close(logits[1], logits_after(1, 10, 1), 1e-11, 1e-11));
+    CHECK(test::close(logits[2], logits_after(2, 11, 2), 1e-11, 1e-11));
     if (kind != PositionKind::learned && kind != PositionKind::sinusoidal) continue;
     CHECK(contains(error_of([&] {
                      model.decode(Tensor::zeros({3, 4}, DType::int32), states);
@@ -316,8 +316,8 @@ std::vector<Tensor> logits_of_steps(const GPT& model, const Tensor& x) {
 }
 
 // The largest difference, relative to the largest value.
-double apart(const Tensor& got, const Tensor& want) {
-  const std::vector<double> g = got.to_vector<double>(), w = want.to_vector<double>();
+double apart(const Tensor& got, const Tensor& expected) {
+  const std::vector<double> g = got.to_vector<double>(), w = expected.to_vector<double>();
   double worst = 0, max_abs = 0;
   for (std::size_t i = 0; i < w.size(); ++i)
     worst = std::max(worst, std::abs(g[i] - w[i])), max_abs = std::max(max_abs, std::abs(w[i]));
@@ -356,8 +356,8 @@ TEST_CASE("a GPT of bfloat16 keeps vectors in float32, and gives the logits of i
     const NoTape no_tape;
     const Tensor x = random_ids({3, 7}, o.vocabulary, 1);
     CHECK(apart(narrow(x), exact(x)) < kRounded);
-    const std::vector<Tensor> steps = logits_of_steps(narrow, x), want = logits_of_steps(exact, x);
-    for (std::size_t t = 0; t < steps.size(); ++t) CHECK(apart(steps[t], want[t]) < kRounded);
+    const std::vector<Tensor> steps = logits_of_steps(narrow, x), expected = logits_of_steps(exact, x);
+    for (std::size_t t = 0; t < steps.size(); ++t) CHECK(apart(steps[t], expected[t]) < kRounded);
     CHECK(apart(narrow.loss(x, x), exact.loss(x, x)) < kRounded);
     to(narrow, DType::float32);
     CHECK(test::same_bits(narrow(x), model(x)));
@@ -376,8 +376,8 @@ TEST_CASE("a GPT in bfloat16 generates with every mechanism that has a decode st
     to(narrow, DType::bfloat16);
     round_weights(model);
     const Tensor x = random_ids({2, 6}, 11, 1);
-    const std::vector<Tensor> steps = logits_of_steps(narrow, x), want = logits_of_steps(model, x);
-    for (std::size_t t = 0; t < steps.size(); ++t) CHECK(apart(steps[t], want[t]) < kRounded);
+    const std::vector<Tensor> steps = logits_of_steps(narrow, x), expected = logits_of_steps(model, x);
+    for (std::size_t t = 0; t < steps.size(); ++t) CHECK(apart(steps[t], expected[t]) < kRounded);
   }
 }
 

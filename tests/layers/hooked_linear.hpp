@@ -100,9 +100,9 @@ struct HookedLinear {
   std::string name() const { return "hooked linear"; }
   AttentionCapabilities capabilities() const { return h.can; }
   double keys_per_query(Index, Index size) const { return static_cast<double>(size); }
-  Tensor apply(In q_in, In k_in, In v_in, const AttentionCall& asked) const {
+  Tensor apply(In q_in, In k_in, In v_in, const AttentionCall& original) const {
     Tensor q = q_in, k = k_in, v = v_in;
-    AttentionCall call = asked;
+    AttentionCall call = original;
     if (h.inputs) h.inputs(q, k, v, call);
     const auto all_heads = [&](const Tensor& x) { return h.repeat(x, q.dim(1)); };
     k = all_heads(k), v = all_heads(v);

@@ -176,9 +176,9 @@ TEST_CASE("language model: a text ends with the first stop text or stop token af
 TEST_CASE("language model: calls that cannot generate are refused with one sentence, before any text") {
   const LanguageModel lm = loaded(small_model(true, PositionKind::rope)),
                       masked = loaded(small_model(false, PositionKind::rope));
-  bool came = false;
+  bool called = false;
   const auto text = [&](const LanguageModel& model, const std::string& prompt, TextOptions options) {
-    options.on_text = [&came](Index, const std::string&) { came = true; };
+    options.on_text = [&called](Index, const std::string&) { called = true; };
     return [&model, prompt, options] { generate_text(model, {"a", prompt}, options); };
   };
   test::check_errors(
@@ -187,7 +187,7 @@ TEST_CASE("language model: calls that cannot generate are refused with one sente
        {"generate_text: stop token 4 is not in the vocabulary of 4 tokens", text(lm, "a", {.stop_tokens = {4}})},
        {"a stop text is empty; it must have at least one character", text(lm, "a", {.stop = {"b", ""}})},
        {"temperature is -1", text(lm, "a", {.sampling = {.temperature = -1}})}});
-  CHECK_FALSE(came);
+  CHECK_FALSE(called);
 }
 
 TEST_CASE("language model: a configuration that cannot be loaded is refused before it is saved") {

@@ -24,7 +24,7 @@ struct Nothing : MeanAttention {
 };
 
 // A mechanism that declares a state but makes none.
-struct Boasting : MeanAttention {
+struct WrongCapabilities : MeanAttention {
   AttentionCapabilities capabilities() const { return {.causal = true, .state = true}; }
 };
 
@@ -177,16 +177,16 @@ TEST_CASE("layers: inputs that do not fit are errors that show their shapes") {
 TEST_CASE("attention mechanisms: unsupported calls, and shapes that do not fit, are refused with the reason") {
   const AttentionMechanism nothing = Nothing(), mean = MeanAttention(), softmax = SoftmaxAttention();
   const Tensor q = zeros({2, 4, 3, 5}), mask = Tensor::ones({2, 3}, DType::bool8);
-  const auto asks = [&](const AttentionCall& call) { return [&, call] { nothing.apply(q, q, q, call); }; };
+  const auto apply_with = [&](const AttentionCall& call) { return [&, call] { nothing.apply(q, q, q, call); }; };
   check_errors({
       {"nothing attention does not support causal masking: it is empty (layer_cases_errors_test.cpp:",
-       asks({.causal = true})},
-      {"nothing attention does not support a key mask: it is empty", asks({.key_mask = mask})},
-      {"nothing attention does not support a key mask", asks({.key_lengths = Tensor::arange(2)})},
-      {"nothing attention does not support a mask of single pairs: it is empty", asks({.mask = mask})},
-      {"nothing attention does not support a bias of single pairs: it is empty", asks({.bias = zeros({3, 3})})},
-      {"nothing attention does not support a bias: it is empty", asks({.bias = zeros({3})})},
-      {"nothing attention does not support dropout on weights: it is empty", asks({.dropout = 0.1})},
+       apply_with({.causal = true})},
+      {"nothing attention does not support a key mask: it is empty", apply_with({.key_mask = mask})},
+      {"nothing attention does not support a key mask", apply_with({.key_lengths = Tensor::arange(2)})},
+      {"nothing attention does not support a mask of single pairs: it is empty", apply_with({.mask = mask})},
+      {"nothing attention does not support a bias of single pairs: it is empty", apply_with({.bias = zeros({3, 3})})},
+      {"nothing attention does not support a bias: it is empty", apply_with({.bias = zeros({3})})},
+      {"nothing attention does not support dropout on weights: it is empty", apply_with({.dropout = 0.1})},
       {"nothing attention does not support different numbers of queries and keys: it is empty",
        [&] {
          nothing.apply(q, zeros({2, 4, 6, 5}), zeros({2, 4, 6, 5}), {});
@@ -200,7 +200,7 @@ TEST_CASE("attention mechanisms: unsupported calls, and shapes that do not fit, 
        }},
       {"AttentionState: the state is empty",
        [] {
-         const MultiHeadAttention layer({.width = 4}, generator, Boasting());
+         const MultiHeadAttention layer({.width = 4}, generator, WrongCapabilities());
          AttentionState state;
          layer.decode(zeros({1, 1, 4}), state);
        }},

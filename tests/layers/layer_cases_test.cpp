@@ -131,8 +131,8 @@ TEST_CASE("every layer: a NaN in one sequence of the batch reaches its result, a
       List bad;
       for (const Tensor& x : good) bad.push_back(x.clone());
       bad[k][0].fill_(NAN);
-      const Tensor y = layer.call(bad), want = layer.call(good);
-      CHECK(same_bits(y[1], want[1]));
+      const Tensor y = layer.call(bad), expected = layer.call(good);
+      CHECK(same_bits(y[1], expected[1]));
       double nans = 0;
       for (const double v : y[0].to_vector<double>()) nans += std::isnan(v) ? 1 : 0;
       CHECK(nans == static_cast<double>(y[0].numel()));

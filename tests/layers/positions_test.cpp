@@ -56,7 +56,7 @@ TEST_CASE("relative positions: the bias and the gradient of its table equal loop
       REQUIRE(bias.shape() == Shape{3, queries, keys});
       const Tensor dbias = rng.normal(bias.shape(), 0, 1, dtype);
       tape.backward(bias, dbias);
-      Tensor wanted = Tensor::zeros(bias.shape(), DType::float64),
+      Tensor expected = Tensor::zeros(bias.shape(), DType::float64),
              dtable = Tensor::zeros(table.shape(), DType::float64);
       for (Index h = 0; h < 3; ++h)
         for (Index i = 0; i < queries; ++i)
@@ -65,12 +65,12 @@ TEST_CASE("relative positions: the bias and the gradient of its table equal loop
             if (distance > clip) distance = clip;
             if (distance < -clip) distance = -clip;
             const Index column = clip + distance;
-            wanted.ptr<double>()[(h * queries + i) * keys + j] = table.at({h, column});
+            expected.ptr<double>()[(h * queries + i) * keys + j] = table.at({h, column});
             dtable.ptr<double>()[h * (2 * clip + 1) + column] += dbias.at({h, i, j});
           }
       CAPTURE(queries);
       CAPTURE(keys);
-      CHECK(close(bias.detach(), wanted, 0, 1e-300));
+      CHECK(close(bias.detach(), expected, 0, 1e-300));
       CHECK(
           close(table.grad(), dtable, dtype == DType::float64 ? 1e-13 : 1e-6, dtype == DType::float64 ? 1e-13 : 1e-6));
     }

@@ -136,8 +136,8 @@ TEST_CASE("padding that is not a number reaches neither values nor gradients of 
       for (const NamedParameter& p : named_parameters(layer)) all.push_back(p.parameter->grad().clone());
       return all;
     };
-    const std::vector<Tensor> wanted = all_of(zeros), got = all_of(nans);
-    for (std::size_t i = 0; i < wanted.size(); ++i) CHECK(same_bits(got[i], wanted[i]));
+    const std::vector<Tensor> expected = all_of(zeros), got = all_of(nans);
+    for (std::size_t i = 0; i < expected.size(); ++i) CHECK(same_bits(got[i], expected[i]));
   };
   same(GRU(o, rng)), same(LSTM(o, rng)), same(RNN(o, rng));
   same(LSTMN({.input = 6, .hidden = 10}, rng));

@@ -64,7 +64,7 @@ TEST_CASE("a translating transformer: errors, with the mechanisms that each plac
       model_of(o);
     };
   };
-  const auto standing = [](TransformerSeq2SeqMechanisms mechanisms) {
+  const auto build = [](TransformerSeq2SeqMechanisms mechanisms) {
     return [mechanisms] { model_of(small(), mechanisms); };
   };
   const auto of = [](const std::string& name, bool causal) {
@@ -103,21 +103,21 @@ TEST_CASE("a translating transformer: errors, with the mechanisms that each plac
       {"TransformerSeq2Seq: label_smoothing is 1; it must be at least 0 and below 1",
        with([](auto& o) { o.label_smoothing = 1; })},
       {"TransformerSeq2Seq: forgetting attention cannot be used in the encoder, as it is causal only: ",
-       standing({.encoder = of("forgetting", true)})},
+       build({.encoder = of("forgetting", true)})},
       {"TransformerSeq2Seq: mean attention cannot be used in the encoder, as it cannot mask padding: a mean leaves "
        "nothing out",
-       standing({.encoder = means})},
+       build({.encoder = means})},
       {"TransformerSeq2Seq: linformer attention cannot be used in the decoder, as it has no causal form: ",
-       standing({.decoder = of("linformer", false)})},
+       build({.decoder = of("linformer", false)})},
       {"TransformerSeq2Seq: stateless attention cannot be used in the decoder, as it has no decode state",
-       standing({.decoder = [](Index, Rng&) { return Stateless(); }})},
+       build({.decoder = [](Index, Rng&) { return Stateless(); }})},
       {"TransformerSeq2Seq: window attention cannot be used for cross-attention, as it cannot attend to another "
        "sequence: which keys a query sees depends on its position",
-       standing({.cross = of("window", true)})},
+       build({.cross = of("window", true)})},
       {"TransformerSeq2Seq: forgetting attention cannot be used for cross-attention",
-       standing({.cross = of("forgetting", true)})},
+       build({.cross = of("forgetting", true)})},
       {"TransformerSeq2Seq: mean attention cannot be used for cross-attention, as it cannot mask padding",
-       standing({.cross = means})},
+       build({.cross = means})},
       {"attention: the mechanism is 'windows'; it must be one of softmax, linear, efficient, taylor, luong-dot, "
        "luong-general, luong-concat, luong-location, bahdanau, cosine, top-k, favor, linformer, luong-local-m, "
        "luong-local-p",

@@ -296,9 +296,9 @@ TEST_CASE("a translating transformer learns to write words in reverse") {
       beam_search(model.make_state(b.at("source")), prompts, {.beam = 3, .count = kLength + 3, .stop_tokens = {kEnd}});
   Index by_greedy = 0, by_beams = 0;
   for (Index i = 0; i < 40; ++i) {
-    const std::vector<std::int32_t> wanted = ids_of(b.targets[i]);
-    by_greedy += greedy[static_cast<std::size_t>(i)] == wanted;
-    by_beams += beams[static_cast<std::size_t>(i)][0].tokens == wanted;
+    const std::vector<std::int32_t> expected = ids_of(b.targets[i]);
+    by_greedy += greedy[static_cast<std::size_t>(i)] == expected;
+    by_beams += beams[static_cast<std::size_t>(i)][0].tokens == expected;
   }
   CHECK(by_greedy >= 38);
   CHECK(by_beams >= 38);

@@ -84,12 +84,12 @@ TEST_CASE("a decoder's state holds the memory projected: steps do not touch its 
   // Row 2 twice and row 0. The original state continues unchanged.
   const Tensor picked = Tensor::from<std::int32_t>({2, 0, 2});
   TransformerState other = state.rows(picked), copy = state;
-  const Tensor next = x.slice(1, 3, 4), wanted = whole.slice(1, 3, 4);
-  CHECK(
-      test::close(decoder.decode(index_select(next, 0, picked), other), index_select(wanted, 0, picked), 1e-11, 1e-11));
-  CHECK(test::close(decoder.decode(next, state), wanted, 1e-11, 1e-11));
+  const Tensor next = x.slice(1, 3, 4), expected = whole.slice(1, 3, 4);
+  CHECK(test::close(decoder.decode(index_select(next, 0, picked), other), index_select(expected, 0, picked), 1e-11,
+                    1e-11));
+  CHECK(test::close(decoder.decode(next, state), expected, 1e-11, 1e-11));
   CHECK(test::close(decoder.decode(x.slice(1, 4, 6), state), whole.slice(1, 4, 6), 1e-11, 1e-11));
-  CHECK(test::close(decoder.decode(next, copy), wanted, 1e-11, 1e-11));
+  CHECK(test::close(decoder.decode(next, copy), expected, 1e-11, 1e-11));
   // Masks and biases with an axis of rows are picked too.
   TransformerState masked = decoder.make_state(memory, {.mask = keys.view({3, 1, 1, 5}), .bias = normal({1, 1, 1, 5})});
   CHECK(test::same_bits(masked.rows(picked).memory_call.mask, index_select(keys, 0, picked).view({3, 1, 1, 5})));

@@ -7,8 +7,8 @@ namespace heed::test {
 
 bool is_open_mpi() {
   static const bool open = [] {
-    const std::string told = run(std::string(HEED_MPIRUN) + " --version").output;
-    return contains(told, "Open MPI") || contains(told, "OpenRTE");
+    const std::string output = run(std::string(HEED_MPIRUN) + " --version").output;
+    return contains(output, "Open MPI") || contains(output, "OpenRTE");
   }();
   return open;
 }

@@ -78,7 +78,7 @@ inline std::string progress_of(PlaneRun& s, const RunOptions& options) {
 }
 
 // A run whose evaluations return these losses and accuracies, independent of the weights.
-struct Told {
+struct ScriptedRun {
   std::vector<double> losses, accuracies = std::vector<double>(losses.size());
   PlaneRun plane = {};
   Index evaluations = 0;  // made by this process

@@ -151,8 +151,8 @@ TEST_CASE("plot_matrix: numbers are in their cells if all fit, and do not overla
         for (std::size_t i = 1; i < numbers.size(); ++i) {
           const Text &a = numbers[i - 1], &b = numbers[i];
           CHECK(a.text.size() == 4);
-          const bool beside = i % columns != 0;  // otherwise it is below
-          CHECK((beside ? b.x - a.x > 0.62 * a.size * 4 : b.y - a.y > 1.3 * a.size));
+          const bool side_by_side = i % columns != 0;  // otherwise it is below
+          CHECK((side_by_side ? b.x - a.x > 0.62 * a.size * 4 : b.y - a.y > 1.3 * a.size));
         }
         // Nothing is cut: labels and title are inside the picture.
         const std::string svg = bytes_of(file.string());

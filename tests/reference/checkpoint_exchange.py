@@ -40,9 +40,10 @@ def h5py_reads(folder):
             "empty": np.zeros((3, 0, 2), np.float32),
         }
         assert set(model) == set(expected), set(model)
-        for name, want in expected.items():
+        for name, value in expected.items():
             got = np.array(model[name])
-            assert got.dtype == want.dtype and got.shape == want.shape and got.tobytes() == want.tobytes(), (name, got)
+            assert got.dtype == value.dtype and got.shape == value.shape and got.tobytes() == value.tobytes(), \
+                (name, got)
         assert model["bf16"].attrs["dtype"] == "bfloat16"
 
 

@@ -62,8 +62,8 @@ for name, (mod, one, parameters) in MODS.items():
                 mask = create_block_mask(lambda b, h, q, k: (k <= q + S - T) & (q + S - T - k < 3), None, None, T, S, device="cpu")
             flex = flex_attention(d["q"], d["k"], d["v"], score_mod=one(d), block_mask=mask, enable_gqa=True)
             assert torch.allclose(flex, y, rtol=1e-6, atol=1e-7), (name, how, (flex - y).abs().max())
-        wanted = ["q", "k", "v"] + parameters + (["sinks"] if "sinks" in how else [])
-        cases[f"{name}, {how}"] = dict(y=stored(y), **{key: stored(x[key].grad) for key in wanted})
+        expected = ["q", "k", "v"] + parameters + (["sinks"] if "sinks" in how else [])
+        cases[f"{name}, {how}"] = dict(y=stored(y), **{key: stored(x[key].grad) for key in expected})
 
 data = dict(inputs={key: stored(value) for key, value in {**inputs, "dy": dy}.items()}, cases=cases)
 path = pathlib.Path(__file__).with_suffix(".json")

@@ -57,7 +57,7 @@ class Server:
     def start(self):
         self.process = subprocess.Popen([self.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
-    def ask(self, head, tensors):
+    def request(self, head, tensors):
         text = json.dumps(head).encode()
         self.process.stdin.write(struct.pack('<Q', len(text)) + text + b''.join(map(raw, tensors)))
         self.process.stdin.flush()
@@ -137,7 +137,7 @@ class Case:
     name: str
     what: str
     got: torch.Tensor
-    want: torch.Tensor
+    expected: torch.Tensor
     x: torch.Tensor  # the input of a gradient; for results, the first input
     inputs: list
     dys: list
@@ -166,8 +166,8 @@ class Runner:
             self.difference(name, 'left out', f'{reason}: no reason of LEFT_OUT')
 
     def compare(self, c):
-        if tuple(c.got.shape) != tuple(c.want.shape):
-            return self.difference(c.name, c.what, f'shape {tuple(c.got.shape)} for {tuple(c.want.shape)}')
+        if tuple(c.got.shape) != tuple(c.expected.shape):
+            return self.difference(c.name, c.what, f'shape {tuple(c.got.shape)} for {tuple(c.expected.shape)}')
         if c.got.numel() == 0:
             return None
         wrong, truth = self.wrong(c)
@@ -179,24 +179,24 @@ class Runner:
             if not bool(wrong.any()):
                 return None
         i = int(wrong.flatten().int().argmax())
-        self.difference(c.name, c.what, f'{tuple(c.want.shape)}[{i}]: heed {c.got.flatten()[i].item()!r}, PyTorch '
-                                        f'{c.want.flatten()[i].item()!r}' +
+        self.difference(c.name, c.what, f'{tuple(c.expected.shape)}[{i}]: heed {c.got.flatten()[i].item()!r}, PyTorch '
+                                        f'{c.expected.flatten()[i].item()!r}' +
                         (f', float64 {truth.flatten()[i].item()!r}' if truth is not None else ''))
         return None
 
     def wrong(self, c):
         """Returns which elements are wrong, and their float64 values (None if these were not computed)."""
-        got, want = c.got, c.want
-        if not want.dtype.is_floating_point or not got.dtype.is_floating_point:
-            return got.double() != want.double(), None
-        tolerance = max(CLOSE[got.dtype], CLOSE.get(want.dtype, 0))
-        if self.rounded_often and torch.bfloat16 in (got.dtype, want.dtype):
+        got, expected = c.got, c.expected
+        if not expected.dtype.is_floating_point or not got.dtype.is_floating_point:
+            return got.double() != expected.double(), None
+        tolerance = max(CLOSE[got.dtype], CLOSE.get(expected.dtype, 0))
+        if self.rounded_often and torch.bfloat16 in (got.dtype, expected.dtype):
             tolerance *= 4  # several ops of heed: bfloat16 is rounded after each
-        finite = want.double()[want.double().isfinite()].abs()
+        finite = expected.double()[expected.double().isfinite()].abs()
         min_scale = 1e-40 if c.name.startswith('edge.') else 1e-2
         scale = min(1.0, max(min_scale, float(finite.max()))) if finite.numel() and finite.max() > 0 else 1.0
-        d = distances(got, want, scale)
-        signs = (got == 0) & (want == 0) & (got.signbit() != want.signbit()) & (c.what == 'result')
+        d = distances(got, expected, scale)
+        signs = (got == 0) & (expected == 0) & (got.signbit() != expected.signbit()) & (c.what == 'result')
         if bool(signs.any()) and reasons.UNSIGNED.find(c.name):
             signs = torch.zeros_like(signs)
         if float(d.max()) <= tolerance:
@@ -205,9 +205,9 @@ class Runner:
             truth = c.exact()
         except Exception:  # not possible in float64
             return signs | (d > tolerance), None
-        if truth.shape != want.shape:
+        if truth.shape != expected.shape:
             return signs | (d > tolerance), None
-        mine, theirs = distances(got, truth, scale), distances(want, truth, scale)
+        mine, theirs = distances(got, truth, scale), distances(expected, truth, scale)
         # Values that float64 can represent but the dtype cannot count as infinity.
         limit = torch.finfo(got.dtype).max
         over = truth.double().abs() > limit * (1 - 1e-3)
@@ -219,7 +219,7 @@ class Runner:
         self.n.closer += bool((ok & (d > tolerance)).any())
         return signs | ~ok, truth
 
-    def said(self, name, call, args, kwargs, wants):
+    def expressed(self, name, call, args, kwargs, wants):
         """The program of a sample: (program, head, symbols by ids of tensors), or None if the sample is left out."""
         tensors = distinct(args, kwargs)
         if any(t.dtype.is_complex or t.layout != torch.strided or t.device.type != 'cpu' for t in tensors):
@@ -254,30 +254,30 @@ class Runner:
             return self.left_out(name, 'no tensor')
         wants = [grad and t.requires_grad and t.dtype.is_floating_point for t in tensors]
         try:
-            said = self.said(name, call, args, kwargs, wants)
+            expressed = self.expressed(name, call, args, kwargs, wants)
         except Exception as error:
             return self.difference(name, 'table', f'{type(error).__name__}: {error}')
-        if said is None:
+        if expressed is None:
             return None
-        program, head, symbols = said
+        program, head, symbols = expressed
         self.rounded_often = len(program.steps) > 1
         torch.manual_seed(seed)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter('ignore')
-                want = flat(f(*args, **kwargs))[:program.compared]
+                results = flat(f(*args, **kwargs))[:program.compared]
         except Exception as error:
             return self.difference(name, 'PyTorch', f'{type(error).__name__}: {error}')
-        if not want:
+        if not results:
             return self.left_out(name, 'PyTorch gives no tensor')
-        if len(want) != len(head['outputs']):
-            return self.difference(name, 'result', f"{len(head['outputs'])} results for {len(want)}")
+        if len(results) != len(head['outputs']):
+            return self.difference(name, 'result', f"{len(head['outputs'])} results for {len(results)}")
         torch.manual_seed(seed)
-        variable = [grad and w.requires_grad and any(wants) for w in want]
-        dys = [torch.randn(w.shape, dtype=torch.float64).to(w.dtype) if v else None for w, v in zip(want, variable)]
+        variable = [grad and w.requires_grad and any(wants) for w in results]
+        dys = [torch.randn(w.shape, dtype=torch.float64).to(w.dtype) if v else None for w, v in zip(results, variable)]
         head['dys'] = [None if d is None else {'dtype': NAMES.get(d.dtype, 'float32'), 'shape': list(d.shape)} for d in dys]
         head['seed'] = seed
-        reply = self.server.ask(text_of(head), program.tensors() + [d for d in dys if d is not None])
+        reply = self.server.request(text_of(head), program.tensors() + [d for d in dys if d is not None])
         self.n.samples += 1
         if 'error' in reply:
             if not self.refused(name, reply):
@@ -308,13 +308,13 @@ class Runner:
             self.compare(Case(name, part, got, expected, x.detach(), [t.detach() for t in tensors], dys,
                               lambda: in_float64(part, i), magnitude))
 
-        for i, (got, expected) in enumerate(zip(reply['outputs'], want)):
+        for i, (got, expected) in enumerate(zip(reply['outputs'], results)):
             self.n.results += 1
             check('result', i, got, expected.detach(), tensors[0])
         if not any(variable):
             return None
         inputs = [t for t, w in zip(tensors, wants) if w]
-        chosen = [(w, d) for w, d in zip(want, dys) if d is not None]
+        chosen = [(w, d) for w, d in zip(results, dys) if d is not None]
         try:
             gradients = torch.autograd.grad([w for w, _ in chosen], inputs, [d for _, d in chosen], allow_unused=True)
         except RuntimeError:
@@ -333,14 +333,14 @@ class Runner:
         if 'out' in kwargs:
             return self.left_out(name, 'option out')
         try:
-            said = self.said(name, call, args, kwargs, [False] * len(distinct(args, kwargs)))
+            expressed = self.expressed(name, call, args, kwargs, [False] * len(distinct(args, kwargs)))
         except Exception as error:
             return self.difference(name, 'table', f'{type(error).__name__}: {error}')
-        if said is None:
+        if expressed is None:
             return None
-        program, head, _ = said
+        program, head, _ = expressed
         head['dys'], head['seed'] = [None] * len(head['outputs']), 1
-        reply = self.server.ask(text_of(head), program.tensors())
+        reply = self.server.request(text_of(head), program.tensors())
         if reply.get('heed'):
             self.n.errors += 1
         elif 'error' in reply:
@@ -404,8 +404,8 @@ def run_modules(runner, only):
                         runner.run_error(f'{name} error #{i}', table.constructed(info.name, made.kwargs), (), {},
                                          e.error_regex)
                         continue
-                    _, said, values = module_sample(info, call, dtype, training, e.module_error_input)
-                    runner.run_error(f'{name} error #{i}', said, values, {}, e.error_regex)
+                    _, expressed, values = module_sample(info, call, dtype, training, e.module_error_input)
+                    runner.run_error(f'{name} error #{i}', expressed, values, {}, e.error_regex)
 
 
 def module_sample(info, call, dtype, training, sample):
@@ -418,10 +418,10 @@ def module_sample(info, call, dtype, training, sample):
     def forward(weights, args, kwargs):
         return torch.func.functional_call(module, weights, args, kwargs)
 
-    def said(program, weights, args, kwargs):
+    def expressed(program, weights, args, kwargs):
         return call(program, module, weights, *args, **kwargs)
 
-    return forward, said, (dict(module.named_parameters()), tuple(given.args), dict(given.kwargs))
+    return forward, expressed, (dict(module.named_parameters()), tuple(given.args), dict(given.kwargs))
 
 
 def run_optimizers(runner, only):
@@ -435,7 +435,7 @@ def run_optimizers(runner, only):
             start = torch.randn(3, 5, dtype=dtype)
             steps = [torch.randn(3, 5, dtype=dtype) for _ in range(6)]
 
-            def said(options, twice=''):
+            def expressed(options, twice=''):
                 return lambda program, start, steps: table.optimizer(program, name, {**defaults, **options}, start, steps,
                                                                      twice)
 
@@ -448,11 +448,12 @@ def run_optimizers(runner, only):
                         o.step()
                     return p.detach()
 
-                runner.run(f'optim.{name} {NAMES[dtype]} #{i} {sample.desc}', train, said(sample.kwargs), (start, steps), {},
+                runner.run(f'optim.{name} {NAMES[dtype]} #{i} {sample.desc}', train, expressed(sample.kwargs),
+                           (start, steps), {},
                            False)
             for i, e in enumerate(info.optim_error_inputs_func(device='cpu', dtype=dtype)):
                 runner.run_error(f'optim.{name} {NAMES[dtype]} error #{i}',
-                                 table.optimizer_error(e.error_regex, said, e.optimizer_error_input.kwargs),
+                                 table.optimizer_error(e.error_regex, expressed, e.optimizer_error_input.kwargs),
                                  (start, steps), {}, e.error_regex)
 
 

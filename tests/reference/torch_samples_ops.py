@@ -1185,18 +1185,18 @@ def optimizer(p, name, options, start, steps, twice=''):
     return p.op('optimizer', start, *steps, kind=name, twice=twice, **args)
 
 
-def optimizer_error(message, said, options):
+def optimizer_error(message, expressed, options):
     """The program of heed for an error input that PyTorch's optimizers refuse with `message`."""
     if 'duplicate parameters' in message:
-        return said({}, 'in one')
+        return expressed({}, 'in one')
     if 'more than one parameter group' in message:
-        return said({}, 'in two')
+        return expressed({}, 'in two')
 
     def types(*_):
         raise Skip('arguments of types that C++ does not take')
 
     takes = all(isinstance(v, (int, float)) for o in options.values() for v in (o if isinstance(o, tuple) else [o]))
-    return said(options) if options and takes else types
+    return expressed(options) if options and takes else types
 
 
 def constructed(name, options):

@@ -103,11 +103,12 @@ KNOWN = Rules('KNOWN', [
      'the slope of elu at NaN is NaN, in PyTorch that of x > 0'),
     (r'^edge\.l1_loss .* gradient', lambda c: (c.inputs[0] - c.inputs[1]).isnan() & c.got.isnan(),
      'the slope of |x| at NaN is NaN, in PyTorch 0'),
-    (r'^edge\.gelu_tanh .* gradient', lambda c: c.want.isnan() & (c.got == torch.where(c.x > 0, c.dys[0], 0 * c.dys[0])),
+    (r'^edge\.gelu_tanh .* gradient', lambda c: c.expected.isnan() &
+     (c.got == torch.where(c.x > 0, c.dys[0], 0 * c.dys[0])),
      'the slope of gelu is 0 or 1 where x^3 overflows, in PyTorch NaN'),
-    (r'^(edge|nn\.functional)\.softsign .* gradient', lambda c: c.x.isinf() & c.want.isnan() & (c.got == 0),
+    (r'^(edge|nn\.functional)\.softsign .* gradient', lambda c: c.x.isinf() & c.expected.isnan() & (c.got == 0),
      'the slope of softsign at infinity is 0, in PyTorch NaN'),
-    (r'^edge\.amax .* gradient', lambda c: c.x.isnan().any(-1, keepdim=True) & c.want.isnan() &
+    (r'^edge\.amax .* gradient', lambda c: c.x.isnan().any(-1, keepdim=True) & c.expected.isnan() &
      (c.got == torch.where(c.x.isnan(), c.dys[0].unsqueeze(-1), 0)),
      'a greatest that is NaN gives its gradient to the NaN, in PyTorch (but for max of an axis) NaN to all'),
     (r'^edge\.rms_norm .* result', lambda c: c.x.isinf().any(-1, keepdim=True) & c.got.isnan(),

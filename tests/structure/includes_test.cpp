@@ -79,8 +79,8 @@ TEST_CASE("includes: the library and the programs include heed by <heed/...>, te
       } else if (include.quoted) {
         const bool in_library = kSees.count(source.folder()) == 1 && !starts_with(source.path, "core/kernels/");
         CHECK(!in_library);
-        const auto beside = (kRoot / source.path).parent_path() / include.name;
-        const bool exists = std::filesystem::exists(kRoot / include.name) || std::filesystem::exists(beside);
+        const auto local = (kRoot / source.path).parent_path() / include.name;
+        const bool exists = std::filesystem::exists(kRoot / include.name) || std::filesystem::exists(local);
         CHECK(exists);
       }
     }

@@ -64,8 +64,8 @@ TEST_CASE("kernels: their sources include xsimd, C headers and each other, nothi
         CHECK(allowed.count(include.name) == 1);
         continue;
       }
-      const fs::path beside = (fs::path(reached[i]).parent_path() / include.name).lexically_normal();
-      const std::string path = fs::exists(kRoot / beside) ? beside.string() : include.name;
+      const fs::path local = (fs::path(reached[i]).parent_path() / include.name).lexically_normal();
+      const std::string path = fs::exists(kRoot / local) ? local.string() : include.name;
       REQUIRE(fs::exists(kRoot / path));
       if (std::find(reached.begin(), reached.end(), path) == reached.end()) reached.push_back(path);
     }

@@ -23,21 +23,21 @@ Ran run_script_with(const std::vector<std::string>& programs, const std::string&
              arguments);
 }
 
-bool says(const Ran& ran, const std::string& part) { return ran.output.find(part) != std::string::npos; }
+bool prints(const Ran& ran, const std::string& part) { return ran.output.find(part) != std::string::npos; }
 
 }  // namespace
 
 TEST_CASE("scripts: ./run deps lists what is needed where there are no Debian packages, and ./run build does not") {
   const Ran with = run_script_with({"cmake", "ninja"}, "deps");
   CHECK(with.exit_code == 0);
-  CHECK(says(with, "run: packages that heed needs, by their Debian and Ubuntu names: g++ cmake ninja-build"));
-  CHECK(says(with, "libhdf5-dev"));
-  CHECK_FALSE(says(with, "python3-h5py"));
-  CHECK_FALSE(says(with, "openmpi"));
-  CHECK(says(run_script_with({"cmake", "ninja"}, "deps --mpi"), " libopenmpi-dev openmpi-bin libmpich-dev mpich\n"));
+  CHECK(prints(with, "run: packages that heed needs, by their Debian and Ubuntu names: g++ cmake ninja-build"));
+  CHECK(prints(with, "libhdf5-dev"));
+  CHECK_FALSE(prints(with, "python3-h5py"));
+  CHECK_FALSE(prints(with, "openmpi"));
+  CHECK(prints(run_script_with({"cmake", "ninja"}, "deps --mpi"), " libopenmpi-dev openmpi-bin libmpich-dev mpich\n"));
   const Ran without = run_script_with({"cmake"}, "deps");
   CHECK(without.exit_code == 1);
-  CHECK(says(without, "this is not a Debian system; install the equivalents of these packages"));
+  CHECK(prints(without, "this is not a Debian system; install the equivalents of these packages"));
   const Ran build = run_script_with({"cmake", "ninja"}, "build --preset nonsense");
   CHECK(build.exit_code == 2);
   CHECK(build.output == "run: unknown preset 'nonsense'; it must be release, dev, asan or tsan\n");
@@ -59,10 +59,10 @@ TEST_CASE("scripts: ./run deps --peers reports in one sentence that pip cannot i
     const Ran ran = run("exec env PATH=" + quoted(programs.path.string()) + " " + script + " deps --peers");
     INFO(ran.output);
     CHECK(ran.exit_code == 1);
-    CHECK(says(ran, "python3-h5py"));
-    CHECK(says(ran,
-               "run: the peers could not be installed: this requires Python 3.11 or newer with venv and pip, and a "
-               "package index; without peers, ./run bench measures heed alone\n"));
+    CHECK(prints(ran, "python3-h5py"));
+    CHECK(prints(ran,
+                 "run: the peers could not be installed: this requires Python 3.11 or newer with venv and pip, and a "
+                 "package index; without peers, ./run bench measures heed alone\n"));
   }
 }
 

@@ -54,11 +54,12 @@ TEST_CASE("style: a file of more than 400 lines gives the reason in its first li
   for (const Source& source : sources()) {
     if (source.lines.size() <= 400 || starts_with(source.path, "tests/reference/"))
       continue;  // scripts write these files
-    bool says = false;
-    for (std::size_t i = 0; i < 12; ++i) says = says || source.lines[i].find("400 lines") != std::string::npos;
+    bool explained = false;
+    for (std::size_t i = 0; i < 12; ++i)
+      explained = explained || source.lines[i].find("400 lines") != std::string::npos;
     INFO(source.path, " has ", source.lines.size(),
          " lines; split it, or say in its first lines why it is over 400 lines");
-    CHECK(says);
+    CHECK(explained);
   }
 }
 

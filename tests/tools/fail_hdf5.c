@@ -11,9 +11,9 @@
 
 static int hdf5_fails(const char* name) {
   static int count = 0;
-  const char* wanted = getenv("HEED_FAIL_HDF5");
+  const char* target = getenv("HEED_FAIL_HDF5");
   const size_t length = strlen(name);
-  return wanted && strncmp(wanted, name, length) == 0 && wanted[length] == ':' && ++count == atoi(wanted + length + 1);
+  return target && strncmp(target, name, length) == 0 && target[length] == ':' && ++count == atoi(target + length + 1);
 }
 
 #define HDF5_FAILS_WITH(value, result, name, declaration, arguments) \

@@ -199,25 +199,25 @@ List answer(const json& head, const List& inputs, const List& dys) {
   }
   List answers;
   for (const json& i : head["outputs"]) answers.push_back(value(i));
-  List wanted;
+  List terms;
   for (std::size_t i = 0; i < dys.size(); ++i)
-    if (dys[i].defined()) wanted.push_back(sum(answers.at(i) * dys[i].to(answers[i].dtype())));
-  if (wanted.empty()) return answers;
-  Tensor total = wanted[0];
-  for (std::size_t i = 1; i < wanted.size(); ++i) total = total + wanted[i];
+    if (dys[i].defined()) terms.push_back(sum(answers.at(i) * dys[i].to(answers[i].dtype())));
+  if (terms.empty()) return answers;
+  Tensor total = terms[0];
+  for (std::size_t i = 1; i < terms.size(); ++i) total = total + terms[i];
   if (dys.size() == 1 && total.node() != 0)
     tape.backward(answers[0], dys[0]);
   else if (total.node() != 0)
     tape.backward(total);
   for (std::size_t i = 0; i < count; ++i) {
     const auto parameter = session.parameters.find(i);
-    const bool wants = head["inputs"][i].value("grad", false);
+    const bool needs_gradient = head["inputs"][i].value("grad", false);
     if (parameter != session.parameters.end())
       answers.push_back(parameter->second.storage()->parameter->has_gradient
                             ? parameter->second.storage()->parameter->gradient
                             : Tensor());
     else
-      answers.push_back(wants ? tape.grad(given[i]) : Tensor());
+      answers.push_back(needs_gradient ? tape.grad(given[i]) : Tensor());
   }
   return answers;
 }

@@ -28,10 +28,10 @@ std::string available_names() {
 }
 
 int choose() {
-  if (const char* wanted = std::getenv("HEED_ARCH"); wanted != nullptr && *wanted != '\0') {
+  if (const char* requested = std::getenv("HEED_ARCH"); requested != nullptr && *requested != '\0') {
     for (int i = 0; i < kLevels; ++i)
-      if (std::string(wanted) == kNames[i] && available(static_cast<Level>(i))) return i;
-    fail("HEED_ARCH is '", wanted, "'; on this machine it must be one of ", available_names());
+      if (std::string(requested) == kNames[i] && available(static_cast<Level>(i))) return i;
+    fail("HEED_ARCH is '", requested, "'; on this machine it must be one of ", available_names());
   }
   for (int i = kLevels - 1; i >= 0; --i)
     if (available(static_cast<Level>(i))) return i;

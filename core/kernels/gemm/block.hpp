@@ -61,7 +61,7 @@ inline Fetch next_panel(const GemmProblem& g, long begin, long end, const DepthB
   const bool across = j + 1 < end;
   const size_t all = static_cast<size_t>((end - begin) * kPanel<P> * blocks.steps) * sizeof *packed;
   Fetch fetch;
-  if (all <= kStaying || !(across || q + 1 < blocks.count)) return fetch;
+  if (all <= kPackedBytesInL2 || !(across || q + 1 < blocks.count)) return fetch;
   const long at = across ? panel_offset(g, blocks, q, j + 1) : panel_offset(g, blocks, q + 1, begin);
   fetch.to_read(packed + at, kPanel<P>, blocks.depth(across ? q : q + 1), kPanel<P>);
   fetch.spread(tiles);

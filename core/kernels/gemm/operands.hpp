@@ -7,7 +7,7 @@
 namespace heed::kernels::HEED_LEVEL {
 
 // Bytes of packed b that stay in L2 along with a and c.
-inline constexpr size_t kStaying = size_t{1} << 19;
+inline constexpr size_t kPackedBytesInL2 = size_t{1} << 19;
 
 inline constexpr long ceil_div(long a, long b) { return (a + b - 1) / b; }
 

@@ -103,11 +103,11 @@ void columns(Reduction op, const T* x, int64_t stride, int64_t rows, int64_t col
 template <class T>
 void find_rows(const T* x, int64_t rows, int64_t n, const T* value, int32_t* place) {
   for (int64_t r = 0; r < rows; ++r, x += n) {
-    const Batch<T> wanted(value[r]);
+    const Batch<T> target(value[r]);
     int64_t i = 0;
     for (; i + kWidth<T> <= n; i += kWidth<T>) {
       const Batch<T> v = load(x + i);
-      if (any((v == wanted) | isnan(v))) break;
+      if (any((v == target) | isnan(v))) break;
     }
     while (i + 1 < n && !(x[i] == value[r] || x[i] != x[i])) ++i;
     place[r] = static_cast<int32_t>(i);

@@ -12,8 +12,8 @@ Trial rounded(Trial t) {
   return t;
 }
 
-void compare(Subject& s, Finding& f, const Trial& asked) {
-  const Trial t = rounded(asked);
+void compare(Subject& s, Finding& f, const Trial& original) {
+  const Trial t = rounded(original);
   f.about(t);
   const Outcome got = s.run(t, DType::bfloat16);
   close_in(s, f, "bfloat16 against float64", got, s.run(t), DType::bfloat16, t);
@@ -21,8 +21,8 @@ void compare(Subject& s, Finding& f, const Trial& asked) {
 }
 
 // Compares a decode state with all positions at once.
-void compare_state(Subject& s, Finding& f, const Trial& asked, Index step) {
-  const Trial t = rounded(asked);
+void compare_state(Subject& s, Finding& f, const Trial& original, Index step) {
+  const Trial t = rounded(original);
   f.about(t);
   const Tensor whole = s.out(t);
   const NoTape guard;
@@ -50,14 +50,14 @@ void compare_state(Subject& s, Finding& f, const Trial& asked, Index step) {
 void check_bfloat16(Subject& s, Finding& f) {
   if (!f.declared(s.can().bfloat16, "bfloat16")) return;
   for (const Sizes& sizes : s.shapes(s.at_most(40)))
-    for (const Variant& v : s.variants(sizes)) compare(s, f, s.asked(s.trial(sizes), v));
+    for (const Variant& v : s.variants(sizes)) compare(s, f, s.with_call(s.trial(sizes), v));
   for (const Index n : {Index{1}, s.at_most(130)})
-    for (const Variant& v : s.ends({n, n})) compare(s, f, s.asked(s.trial({n, n}), v));
+    for (const Variant& v : s.ends({n, n})) compare(s, f, s.with_call(s.trial({n, n}), v));
   if (!s.can().state) return;
   const Index n = s.at_most(70);
   for (const Index shared : s.sharings())
     for (const Index step : {Index{1}, Index{16}})
-      compare_state(s, f, s.asked(s.trial({n, n, 2, shared}), {"causal", {.causal = true}}), step);
+      compare_state(s, f, s.with_call(s.trial({n, n, 2, shared}), {"causal", {.causal = true}}), step);
 }
 
 }  // namespace heed::detail::conformance

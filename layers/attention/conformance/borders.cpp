@@ -44,11 +44,11 @@ void check_prefixes(Subject& s, Finding& f, const Trial& t, std::size_t number) 
     early.dy = t.dy.clone();
     early.dy.slice(2, m, n).fill_(0);
     const Trial first = part_of(t, 0, m, m);
-    const Outcome all = s.run(early), wanted = s.run(first);
+    const Outcome all = s.run(early), expected = s.run(first);
     Outcome got{.out = head(all.out, m), .gradients = {}};
     for (const Part& p : parts(early)) got.gradients[p.name] = head(all.gradients.at(p.name), m);
     close_in(s, f, "the first " + std::to_string(m) + " positions of " + std::to_string(n), got,
-             of_parts(wanted, early), DType::float64, first);
+             of_parts(expected, early), DType::float64, first);
   }
 }
 
@@ -60,7 +60,7 @@ void check_lengths_at_borders(Subject& s, Finding& f, const Variant& order, Inde
   for (std::size_t i = std::min(first, all.size() - 1); i < all.size(); i += 3)
     lengths.push_back(static_cast<std::int32_t>(all[i]));
   const auto batch = static_cast<Index>(lengths.size());
-  Trial t = s.asked(s.trial({n, n, batch}), order);
+  Trial t = s.with_call(s.trial({n, n, batch}), order);
   t.call.key_lengths = Tensor::from(lengths, {batch});
   t.name += " with key lengths";
   // Queries in padding see all keys of their sequence. The cut sequence has no such outputs, so they get no gradient.
@@ -68,7 +68,7 @@ void check_lengths_at_borders(Subject& s, Finding& f, const Variant& order, Inde
   const Outcome padded = s.run(t);
   for (Index b = 0; b < batch; ++b) {
     const Index length = lengths[static_cast<std::size_t>(b)];
-    Trial one = s.asked(t, order);
+    Trial one = s.with_call(t, order);
     for (const Part& p : parts(one)) *p.x = head(p.x->slice(0, b, b + 1), length).clone();
     one.dy = head(t.dy.slice(0, b, b + 1), length).clone();
     f.about(t);
@@ -85,7 +85,7 @@ void check_lengths_at_borders(Subject& s, Finding& f, const Variant& order, Inde
 void check_hidden(Subject& s, Finding& f, const Variant& order, const Sizes& sizes) {
   const Index T = sizes.queries, S = sizes.keys;
   Rng rng(s.options.seed, 106);
-  Trial t = s.asked(s.trial(sizes), order), other = t;
+  Trial t = s.with_call(s.trial(sizes), order), other = t;
   Tensor mask = rng.uniform({T, S}) < 0.7;
   const Tensor hidden = rng.uniform({S}) < 0.5, blind = rng.uniform({T}) < 0.5;
   hidden.slice(0, 0, 1).fill_(0);
@@ -130,7 +130,7 @@ void check_hidden(Subject& s, Finding& f, const Variant& order, const Sizes& siz
 void check_first_query(Subject& s, Finding& f, const Variant& order) {
   const Index n = s.at_most(40), masked = n / 4;
   if (masked < 1 || n - masked < 3) return;
-  Trial t = s.asked(s.trial({n, n}), order), begun = t;
+  Trial t = s.with_call(s.trial({n, n}), order), begun = t;
   t.call.key_mask = Tensor::ones({2, n}, DType::bool8);
   t.call.key_mask.slice(1, 0, masked).fill_(0);
   for (const Part& p : parts(begun)) *p.x = p.x->slice(2, masked, n).clone();
@@ -153,11 +153,11 @@ void check_borders(Subject& all, Finding& f) {
   std::size_t number = 0;
   if (can.causal)
     for (const Variant& v : s.variants({n, n, 1}))
-      if (v.call.causal) check_prefixes(s, f, s.asked(s.trial({n, n, 1}), v), number++);
+      if (v.call.causal) check_prefixes(s, f, s.with_call(s.trial({n, n, 1}), v), number++);
   for (const Variant& order : s.orders()) {
     if (can.key_mask) check_lengths_at_borders(s, f, order, n, order.call.causal ? 0 : 2);
     if (can.key_mask && can.aligned) check_first_query(s, f, order);
-    check_nothing_asked(s, f, s.asked(s.trial({n, n, 1}), order), DType::float64, false);
+    check_neutral_call(s, f, s.with_call(s.trial({n, n, 1}), order), DType::float64, false);
     if (!can.full_mask) continue;
     check_hidden(s, f, order, {n, n, 1, s.sharings().back()});
     if (can.cross) check_hidden(s, f, order, {n / 2 + 1, n, 1}), check_hidden(s, f, order, {n, n / 2 + 1, 1});

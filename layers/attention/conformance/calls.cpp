@@ -57,8 +57,8 @@ void check_two_on_a_tape(Subject& s, Finding& f, const Trial& t, const Trial& u)
   tape.backward(loss);
   for (int i = 0; i < 2; ++i)
     for (const Part& p : parts(trials[i])) {
-      const Tensor& wanted = (i == 0 ? one : other).gradients.at(p.name);
-      f.close("two calls on a tape, gradient of " + p.name, or_zeros(tape.grad(*p.x), wanted), wanted, kRounding);
+      const Tensor& expected = (i == 0 ? one : other).gradients.at(p.name);
+      f.close("two calls on a tape, gradient of " + p.name, or_zeros(tape.grad(*p.x), expected), expected, kRounding);
     }
   for (const NamedParameter& p : named_parameters(m)) {
     Tensor sum = one.gradients.at("parameter " + p.name).clone();
@@ -79,7 +79,7 @@ void check_memory_reused(Subject& s, Finding& f, const Trial& t, const Trial& u,
   const std::vector<Part> others = parts(from);
   for (std::size_t i = 0; i < all.size(); ++i) detail::copy_values(*all[i].x, *others[i].x);
   const Tensor again = s.out(x, dtype).clone();
-  f.same_bits("a call with memory that held other values", again, s.out(s.asked(u, {t.name, t.call}), dtype));
+  f.same_bits("a call with memory that held other values", again, s.out(s.with_call(u, {t.name, t.call}), dtype));
   f.same_bits("an output after its inputs were overwritten and other calls were made", y, before);
 }
 
@@ -88,7 +88,7 @@ void check_memory_reused(Subject& s, Finding& f, const Trial& t, const Trial& u,
 void check_calls(Subject& s, Finding& f) {
   const Index n = s.at_most(40), few = std::max<Index>(1, n / 3);
   for (const Variant& v : s.ends({n, n})) {
-    const Trial t = s.asked(s.trial({n, n}), v), u = s.asked(s.trial({n, n}, 1), v),
+    const Trial t = s.with_call(s.trial({n, n}), v), u = s.with_call(s.trial({n, n}, 1), v),
                 smaller = s.trial({few, few, 1}, 2);
     for (const DType dtype : {DType::float64, DType::float32}) {
       f.about(t);
@@ -108,7 +108,7 @@ void check_calls(Subject& s, Finding& f) {
   }
   for (const Variant& v : s.ends({1, 1}))  // with one key the output equals its value
     for (const DType dtype : {DType::float64, DType::float32}) {
-      const Trial t = in_dtype(s.asked(s.trial({1, 1}), v), dtype);
+      const Trial t = in_dtype(s.with_call(s.trial({1, 1}), v), dtype);
       f.about(t);
       check_not_written(s, f, t, dtype);
     }

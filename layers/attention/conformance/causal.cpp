@@ -34,9 +34,9 @@ void check_causal_at(Subject& s, Finding& f, Trial early, Index from, DType dtyp
   const Index keys = early.k.dim(2), ahead = keys - early.q.dim(2), row = from - ahead;  // row: first later query
   f.about(early);
   const std::string at = " at position " + std::to_string(from) + ", " + std::string(name_of(dtype));
-  const auto same = [&](const std::string& what, const Tensor& got, const Tensor& wanted, double float32) {
-    if (!s.can().shared_maximum) return f.same_bits(what + at, got, wanted);
-    f.close(what + at, got, wanted, dtype == DType::float64 ? kRounding : float32);
+  const auto same = [&](const std::string& what, const Tensor& got, const Tensor& expected, double float32) {
+    if (!s.can().shared_maximum) return f.same_bits(what + at, got, expected);
+    f.close(what + at, got, expected, dtype == DType::float64 ? kRounding : float32);
   };
   const auto first = [&](const Part& p) { return p.of_keys ? from : row; };  // the first later position of a part
   early.dy = with_tail(early.dy, row, Tensor::zeros(early.dy.shape(), DType::float64));
@@ -73,7 +73,7 @@ void check_causal(Subject& s, Finding& f) {
     std::vector<Variant> calls = {{"causal", {.causal = true}}};
     if (masks && of.ends(sizes).back().name == "all masks") calls.push_back(of.ends(sizes).back());
     for (const DType dtype : dtypes)
-      for (const Variant& v : calls) check_causal_at(of, f, of.asked(t, v), from, dtype);
+      for (const Variant& v : calls) check_causal_at(of, f, of.with_call(t, v), from, dtype);
   };
   const auto both = {DType::float64, DType::float32};
   if (const Index few = s.at_most(12); few > 1) check({few, few}, std::max<Index>(1, few * 5 / 12), true, both);
@@ -91,7 +91,7 @@ void check_cross_lengths(Subject& s, Finding& f) {
   if (!f.declared(s.can().cross, "T != S")) return;
   const Index n = s.at_most(150);
   for (const Variant& order : s.orders()) {
-    const Trial square = s.asked(s.trial({n, n}), order);
+    const Trial square = s.with_call(s.trial({n, n}), order);
     const Tensor whole = s.out(square);
     for (const Index queries : {n / 3, n / 2, n - 1}) {
       if (queries < 1) continue;

@@ -52,7 +52,7 @@ void check_members(Subject& s, Finding& f) {
   for (const DType dtype : {DType::float64, DType::float32}) {
     copy_values(s.mechanism(dtype), other.mechanism(dtype));
     for (const Variant& v : s.ends({n, n})) {
-      const Trial t = s.asked(s.trial({n, n}), v);
+      const Trial t = s.with_call(s.trial({n, n}), v);
       f.about(t);
       f.same_bits("another mechanism with the same parameters and buffers", other.out(t, dtype), s.out(t, dtype));
       if (dtype == DType::float64) check_all_named(s, f, t);
@@ -78,7 +78,7 @@ void check_cost(Subject& s, Finding& f) {
   if (growth >= 16) return f.leave_out("memory, as keys_per_query is all positions");
   if (n < 250) return f.leave_out("memory, as longest is " + std::to_string(s.options.longest));
   for (const Variant& order : s.orders()) {
-    const Trial few = s.asked(s.trial({n, n, 1}), order), many = s.asked(s.trial({4 * n, 4 * n, 1}), order);
+    const Trial few = s.with_call(s.trial({n, n, 1}), order), many = s.with_call(s.trial({4 * n, 4 * n, 1}), order);
     f.about(many);
     const double few_bytes = peak_of(s, few), many_bytes = peak_of(s, many);
     f.expect(many_bytes <= 1.7 * growth * few_bytes,
@@ -93,11 +93,11 @@ void check_refuses(Subject& s, Finding& f) {
   AttentionMechanism& m = s.mechanism(DType::float64);
   const Index n = s.at_most(6);
   const Trial t = s.trial({n, n});
-  const auto refuses = [&](bool has, const std::string& what, const std::function<void()>& ask) {
+  const auto refuses = [&](bool has, const std::string& what, const std::function<void()>& call) {
     if (has) return;
     std::string error;
     try {
-      ask();
+      call();
     } catch (const Error& e) {
       error = e.what();
     }
@@ -120,8 +120,8 @@ void check_refuses(Subject& s, Finding& f) {
   refuses(can.weights, "weights", [&] { m.weights(t.q, t.k, t.call, t.inputs); });
   refuses(can.state, "state", [&] { m.make_state(); });
   const Trial longer = s.trial({n, n + 1}), shared = s.trial({n, n, 2, s.options.heads % 2 == 0 ? 2 : 1});
-  refuses(can.cross, "queries and keys", [&] { applied(m, s.asked(longer, {"", t.call})); });
-  if (s.options.heads % 2 == 0) refuses(can.grouped, "heads", [&] { applied(m, s.asked(shared, {"", t.call})); });
+  refuses(can.cross, "queries and keys", [&] { applied(m, s.with_call(longer, {"", t.call})); });
+  if (s.options.heads % 2 == 0) refuses(can.grouped, "heads", [&] { applied(m, s.with_call(shared, {"", t.call})); });
 }
 
 }  // namespace heed::detail::conformance

@@ -12,11 +12,11 @@ namespace {
 // ---- Layouts ----
 
 // x copied to separate memory in a given layout: view() of `base` equals x.
-struct Laid {
+struct LaidOut {
   std::string layout;
   Tensor base;
 
-  Laid(const std::string& name, const Tensor& x, Index batch) : layout(name) {
+  LaidOut(const std::string& name, const Tensor& x, Index batch) : layout(name) {
     if (name == "with heads side by side") base = x.transpose(1, 2).contiguous();
     if (name == "with a last stride of 2") {
       base = Tensor::full(x.shape().with(-1, 2 * x.dim(-1)), 3, x.dtype());
@@ -36,7 +36,7 @@ struct Laid {
   }
 };
 
-Tensor mask_laid(const std::string& layout, const Tensor& x) {
+Tensor mask_in_layout(const std::string& layout, const Tensor& x) {
   if (!x.defined() || layout == "dense" || x.rank() == 0) return x;
   if (layout == "transposed" && x.rank() > 1) return x.t().contiguous().t();
   Tensor wide = Tensor::zeros(x.shape().with(-1, 2 * x.dim(-1)), x.dtype());
@@ -52,7 +52,7 @@ Tensor mask_laid(const std::string& layout, const Tensor& x) {
 
 // ---- The call under all conditions ----
 
-// The result of a call: outcome with the wanted gradients, and violations.
+// The result of a call: outcome with the required gradients, and violations.
 struct Called {
   Outcome outcome;
   std::string written;  // the name of an input that the call changed
@@ -71,9 +71,9 @@ class Caller {
     std::size_t i = 0;
     for (const Part& p : parts(trial_)) {
       const std::string& layout = level(which[std::min<std::size_t>(i, 2)]);
-      laid_.emplace_back(i++ > 2 && layout == "broadcast" ? "dense" : layout, *p.x, batch);
+      layouts_.emplace_back(i++ > 2 && layout == "broadcast" ? "dense" : layout, *p.x, batch);
     }
-    dy_ = std::make_unique<Laid>(level(Plan::dy_layout), trial_.dy, batch);
+    dy_ = std::make_unique<LaidOut>(level(Plan::dy_layout), trial_.dy, batch);
   }
 
   // Calls the mechanism, on a tape or without one.
@@ -85,10 +85,10 @@ class Caller {
     std::vector<Tensor> bases;
     const auto run = [&](Tape* tape) {
       AttentionMechanism& m = s_.mechanism(dtype_);
-      if (tape != nullptr && t.call.bias.defined() && wants("bias")) t.call.bias = tape->watch(t.call.bias);
+      if (tape != nullptr && t.call.bias.defined() && needs("bias")) t.call.bias = tape->watch(t.call.bias);
       for (std::size_t i = 0; i < all.size(); ++i) {
-        bases.push_back(tape != nullptr && wants(all[i].name) ? tape->watch(laid_[i].base) : laid_[i].base);
-        *all[i].x = laid_[i].view(bases[i], batch);
+        bases.push_back(tape != nullptr && needs(all[i].name) ? tape->watch(layouts_[i].base) : layouts_[i].base);
+        *all[i].x = layouts_[i].view(bases[i], batch);
       }
       const std::vector<std::pair<std::string, Tensor>> before = copies(t);
       const Tensor y = applied(m, t);
@@ -112,9 +112,9 @@ class Caller {
     Tape tape;
     run(&tape);
     for (std::size_t i = 0; i < all.size(); ++i)
-      if (wants(all[i].name))
-        c.outcome.gradients[all[i].name] = laid_[i].view(or_zeros(tape.grad(bases[i]), bases[i]), batch);
-    if (trial_.call.bias.defined() && wants("bias"))
+      if (needs(all[i].name))
+        c.outcome.gradients[all[i].name] = layouts_[i].view(or_zeros(tape.grad(bases[i]), bases[i]), batch);
+    if (trial_.call.bias.defined() && needs("bias"))
       c.outcome.gradients["bias"] = or_zeros(tape.grad(t.call.bias), t.call.bias);
     for (const NamedParameter& p : named_parameters(s_.mechanism(dtype_))) {
       c.outcome.gradients["parameter " + p.name] = or_zeros(p.parameter->grad(), *p.parameter);
@@ -126,7 +126,7 @@ class Caller {
     Trial t = trial_;
     const std::vector<Part> all = parts(t);
     for (std::size_t i = 0; i < all.size(); ++i)
-      if (all[i].name == name) return laid_[i].layout == "broadcast";
+      if (all[i].name == name) return layouts_[i].layout == "broadcast";
     return false;
   }
 
@@ -136,21 +136,21 @@ class Caller {
   Subject& s_;
   DType dtype_;
   Trial trial_;  // in dtype_
-  std::vector<Laid> laid_;
-  std::unique_ptr<Laid> dy_;
+  std::vector<LaidOut> layouts_;
+  std::unique_ptr<LaidOut> dy_;
 
   const std::string& level(Plan::Which which) const { return plan_.conditions()[which].levels[levels_[which]]; }
-  Tensor masks(const Tensor& x) const { return mask_laid(level(Plan::mask_layout), x); }
-  bool wants(const std::string& name) const {
-    const std::string& wanted = level(Plan::wanted);
-    return wanted == "all" || wanted == name + " alone" || (name == "bias" && wanted == "the bias alone") ||
-           (wanted == "v alone" && name.rfind("input ", 0) == 0);
+  Tensor masks(const Tensor& x) const { return mask_in_layout(level(Plan::mask_layout), x); }
+  bool needs(const std::string& name) const {
+    const std::string& gradients = level(Plan::gradients);
+    return gradients == "all" || gradients == name + " alone" || (name == "bias" && gradients == "the bias alone") ||
+           (gradients == "v alone" && name.rfind("input ", 0) == 0);
   }
   std::vector<std::pair<std::string, Tensor>> named(Trial& t) const {
     std::vector<std::pair<std::string, Tensor>> all = {{"the gradient of the output", dy_->base}};
     Trial own = t;
     std::size_t i = 0;
-    for (const Part& p : parts(own)) all.emplace_back(p.name, laid_[i++].base);
+    for (const Part& p : parts(own)) all.emplace_back(p.name, layouts_[i++].base);
     const AttentionCall& c = trial_.call;
     for (const auto& [name, x] :
          {std::pair{"key_lengths", c.key_lengths}, {"key_mask", c.key_mask}, {"mask", c.mask}, {"bias", c.bias}})
@@ -174,15 +174,15 @@ class Comparison {
   std::string failure() {
     const RestoreThreads restore;
     const Trial posed = plan_.posed(levels_);
-    Trial asked = posed;
+    Trial padded = posed;
     if (const std::string& value = plan_.conditions()[Plan::padding].levels[levels_[Plan::padding]];
         value != "numbers" && masks_keys(posed.call))
-      for (const Part& p : parts(asked))
+      for (const Part& p : parts(padded))
         if (p.of_keys && !plan_.is(levels_, p.name == "k" ? Plan::k_layout : Plan::v_layout, "broadcast"))
           *p.x = with_padding(
               *p.x, posed.call,
               value == "NaN" ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity());
-    Caller caller(plan_, levels_, asked);
+    Caller caller(plan_, levels_, padded);
     const Index threads = plan_.number(levels_, Plan::threads);
     set_threads(static_cast<int>(threads));
     const Called called = caller.call(true), untaped = caller.call(false);
@@ -212,15 +212,15 @@ class Comparison {
 
   void compare(Finding& f, const std::string& what, const Outcome& got, const Outcome& all, const Trial& posed,
                const Caller& caller) {
-    Outcome wanted{.out = all.out, .gradients = {}};
+    Outcome expected{.out = all.out, .gradients = {}};
     std::set<std::string> summed;
     for (const auto& [name, g] : got.gradients) {
-      Tensor& one = wanted.gradients[name] = all.gradients.at(name);
+      Tensor& one = expected.gradients[name] = all.gradients.at(name);
       if (!caller.broadcast(name)) continue;
       one = sum(one, {0}, true).expand(g.shape()).dense();
       summed.insert(name);
     }
-    close_in(s_, f, what, got, wanted, plan_.dtype_of(levels_), posed, summed);
+    close_in(s_, f, what, got, expected, plan_.dtype_of(levels_), posed, summed);
   }
 };
 

@@ -41,9 +41,9 @@ void check_mean(Subject& s, Finding& f) {
   f.same_bits("the same random numbers", draw(), first);
   Tensor sum = Tensor::zeros(plain.shape(), DType::float64);
   for (int i = 0; i < kDraws; ++i) add_values(sum, draw());
-  const Tensor wanted = plain.to(DType::float64);
+  const Tensor expected = plain.to(DType::float64);
   // One draw differs by about half of its value, the mean of 300 draws by a seventeenth of that.
-  const double error = root_mean_square(sum / kDraws - wanted) / root_mean_square(wanted);
+  const double error = root_mean_square(sum / kDraws - expected) / root_mean_square(expected);
   f.expect(error < 0.1, "the mean of " + std::to_string(kDraws) +
                             " draws differs from the output without dropout by a relative " + std::to_string(error) +
                             "; it must be less than 0.1");
@@ -65,7 +65,7 @@ double alike(const std::vector<double>& kept, Index rows, Index width, Index apa
 
 void check_weights_left(Subject& s, Finding& f, const Sizes& sizes, const Variant& variant, double rate = 0.2) {
   const Index H = s.options.heads, T = sizes.queries, S = sizes.keys, groups = H / sizes.shared;
-  Trial t = s.asked(s.trial(sizes), variant);
+  Trial t = s.with_call(s.trial(sizes), variant);
   t.v = one_hot(Tensor::arange(S), S, DType::float64).expand({sizes.batch, groups, S, S}).dense();
   const Tensor plain = s.out(t);  // the weights without dropout
   t.call.dropout = rate, t.name += ", dropout " + rounded(rate) + ", v is the identity matrix";
@@ -75,13 +75,13 @@ void check_weights_left(Subject& s, Finding& f, const Sizes& sizes, const Varian
   const std::vector<double> w = plain.to_vector<double>(), left = o.out.to_vector<double>();
   std::vector<double> kept(w.size(), -1);
   double pairs = 0, dropped = 0;
-  Tensor wanted = o.out.clone();
+  Tensor expected = o.out.clone();
   for (std::size_t i = 0; i < w.size(); ++i) {
     if (std::fabs(w[i]) < 1e-9) continue;
     kept[i] = left[i] != 0, ++pairs, dropped += left[i] == 0;
-    if (left[i] != 0) wanted.ptr<double>()[i] = w[i] / (1 - rate);
+    if (left[i] != 0) expected.ptr<double>()[i] = w[i] / (1 - rate);
   }
-  f.close("the remaining weights against the weights without dropout divided by " + rounded(1 - rate), o.out, wanted,
+  f.close("the remaining weights against the weights without dropout divided by " + rounded(1 - rate), o.out, expected,
           1e-9);
   if (pairs < 200) return f.leave_out("the rate of dropout, as there are few weights");
   // Six standard deviations of a binomial distribution.
@@ -168,7 +168,7 @@ void check_dropout(Subject& s, Finding& f) {
   at_rates({long_n, long_n, 1}, s.ends({long_n, long_n, 1}), {0.4});
   const auto slopes = [&](const Sizes& sizes, const std::vector<Variant>& variants, double rate) {
     const Trial t = s.separated_trial(sizes);
-    for (const Variant& v : variants) check_slopes(s, f, s.asked(t, v), rate);
+    for (const Variant& v : variants) check_slopes(s, f, s.with_call(t, v), rate);
   };
   slopes({n, n}, s.variants({n, n}), 0.6);
   if (long_n > n) slopes({long_n, long_n, 1}, s.ends({long_n, long_n, 1}), 0.3);

@@ -40,11 +40,12 @@ bool Finding::declared(bool has, const std::string& what) {
   return has;
 }
 
-void Finding::close(const std::string& what, const Tensor& got, const Tensor& wanted, double tolerance, double share) {
+void Finding::close(const std::string& what, const Tensor& got, const Tensor& expected, double tolerance,
+                    double share) {
   ++count_;
-  if (got.shape() != wanted.shape())
-    return fail(what + ": got " + describe(got) + "; it must be " + to_string(wanted.shape()));
-  const std::vector<double> a = got.to_vector<double>(), b = wanted.to_vector<double>();
+  if (got.shape() != expected.shape())
+    return fail(what + ": got " + describe(got) + "; it must be " + to_string(expected.shape()));
+  const std::vector<double> a = got.to_vector<double>(), b = expected.to_vector<double>();
   if (a.empty()) return;
   double scale = 0.1;
   for (double e : b) scale = std::max(scale, std::fabs(e));  // NaN is found below
@@ -78,15 +79,15 @@ void Finding::close(const std::string& what, const Tensor& got, const Tensor& wa
   if (ratio > worst_) worst_ = ratio, worst_text_ = text.str();
 }
 
-void Finding::close(const std::string& what, const Outcome& got, const Outcome& wanted, double tolerance,
+void Finding::close(const std::string& what, const Outcome& got, const Outcome& expected, double tolerance,
                     double share) {
-  close(what, got.out, wanted.out, tolerance, share);
-  for (const auto& [name, gradient] : wanted.gradients)
+  close(what, got.out, expected.out, tolerance, share);
+  for (const auto& [name, gradient] : expected.gradients)
     close(what + ", gradient of " + name, got.gradients.at(name), gradient, tolerance, share);
 }
 
-void Finding::same_bits(const std::string& what, const Tensor& got, const Tensor& wanted) {
-  const Tensor x = got.detach().dense(), y = wanted.detach().dense();
+void Finding::same_bits(const std::string& what, const Tensor& got, const Tensor& expected) {
+  const Tensor x = got.detach().dense(), y = expected.detach().dense();
   if (x.shape() != y.shape() || x.dtype() != y.dtype())
     return expect(false, what + ": got " + describe(x) + "; it must be " + describe(y));
   const std::size_t width = size_of(x.dtype()), count = static_cast<std::size_t>(x.numel());
@@ -100,9 +101,9 @@ void Finding::same_bits(const std::string& what, const Tensor& got, const Tensor
   expect(at == count, text.str());
 }
 
-void Finding::same_bits(const std::string& what, const Outcome& got, const Outcome& wanted) {
-  same_bits(what, got.out, wanted.out);
-  for (const auto& [name, gradient] : wanted.gradients)
+void Finding::same_bits(const std::string& what, const Outcome& got, const Outcome& expected) {
+  same_bits(what, got.out, expected.out);
+  for (const auto& [name, gradient] : expected.gradients)
     same_bits(what + ", gradient of " + name, got.gradients.at(name), gradient);
 }
 

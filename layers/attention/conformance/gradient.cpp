@@ -53,8 +53,8 @@ void check_alone(Subject& s, Finding& f, const Trial& t) {
     *p.x = tape.watch(*p.x);
     const Tensor y = applied(s.mechanism(DType::float64), one);
     if (y.node() != 0) tape.backward(y, t.dy);
-    const Tensor& wanted = all.gradients.at(p.name);
-    f.close("the gradient of " + p.name + " alone", or_zeros(tape.grad(*p.x), wanted), wanted, kRounding);
+    const Tensor& expected = all.gradients.at(p.name);
+    f.close("the gradient of " + p.name + " alone", or_zeros(tape.grad(*p.x), expected), expected, kRounding);
   }
   for (const NamedParameter& p : named_parameters(s.mechanism(DType::float64))) p.parameter->zero_grad();
 }
@@ -152,13 +152,13 @@ void compare_direction(Subject& s, Finding& f, const Trial& t) {
 void check_gradient(Subject& s, Finding& f) {
   const auto check = [&](const Sizes& sizes, const std::vector<Variant>& variants) {
     const Trial t = s.separated_trial(sizes);
-    for (const Variant& v : variants) gradcheck_of(s, f, s.asked(t, v));
+    for (const Variant& v : variants) gradcheck_of(s, f, s.with_call(t, v));
   };
   const Index n = s.at_most(6);
   std::vector<Variant> square = s.variants({n, n});
   if (s.can().dropout) square.push_back({"dropout", {.dropout = 0.4}});
   check({n, n}, square);
-  for (const Variant& v : s.variants({n, n})) check_alone(s, f, s.asked(s.trial({n, n}), v));
+  for (const Variant& v : s.variants({n, n})) check_alone(s, f, s.with_call(s.trial({n, n}), v));
   if (s.can().grouped) check({n, n, 2, 2}, {{"grouped heads", {}}});
   if (!s.can().cross || n < 3) return;
   std::vector<Variant> fewer_queries = {{"T < S", {}}};
@@ -171,7 +171,7 @@ void check_direction(Subject& s, Finding& f) {
   const auto check = [&](const Sizes& sizes, const std::vector<Variant>& variants) {
     Subject& of = sizes.keys < 300 ? s : s.of_few_heads();
     const Trial t = of.separated_trial(sizes);
-    for (const Variant& v : variants) compare_direction(of, f, of.asked(t, v));
+    for (const Variant& v : variants) compare_direction(of, f, of.with_call(t, v));
   };
   for (const Index n : s.lengths({1, 130}, f)) check({n, n, 1}, s.variants({n, n, 1}));
   if (s.takes(300, f)) check({300, 300, 1}, s.of_few_heads().ends({300, 300, 1}));

@@ -31,12 +31,12 @@ Outcome run_in_parts(Subject& s, const Trial& trial, DType dtype) {
   return o;
 }
 
-void compare(Subject& s, Finding& f, const Trial& t, DType dtype, const Outcome& wanted) {
+void compare(Subject& s, Finding& f, const Trial& t, DType dtype, const Outcome& expected) {
   f.about(t);
   const std::string what = std::string(name_of(dtype)) + ", apply_mapped() of map_keys() against apply()";
   const Outcome got = run_in_parts(s, t, dtype);
   f.expect(got.out.dtype() == dtype, "apply_mapped() returns " + describe(got.out) + "; it must return the dtype of q");
-  close_in(s, f, what, got, wanted, dtype, t);
+  close_in(s, f, what, got, expected, dtype, t);
 }
 
 // Uses mapped keys as a decoder does: picks their rows, and attends with one query per step.
@@ -86,19 +86,19 @@ void check_mapped_keys(Subject& s, Finding& f) {
     if (sizes.keys == past_a_block) variants = ends;
     for (const DType dtype : narrow)
       for (const Variant& v : ends) {
-        const Trial t = s.asked(s.trial(sizes), v);
+        const Trial t = s.with_call(s.trial(sizes), v);
         compare(s, f, t, dtype, s.run(t, DType::float32));
       }
     for (const Variant& v : variants) {
-      const Trial t = s.asked(s.trial(sizes), v);
-      const Outcome wanted = s.run(t);
-      compare(s, f, t, DType::float64, wanted);
-      if (sizes.batch > 1) compare_decoder(s, f, t, wanted.out);
+      const Trial t = s.with_call(s.trial(sizes), v);
+      const Outcome expected = s.run(t);
+      compare(s, f, t, DType::float64, expected);
+      if (sizes.batch > 1) compare_decoder(s, f, t, expected.out);
       if (!masks_keys(v.call)) continue;
       Trial dirty = t;
       const double nan = std::numeric_limits<double>::quiet_NaN();
       dirty.k = with_padding(t.k, t.call, nan), dirty.v = with_padding(t.v, t.call, nan);
-      close_in(s, f, "NaN in padding of mapped keys and values", run_in_parts(s, dirty, DType::float64), wanted,
+      close_in(s, f, "NaN in padding of mapped keys and values", run_in_parts(s, dirty, DType::float64), expected,
                DType::float64, t);
     }
   }

@@ -16,7 +16,7 @@ Tensor at_padding(const Tensor& x, const AttentionCall& call) { return x - with_
 
 // Sequence b of a trial, cut to `length`, with only the causal flag of the call.
 Trial cut(const Subject& s, const Trial& t, Index b, Index length) {
-  Trial one = s.asked(t, {t.name, {.causal = t.call.causal}});
+  Trial one = s.with_call(t, {t.name, {.causal = t.call.causal}});
   const auto cut_to = [&](Tensor& x) { x = head(x.slice(0, b, b + 1), length); };
   for (const Part& p : parts(one)) cut_to(*p.x);
   cut_to(one.dy);
@@ -55,7 +55,7 @@ std::vector<EmptyRows> empty_rows(const Subject& s) {
   std::vector<EmptyRows> all;
   const auto add = [&](const char* name, const Sizes& sizes, const AttentionCall& call, Index b, Index first,
                        Index last) {
-    all.push_back({s.asked(s.trial(sizes), {name, call}), b, first, last});
+    all.push_back({s.with_call(s.trial(sizes), {name, call}), b, first, last});
   };
   for (const Index shared : s.sharings()) {
     if (!s.can().key_mask || shared == s.options.heads) continue;
@@ -122,12 +122,13 @@ void check_broadcast(Subject& s, Finding& f, const Sizes& sizes) {
     for (Index i = 0; i < mask.numel(); ++i) mask.ptr<bool>()[i] = i % 5 != 3;
     const auto compare = [&](const char* what, const AttentionCall& call, const AttentionCall& dense,
                              const AttentionCall& strided) {
-      Trial asked = s.asked(t, {std::string(what) + " " + to_string(shape), call});
-      f.about(asked);
-      Outcome got = s.run(asked), wanted = s.run(s.asked(t, {"", dense}));
-      wanted.gradients.erase("bias");  // has another shape
-      f.close("against the same tensor written out", got, wanted, kRounding);
-      f.close("against the same tensor with strides of 0", s.out(s.asked(t, {"", strided})), wanted.out, kRounding);
+      Trial changed = s.with_call(t, {std::string(what) + " " + to_string(shape), call});
+      f.about(changed);
+      Outcome got = s.run(changed), expected = s.run(s.with_call(t, {"", dense}));
+      expected.gradients.erase("bias");  // has another shape
+      f.close("against the same tensor written out", got, expected, kRounding);
+      f.close("against the same tensor with strides of 0", s.out(s.with_call(t, {"", strided})), expected.out,
+              kRounding);
     };
     const auto written = [&](const Tensor& x) { return x.expand(grid).dense().clone(); };
     if (s.can().full_mask) compare("mask", {.mask = mask}, {.mask = written(mask)}, {.mask = mask.expand(grid)});
@@ -144,7 +145,7 @@ void check_of_heads(Subject& s, Finding& f, Index n) {
   const Sizes sizes{n, n};
   for (const Variant& v : s.variants(sizes)) {
     if (v.name != "mask of heads" && v.name != "bias") continue;
-    const Trial t = s.asked(s.trial(sizes), v);
+    const Trial t = s.with_call(s.trial(sizes), v);
     f.about(t);
     const Tensor all = s.out(t);
     for (Index h = 0; h < s.options.heads; ++h) {
@@ -152,23 +153,23 @@ void check_of_heads(Subject& s, Finding& f, Index n) {
       if (one.mask.defined()) one.mask = one.mask[h];
       if (one.bias.defined()) one.bias = one.bias[h];
       f.close("a head against all heads with its part of the mask or bias", all.slice(1, h, h + 1),
-              s.out(s.asked(t, {v.name, one})).slice(1, h, h + 1), kRounding);
+              s.out(s.with_call(t, {v.name, one})).slice(1, h, h + 1), kRounding);
     }
   }
 }
 
 }  // namespace
 
-void check_nothing_asked(Subject& s, Finding& f, const Trial& t, DType dtype, bool gradients) {
+void check_neutral_call(Subject& s, Finding& f, const Trial& t, DType dtype, bool gradients) {
   const Index B = t.q.dim(0), H = t.q.dim(1), T = t.q.dim(2), S = t.k.dim(2);
   const AttentionCapabilities& can = s.can();
   const auto outcome = [&](const Trial& of) { return gradients ? s.run(of, dtype) : Outcome{s.out(of, dtype), {}}; };
-  const Outcome wanted = outcome(t);
+  const Outcome expected = outcome(t);
   const auto check = [&](bool declared, const std::string& what, const AttentionCall& call) {
     if (!declared) return;
-    const Outcome got = outcome(s.asked(t, {t.name + " and " + what, call}));
+    const Outcome got = outcome(s.with_call(t, {t.name + " and " + what, call}));
     f.about(t);
-    f.close(what + " added to the call", got, wanted, rounding(dtype));
+    f.close(what + " added to the call", got, expected, rounding(dtype));
   };
   AttentionCall lengths = t.call, keys = t.call, mask = t.call, bias = t.call;
   lengths.key_lengths = Tensor::full({B}, static_cast<double>(S), DType::int32);
@@ -192,16 +193,16 @@ void check_masks(Subject& s, Finding& f) {
   for (const Sizes& sizes : s.shapes(n)) {
     const Trial t = s.trial(sizes);
     for (const Variant& v : s.variants(sizes)) {
-      const Trial asked = s.asked(t, v);
-      if (sizes.queries == sizes.keys) check_nothing_asked(s, f, asked, DType::float64);
+      const Trial changed = s.with_call(t, v);
+      if (sizes.queries == sizes.keys) check_neutral_call(s, f, changed, DType::float64);
       if (!can.full_mask || !v.call.key_mask.defined() || of_keys) continue;
-      const AttentionCall one = folded(asked.call, {sizes.batch, s.options.heads, sizes.queries, sizes.keys});
-      f.about(asked);
-      f.close("a key mask and a mask against one mask of both", s.run(asked), s.run(s.asked(t, {v.name, one})),
+      const AttentionCall one = folded(changed.call, {sizes.batch, s.options.heads, sizes.queries, sizes.keys});
+      f.about(changed);
+      f.close("a key mask and a mask against one mask of both", s.run(changed), s.run(s.with_call(t, {v.name, one})),
               kRounding);
     }
   }
-  for (const Variant& v : s.ends({n, n})) check_nothing_asked(s, f, s.asked(s.trial({n, n}), v), DType::float32);
+  for (const Variant& v : s.ends({n, n})) check_neutral_call(s, f, s.with_call(s.trial({n, n}), v), DType::float32);
   check_of_heads(s, f, n);
   if (can.full_mask || can.bias || can.key_bias) {
     const Index small = s.at_most(12), fewer = std::max<Index>(1, small - 3);
@@ -216,15 +217,15 @@ void check_padding(Subject& s, Finding& f) {
       const Trial t = s.trial(sizes);
       for (Variant v : s.variants(sizes)) {
         if (!masks_keys(v.call)) continue;
-        if (sizes.shared == 1 && sizes.queries == sizes.keys) check_padding_under(s, f, s.asked(t, v), dtype);
+        if (sizes.shared == 1 && sizes.queries == sizes.keys) check_padding_under(s, f, s.with_call(t, v), dtype);
         // The other shapes with lengths only and with all masks.
         else if (v.name == "key lengths" || v.name == "all masks")
-          check_padding_under(s, f, s.asked(t, v), dtype);
+          check_padding_under(s, f, s.with_call(t, v), dtype);
         // A bias with lengths alone, so that no other mask hides the effect of the bias.
         if (v.name != "key lengths" || !(s.can().bias || s.can().key_bias)) continue;
         Rng rng(s.options.seed, 96);
         v.call.bias = rng.normal({sizes.batch, 1, 1, sizes.keys}).to(DType::float64);
-        check_padding_under(s, f, s.asked(t, {"key lengths and key bias", v.call}), dtype);
+        check_padding_under(s, f, s.with_call(t, {"key lengths and key bias", v.call}), dtype);
       }
     }
 }

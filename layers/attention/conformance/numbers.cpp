@@ -42,7 +42,7 @@ void check_lengths(Subject& all, Finding& f) {
       // Many positions are slow: 1000 positions run in one order, 500 in the other.
       const bool of_longest = order.call.causal == s.can().causal;
       if (n < 500 || (n == 500 && (lengths.back() == 500 || s.orders().size() == 1)) || of_longest == (n == 1000))
-        compare_float32(s, f, s.asked(s.trial({n, n, 1}), order));
+        compare_float32(s, f, s.with_call(s.trial({n, n, 1}), order));
     }
 }
 
@@ -55,7 +55,7 @@ void check_spread(Subject& s, Finding& f) {
   const double of_queries[] = {doublings, 0, std::floor(doublings / 2)};
   for (const double share : of_queries)
     for (const Variant& order : s.orders()) {
-      Trial t = s.asked(drawn, order);
+      Trial t = s.with_call(drawn, order);
       t.q = doubled(drawn.q, share), t.k = doubled(drawn.k, doublings - share);
       f.about(t);
       const std::string name = "q times 2^" + std::to_string(static_cast<int>(share)) + " and k times 2^" +
@@ -68,7 +68,7 @@ void check_spread(Subject& s, Finding& f) {
 
 void check_float32(Subject& s, Finding& f) {
   const auto compare = [&](const Sizes& sizes, const std::vector<Variant>& variants) {
-    for (const Variant& v : variants) compare_float32(s, f, s.asked(s.trial(sizes), v));
+    for (const Variant& v : variants) compare_float32(s, f, s.with_call(s.trial(sizes), v));
   };
   const Index n = s.at_most(96);
   const std::vector<Sizes> shapes = s.shapes(n);
@@ -85,7 +85,7 @@ void check_threads(Subject& s, Finding& f) {
   const Sizes sizes{n, n, 1};
   if (const std::vector<Variant> ends = s.ends(sizes); ends.size() > 1) calls.push_back(ends.back());
   for (const Variant& call : calls) {
-    const Trial t = s.asked(s.trial(sizes), call);
+    const Trial t = s.with_call(s.trial(sizes), call);
     f.about(t);
     set_threads(1);
     const Outcome one = s.run(t, DType::float32);

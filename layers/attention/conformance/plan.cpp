@@ -225,8 +225,8 @@ Plan::Plan(Subject& s) : s_(s), conditions_(count) {
   set(mask_layout, "masks, lengths and bias ", {"dense", "with a last stride of 2", "transposed"});
   set(threads, "threads: ", {"1", "2", "3", "8"});
   set(batch, "sequences: ", {"2", "1", "3", "5"});
-  set(wanted, "gradients of ", {"all", "q alone", "k alone", "v alone", "parameters alone"});
-  add(wanted, can.bias || can.key_bias, {"the bias alone"});
+  set(gradients, "gradients of ", {"all", "q alone", "k alone", "v alone", "parameters alone"});
+  add(gradients, can.bias || can.key_bias, {"the bias alone"});
 }
 
 std::string Plan::describe(const Levels& levels) const {

@@ -13,12 +13,12 @@ double distance(const Tensor& a, const Tensor& b) {
   return a.numel() == 0 ? 0 : max(abs(a.to(DType::float64) - b.to(DType::float64))).item();
 }
 
-// Checks per head that mean(got * wanted) / mean(wanted * wanted) is near 1. The bound is wider for heads with few
-// elements, where rounding errors may add up by chance, and for small elements, where rounding dominates.
-void compare_sizes(Finding& f, const std::string& name, const Tensor& got, const Tensor& wanted, double tolerance,
+// Checks per head that mean(got * expected) / mean(expected * expected) is near 1. The bound is wider for heads with
+// few elements, where rounding errors may add up by chance, and for small elements, where rounding dominates.
+void compare_sizes(Finding& f, const std::string& name, const Tensor& got, const Tensor& expected, double tolerance,
                    double times) {
-  const std::vector<double> x = got.to_vector<double>(), y = wanted.to_vector<double>();
-  const std::size_t head = static_cast<std::size_t>(std::max<Index>(1, wanted.dim(2) * wanted.dim(3)));
+  const std::vector<double> x = got.to_vector<double>(), y = expected.to_vector<double>();
+  const std::size_t head = static_cast<std::size_t>(std::max<Index>(1, expected.dim(2) * expected.dim(3)));
   for (std::size_t begin = 0; begin + head <= y.size(); begin += head) {
     double xy = 0, yy = 0;
     for (std::size_t i = begin; i < begin + head; ++i) xy += x[i] * y[i], yy += y[i] * y[i];
@@ -86,11 +86,11 @@ double uncancelled(Subject& s, const Trial& t) {
 
 // Whether rounding explains the differences. Sums that nearly cancel, e.g. of features that are mostly 0, magnify
 // rounding in proportion to the epsilon of the dtype. The wider bound applies only if it is above 4 tolerances.
-bool within_rounding(Subject& s, const Trial& t, const Outcome& got, const Outcome& wanted, DType dtype,
+bool within_rounding(Subject& s, const Trial& t, const Outcome& got, const Outcome& expected, DType dtype,
                      const std::set<std::string>& summed) {
   const std::map<std::string, double> sizes = moves(s, t);
   const double times = 8 * (dtype == DType::bfloat16 ? 0x1p14 : dtype == DType::float32 ? 1 : 0x1p-29);
-  const double cancelled = wanted.gradients.empty() ? 0 : times * 0x1p-23 * uncancelled(s, t);
+  const double cancelled = expected.gradients.empty() ? 0 : times * 0x1p-23 * uncancelled(s, t);
   const auto within = [&](const std::string& name, const Tensor& a, const Tensor& b, double terms) {
     if (a.shape() != b.shape()) return false;
     const double greatest = b.numel() == 0 ? 0 : max(abs(b)).item();
@@ -100,8 +100,8 @@ bool within_rounding(Subject& s, const Trial& t, const Outcome& got, const Outco
     if (greatest > 0 && (name == "q" || name == "k")) moved = std::max(moved, cancelled);
     return distance(a, b) <= (terms * moved > 4 * tolerance ? terms * moved : tolerance);
   };
-  if (!within("", got.out, wanted.out, 1)) return false;
-  return std::all_of(wanted.gradients.begin(), wanted.gradients.end(), [&](const auto& g) {
+  if (!within("", got.out, expected.out, 1)) return false;
+  return std::all_of(expected.gradients.begin(), expected.gradients.end(), [&](const auto& g) {
     const double terms = summed.count(g.first) > 0 ? static_cast<double>(t.q.dim(0)) : 1;
     return within(g.first, got.gradients.at(g.first), g.second, terms);
   });
@@ -115,7 +115,7 @@ double tolerance_of(DType dtype, const ConformanceOptions& options) {
                                    : options.bfloat16_tolerance;
 }
 
-void close_in(Subject& s, Finding& f, const std::string& what, const Outcome& got, const Outcome& wanted, DType dtype,
+void close_in(Subject& s, Finding& f, const std::string& what, const Outcome& got, const Outcome& expected, DType dtype,
               const Trial& t, const std::set<std::string>& summed) {
   const double tolerance = tolerance_of(dtype, s.options), share = dtype == DType::float64 ? 0 : share_of(s);
   Finding own;
@@ -124,11 +124,11 @@ void close_in(Subject& s, Finding& f, const std::string& what, const Outcome& go
     if (dtype == DType::bfloat16 && share == 0 && b.rank() == 4 && a.shape() == b.shape())
       compare_sizes(own, name, a, b, tolerance, times);
   };
-  close(what, got.out, wanted.out, 1);
+  close(what, got.out, expected.out, 1);
   const double times = dtype == DType::float32 ? 1 : 2;
-  for (const auto& [name, gradient] : wanted.gradients)
+  for (const auto& [name, gradient] : expected.gradients)
     close(what + ", gradient of " + name, got.gradients.at(name), gradient, times);
-  if (own.ok() || s.can().discrete || !within_rounding(s, t, got, wanted, dtype, summed)) return f.add(own);
+  if (own.ok() || s.can().discrete || !within_rounding(s, t, got, expected, dtype, summed)) return f.add(own);
   f.expect(true, "");
 }
 

@@ -25,7 +25,7 @@ Tensor heads_at(const Tensor& fused, Index first, const Tensor& like) {
 // Sequence b of a trial, including its masks.
 Trial sequence(const Subject& s, const Trial& t, Index b) {
   const auto part = [&](const Tensor& x) { return x.defined() && x.dim(0) > 1 ? x.slice(0, b, b + 1) : x; };
-  Trial one = s.asked(t, {t.name, t.call});
+  Trial one = s.with_call(t, {t.name, t.call});
   for (const Part& p : parts(one)) *p.x = part(*p.x);
   for (Tensor* x : {&one.dy, &one.call.key_lengths, &one.call.key_mask}) *x = part(*x);
   for (Tensor* x : {&one.call.mask, &one.call.bias})
@@ -39,11 +39,11 @@ void compare_heads_apart(Subject& s, Finding& f, const Trial& t) {
   const auto separate = [](Tensor& x) { x = x.reshape({x.dim(0) * x.dim(1), 1, x.dim(2), x.dim(3)}); };
   for (const Part& p : parts(apart)) separate(*p.x);
   separate(apart.dy);
-  Outcome got = s.run(t), wanted = s.run(apart);
+  Outcome got = s.run(t), expected = s.run(apart);
   const auto back = [](Tensor& x, const Tensor& like) { x = x.view(like.shape()); };
-  back(wanted.out, got.out);
-  for (auto& [name, gradient] : wanted.gradients) back(gradient, got.gradients.at(name));
-  f.close("all heads together against each head alone", got, wanted, kRounding);
+  back(expected.out, got.out);
+  for (auto& [name, gradient] : expected.gradients) back(gradient, got.gradients.at(name));
+  f.close("all heads together against each head alone", got, expected, kRounding);
 }
 
 // Checks that a head does not depend on the inputs of other heads.
@@ -90,16 +90,16 @@ void check_grouped(Subject& s, Finding& f) {
       if (shared == 1) continue;
       sizes.shared = shared;
       for (const Variant& v : s.variants(sizes)) {
-        const Trial t = s.asked(s.trial(sizes), v);
+        const Trial t = s.with_call(s.trial(sizes), v);
         Trial repeated = t;
         const std::vector<Part> all = parts(repeated);
         for (const Part& p : all)
           if (p.of_keys) *p.x = repeat_heads(*p.x, s.options.heads);
-        Outcome wanted = s.run(repeated);
+        Outcome expected = s.run(repeated);
         for (const Part& p : all)
-          if (p.of_keys) wanted.gradients[p.name] = summed(wanted.gradients[p.name], shared);
+          if (p.of_keys) expected.gradients[p.name] = summed(expected.gradients[p.name], shared);
         f.about(t);
-        f.close("shared heads against repeated ones", s.run(t), wanted, kRounding);
+        f.close("shared heads against repeated ones", s.run(t), expected, kRounding);
       }
     }
 }
@@ -110,7 +110,7 @@ void check_views(Subject& s, Finding& f) {
     Trial t = in_dtype(s.trial({n, n}), dtype);
     t.call.causal = s.can().causal;
     f.about(t);
-    const Outcome wanted = s.run(t, dtype);
+    const Outcome expected = s.run(t, dtype);
     const double tolerance = rounding(dtype);
     Trial fused = t;
     const std::vector<Part> all = parts(fused);
@@ -124,12 +124,12 @@ void check_views(Subject& s, Finding& f) {
     };
     each_part([&](const Part& p, Index at) { *p.x = heads_at(product, at, *p.x); });
     const Tensor y = applied(s.mechanism(dtype), fused);
-    f.close("parts of one tensor, outputs", y.detach(), wanted.out, tolerance);
+    f.close("parts of one tensor, outputs", y.detach(), expected.out, tolerance);
     if (y.node() != 0) {
       tape.backward(y, t.dy);
       const Tensor d = tape.grad(product);
       each_part([&](const Part& p, Index at) {
-        f.close("parts of one tensor, gradient of " + p.name, heads_at(d, at, *p.x), wanted.gradients.at(p.name),
+        f.close("parts of one tensor, gradient of " + p.name, heads_at(d, at, *p.x), expected.gradients.at(p.name),
                 tolerance);
       });
     }
@@ -151,7 +151,7 @@ void check_views(Subject& s, Finding& f) {
 void check_batch(Subject& s, Finding& f) {
   const Index n = s.at_most(30);
   for (const Variant& v : s.variants({n, n, 3})) {
-    Trial t = s.asked(s.trial({n, n, 3}), v);
+    Trial t = s.with_call(s.trial({n, n, 3}), v);
     f.about(t);
     const Outcome all = s.run(t);
     for (Index b = 0; b < 3; ++b) {
@@ -166,7 +166,7 @@ void check_batch(Subject& s, Finding& f) {
   // Each column of v is independent of the others.
   for (const DType dtype : {DType::float64, DType::float32})
     for (const Variant& variant : s.ends({n, n})) {
-      Trial t = s.asked(s.trial({n, n}), variant);
+      Trial t = s.with_call(s.trial({n, n}), variant);
       Rng rng(s.options.seed, 99);
       t.v = rng.normal(t.v.shape().with(3, 67)).to(DType::float64);
       f.about(t);
@@ -203,7 +203,7 @@ void check_sizes(Subject& s, Finding& f) {
     Subject& other = *owner;
     const Trial drawn = other.trial(square), separated = other.separated_trial(square);
     for (const Variant& v : other.ends(square)) {
-      const Trial t = other.asked(drawn, v), smooth = other.asked(separated, v);
+      const Trial t = other.with_call(drawn, v), smooth = other.with_call(separated, v);
       compare_float32(other, f, t);
       if (s.options.reference)
         f.close("against the reference", other.out(smooth),
@@ -222,8 +222,8 @@ void check_zero_vectors(Subject& s, Finding& f) {
   for (const Variant& v : s.ends({n, n}))
     for (const std::string of : {"q", "k", "v", "q, k and v"})
       for (const bool all : {false, true}) {
-        Trial t = s.asked(s.trial({n, n}),
-                          {v.name + (all ? ", only zero vectors in " : ", some zero vectors in ") + of, v.call});
+        Trial t = s.with_call(s.trial({n, n}),
+                              {v.name + (all ? ", only zero vectors in " : ", some zero vectors in ") + of, v.call});
         f.about(t);
         const auto zero = [&](const char* name, Tensor& x) {
           if (of.find(name) != std::string::npos) x = with_zeros(x, all);
@@ -240,7 +240,7 @@ void check_empty_tensors(Subject& s, Finding& f) {
   for (const DType dtype : {DType::float64, DType::float32})
     for (const Sizes& sizes : shapes)
       for (const Variant& order : s.orders()) {
-        const Trial t = s.asked(s.trial(sizes), order);
+        const Trial t = s.with_call(s.trial(sizes), order);
         f.about(t);
         const Outcome o = s.run(t, dtype);  // apply() checks the shape of the output
         f.zeros("outputs without a key", o.out);

@@ -59,13 +59,13 @@ void check_two_states(Subject& s, Finding& f, Index n) {
   for (const DType dtype : {DType::float64, DType::float32}) {
     AttentionState alone = s.mechanism(dtype).make_state(), one = s.mechanism(dtype).make_state(),
                    other = s.mechanism(dtype).make_state();
-    const Tensor wanted = steps(alone, t, dtype, 0, n, 10);
+    const Tensor expected = steps(alone, t, dtype, 0, n, 10);
     std::vector<Tensor> parts;
     for (Index i = 0; i < n; i += 10) {
       parts.push_back(steps(one, t, dtype, i, std::min(n, i + 10), 10));
       steps(other, u, dtype, i, std::min(n, i + 10), 10);
     }
-    f.same_bits("a state that is used in turn with another state", concatenate(parts, 2), wanted);
+    f.same_bits("a state that is used in turn with another state", concatenate(parts, 2), expected);
   }
 }
 
@@ -135,12 +135,12 @@ struct Ragged {
     const bool with_bias = t.call.bias.defined();
     AttentionCall call{.key_lengths = Tensor::from(counts, {batch})};
     if (with_bias) call.bias = Tensor::zeros({batch, t.q.dim(1), count, longest + count}, dtype);
-    std::vector<Tensor> wanted;
+    std::vector<Tensor> expected;
     for (Index b = 0; b < batch; ++b) {
       const auto row = static_cast<std::size_t>(b);
       const Index from = seen[row], end = from + counts[row];
       if (from == end) {
-        wanted.emplace_back();
+        expected.emplace_back();
         continue;
       }
       Trial part = t;
@@ -150,7 +150,7 @@ struct Ragged {
         own.bias = t.call.bias.slice(-2, from, end).slice(-1, 0, end).to(dtype).contiguous();
         call.bias[b].slice(1, 0, end - from).slice(2, 0, end).copy_(own.bias);
       }
-      wanted.push_back(alone[row].apply(part.q, part.k, part.v, own, part.inputs));
+      expected.push_back(alone[row].apply(part.q, part.k, part.v, own, part.inputs));
     }
     const Tensor y = together.apply(padded.q, padded.k, padded.v, call, padded.inputs);
     f.finite("rows of different lengths, with their padding", y);
@@ -160,7 +160,7 @@ struct Ragged {
                                ", " + std::to_string(counts[row]) + " of " + std::to_string(count) +
                                " positions after " + std::to_string(seen[row]) + ", against that row alone";
       if (counts[row] > 0)
-        f.close(what, y.slice(0, b, b + 1).slice(2, 0, counts[row]), wanted[row],
+        f.close(what, y.slice(0, b, b + 1).slice(2, 0, counts[row]), expected[row],
                 dtype == DType::float64 ? kRounding : s.options.float32_tolerance,
                 dtype == DType::float32 ? share_of(s) : 0);
       seen[row] += counts[row];
@@ -195,18 +195,18 @@ void check_state(Subject& s, Finding& f) {
   const Index n = s.at_most(150);
   for (const Index shared : s.sharings())
     for (const DType dtype : {DType::float64, DType::float32}) {
-      const Trial t = s.asked(s.trial({n, n, 2, shared}), {"causal", {.causal = true}});
+      const Trial t = s.with_call(s.trial({n, n, 2, shared}), {"causal", {.causal = true}});
       if (shared == 1)
         check(s, t, dtype, {1, 7, 64, 1000});
       else
         check(s, t, dtype, {1, 64});
       if (!s.can().bias) continue;
       const Tensor bias = Rng(s.options.seed, 97).normal({s.options.heads, n, n}).to(DType::float64);
-      check(s, s.asked(t, {"causal with bias", {.causal = true, .bias = bias}}), dtype, {1, 64});
+      check(s, s.with_call(t, {"causal with bias", {.causal = true, .bias = bias}}), dtype, {1, 64});
     }
   if (s.takes(600, f)) {
     Subject& of = s.of_few_heads();
-    const Trial t = of.asked(of.trial({600, 600, 1}), {"causal", {.causal = true}});
+    const Trial t = of.with_call(of.trial({600, 600, 1}), {"causal", {.causal = true}});
     check(of, t, DType::float64, {100});
     check(of, t, DType::float32, {1});
   }
@@ -244,19 +244,19 @@ void check_state_rows(Subject& s, Finding& f) {
   const Trial t = s.trial({n, n, 3});
   for (const DType dtype : {DType::float64, DType::float32})
     for (const std::vector<std::int32_t>& rows : {std::vector<std::int32_t>{2, 0, 2}, {1}, {0, 1, 2, 1, 0}}) {
-      const Trial wanted = picked(t, rows);
-      f.about(wanted);
+      const Trial expected = picked(t, rows);
+      f.about(expected);
       AttentionState state = s.mechanism(dtype).make_state(), alone = s.mechanism(dtype).make_state();
       steps(state, t, dtype, 0, half, 7);
-      steps(alone, wanted, dtype, 0, half, 7);
+      steps(alone, expected, dtype, 0, half, 7);
       const auto count = static_cast<Index>(rows.size());
       AttentionState chosen = state.rows(Tensor::from(rows, {count}));
       f.expect(chosen.lengths().shape() == Shape{count} && chosen.length() == half,
                "lengths() of " + std::to_string(count) + " rows of a state is " + describe(chosen.lengths()) +
                    " after " + std::to_string(half) + " positions");
-      const Tensor before = steps(chosen, wanted, dtype, half, n, 4);
-      f.close(std::string(name_of(dtype)) + ", picked rows of a state", before, steps(alone, wanted, dtype, half, n, 4),
-              rounding(dtype));
+      const Tensor before = steps(chosen, expected, dtype, half, n, 4);
+      f.close(std::string(name_of(dtype)) + ", picked rows of a state", before,
+              steps(alone, expected, dtype, half, n, 4), rounding(dtype));
       AttentionState whole = s.mechanism(dtype).make_state();
       steps(whole, t, dtype, 0, half, 7);
       f.same_bits("a state whose rows were picked", steps(state, t, dtype, half, n, 4),
@@ -288,7 +288,7 @@ void check_ragged_state(Subject& s, Finding& f) {
       check(t, dtype);
       if (!s.can().bias) continue;
       const Tensor bias = Rng(s.options.seed, 98).normal({s.options.heads, n, n}).to(DType::float64);
-      check(s.asked(t, {"with bias", {.bias = bias}}), dtype);
+      check(s.with_call(t, {"with bias", {.bias = bias}}), dtype);
     }
 }
 

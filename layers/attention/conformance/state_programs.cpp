@@ -118,7 +118,7 @@ class Program {
     for (std::size_t r = 0; r < rows_.size(); ++r) {
       const Row& row = rows_[r];
       if (row.length == 0) continue;
-      Trial whole = s_.asked(t_, {t_.name, {.causal = true}});
+      Trial whole = s_.with_call(t_, {t_.name, {.causal = true}});
       for (const Part& p : parts(whole)) {
         std::vector<Tensor> pieces;
         Index at = 0;
@@ -134,9 +134,9 @@ class Program {
       const std::string what = std::string(name_of(dtype_)) + ", row " + std::to_string(r) + " of a state (" + about_ +
                                ") against its sequence all at once";
       const NoTape guard;
-      Tensor& wanted = wholes_[row.pieces];
-      if (!wanted.defined()) wanted = s_.out(whole);
-      close_in(s_, f_, what, {concatenate(row.out, 2), {}}, {wanted, {}}, dtype_, whole);
+      Tensor& expected = wholes_[row.pieces];
+      if (!expected.defined()) expected = s_.out(whole);
+      close_in(s_, f_, what, {concatenate(row.out, 2), {}}, {expected, {}}, dtype_, whole);
     }
   }
 

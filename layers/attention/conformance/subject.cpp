@@ -132,16 +132,16 @@ Subject& Subject::of_few_heads() {
 
 AttentionMechanism& Subject::mechanism(DType dtype) {
   if (dtype != DType::bfloat16 || named_parameters(in32_).empty()) return dtype == DType::float64 ? in64_ : in32_;
-  if (float32_beside_bfloat16_ && !in16_) {
+  if (float32_before_bfloat16_ && !in16_) {
     in16_.emplace(made(make, options, DType::bfloat16));
     try {
       const NoTape guard;
       applied(in32_, in_dtype(trial({1, 1}), DType::bfloat16));
     } catch (const Error&) {
-      float32_beside_bfloat16_ = false;
+      float32_before_bfloat16_ = false;
     }
   }
-  return float32_beside_bfloat16_ ? in32_ : *in16_;
+  return float32_before_bfloat16_ ? in32_ : *in16_;
 }
 
 TensorsByName Subject::values(const Trial& t) {
@@ -159,9 +159,9 @@ std::vector<Variant> Subject::orders() const {
   return all;
 }
 
-std::vector<Index> Subject::lengths(std::initializer_list<Index> wanted, Finding& f) const {
+std::vector<Index> Subject::lengths(std::initializer_list<Index> candidates, Finding& f) const {
   std::vector<Index> taken;
-  for (const Index n : wanted)
+  for (const Index n : candidates)
     if (takes(n, f)) taken.push_back(n);
   return taken;
 }
@@ -203,7 +203,7 @@ Trial Subject::trial(const Sizes& s, std::uint64_t seed) const {
     for (Tensor* x : {&t.q, &t.k}) each(*x, [](double e) { return std::round(e * 8) / 8; });
   if (options.non_negative)
     for (Tensor* x : {&t.q, &t.k}) each(*x, [](double e) { return std::fabs(e); });
-  return can().causal_only ? asked(t, {"causal", {.causal = true}}) : t;
+  return can().causal_only ? with_call(t, {"causal", {.causal = true}}) : t;
 }
 
 Trial Subject::separated_trial(const Sizes& s) const {
@@ -224,7 +224,7 @@ Trial Subject::separated_trial(const Sizes& s) const {
   return best;
 }
 
-Trial Subject::asked(Trial t, const Variant& variant) const {
+Trial Subject::with_call(Trial t, const Variant& variant) const {
   t.call = variant.call;
   t.call.causal = t.call.causal || can().causal_only;
   t.name = variant.name;

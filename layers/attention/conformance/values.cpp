@@ -16,7 +16,7 @@ Tensor reference_of(Subject& s, const Trial& t) {
 }
 
 // Whether the call has masks or a bias, other than causal.
-bool asks_more(const AttentionCall& c) {
+bool has_mask_or_bias(const AttentionCall& c) {
   return c.key_lengths.defined() || c.key_mask.defined() || c.mask.defined() || c.bias.defined();
 }
 
@@ -27,8 +27,8 @@ void check_reference(Subject& s, Finding& f) {
   const auto compare = [&](const Sizes& sizes) {
     const Trial drawn = s.separated_trial(sizes);
     for (const Variant& variant : s.variants(sizes)) {
-      if (sizes.queries > 100 && asks_more(variant.call)) continue;  // a reference is slow
-      const Trial t = s.asked(drawn, variant);
+      if (sizes.queries > 100 && has_mask_or_bias(variant.call)) continue;  // a reference is slow
+      const Trial t = s.with_call(drawn, variant);
       f.about(t);
       f.close("against the reference", s.out(t), reference_of(s, t), 1e-9);
     }
@@ -49,20 +49,20 @@ void check_rows(Subject& s, Finding& f) {
     // A mask that fails its own check would fail here too, so skip it.
     if (variant.call.causal && s.failed.count("causal") > 0) continue;
     if (masks_keys(variant.call) && s.failed.count("padding") > 0) continue;
-    Trial t = s.asked(s.trial({n, n}), variant);
+    Trial t = s.with_call(s.trial({n, n}), variant);
     t.v.fill_(1);
     f.about(t);
     Tensor y = s.out(t);
     // With few keys all weights may be small compared with the 1e-6 that a mechanism may add to their sum.
     const Tensor keys = sum(allowed_pairs(t.q, t.k, t.call).to(DType::float64), {-1}, true).expand(y.shape());
     y = where(keys > static_cast<double>(few), y, 1.0).dense();
-    Tensor wanted = Tensor::ones(y.shape(), DType::float64);
+    Tensor expected = Tensor::ones(y.shape(), DType::float64);
     Index zeros = 0;  // rows without weights: all keys are masked, or no feature is above 0
     for (Index i = 0; i < y.numel(); ++i)
-      if (y.ptr<double>()[i] == 0) wanted.ptr<double>()[i] = 0, ++zeros;
+      if (y.ptr<double>()[i] == 0) expected.ptr<double>()[i] = 0, ++zeros;
     // Masks may leave few rows with a key, e.g. with windows.
-    if (!asks_more(variant.call)) f.expect(zeros <= y.numel() / 2, "more than half of the output is 0");
-    f.close("values of 1 (if weights need not add up to 1, set options.normalised to false)", y, wanted, 1e-4);
+    if (!has_mask_or_bias(variant.call)) f.expect(zeros <= y.numel() / 2, "more than half of the output is 0");
+    f.close("values of 1 (if weights need not add up to 1, set options.normalised to false)", y, expected, 1e-4);
   }
 }
 
@@ -84,12 +84,12 @@ void check_weights(Subject& s, Finding& f) {
   };
   const Index n = s.at_most(30);
   for (const Sizes& sizes : s.shapes(n))
-    for (const Variant& v : s.variants(sizes)) check(s.asked(s.trial(sizes), v), DType::float64);
-  for (const Variant& v : s.variants({n, n})) check(s.asked(s.trial({n, n}), v), DType::float32);
+    for (const Variant& v : s.variants(sizes)) check(s.with_call(s.trial(sizes), v), DType::float64);
+  for (const Variant& v : s.variants({n, n})) check(s.with_call(s.trial({n, n}), v), DType::float32);
   if (!s.can().key_mask) return;
   // Rows without a key.
   const Tensor lengths = Tensor::from<std::int32_t>({static_cast<double>(n), 0});
-  check(s.asked(s.trial({n, n}), {"a length of 0", {.key_lengths = lengths}}), DType::float64);
+  check(s.with_call(s.trial({n, n}), {"a length of 0", {.key_lengths = lengths}}), DType::float64);
 }
 
 }  // namespace heed::detail::conformance

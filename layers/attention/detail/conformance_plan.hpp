@@ -47,7 +47,7 @@ class Plan {
     mask_layout,
     threads,
     batch,
-    wanted,
+    gradients,
     count
   };
   const std::vector<Condition>& conditions() const { return conditions_; }

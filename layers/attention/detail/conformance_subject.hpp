@@ -97,7 +97,7 @@ class Subject {
   // "plain" and "causal", if supported.
   std::vector<Variant> orders() const;
   // The lengths that the mechanism supports. The others are noted as left out.
-  std::vector<Index> lengths(std::initializer_list<Index> wanted, Finding& f) const;
+  std::vector<Index> lengths(std::initializer_list<Index> candidates, Finding& f) const;
   Index at_most(Index positions) const { return std::min(positions, options.longest); }
   // Whether the mechanism supports this many positions. If not, notes them as left out.
   bool takes(Index positions, Finding& f) const;
@@ -109,7 +109,7 @@ class Subject {
   Trial trial(const Sizes& sizes, std::uint64_t seed = 0) const;
   // For difference quotients: if the mechanism is discrete, the scores of a row are well separated.
   Trial separated_trial(const Sizes& sizes) const;
-  Trial asked(Trial trial, const Variant& variant) const;  // the trial with that call
+  Trial with_call(Trial trial, const Variant& variant) const;  // the trial with that call
   // The declared ones of: plain, causal, key lengths, key mask, mask, mask of heads, bias, key bias, causal with key
   // lengths, all masks. Every query may attend to key 0, unless the mechanism itself forbids it.
   std::vector<Variant> variants(const Sizes& sizes) const;
@@ -140,7 +140,7 @@ class Subject {
  private:
   AttentionMechanism in32_, in64_;
   std::optional<AttentionMechanism> in16_;
-  bool float32_beside_bfloat16_ = true;
+  bool float32_before_bfloat16_ = true;
   std::optional<Properties> properties_;
   std::unique_ptr<Subject> of_few_heads_;
 };
@@ -150,12 +150,12 @@ class Finding {
  public:
   // Sets the variant and the shapes that later failures mention.
   void about(const Trial& trial);
-  // Requires |got - wanted| <= tolerance * max(0.1, max |wanted|), without NaN or infinity. A share of rows (along the
-  // last axis) may differ by more.
-  void close(const std::string& what, const Tensor& got, const Tensor& wanted, double tolerance, double share = 0);
-  void close(const std::string& what, const Outcome& got, const Outcome& wanted, double tolerance, double share = 0);
-  void same_bits(const std::string& what, const Tensor& got, const Tensor& wanted);
-  void same_bits(const std::string& what, const Outcome& got, const Outcome& wanted);
+  // Requires |got - expected| <= tolerance * max(0.1, max |expected|), without NaN or infinity. A share of rows (along
+  // the last axis) may differ by more.
+  void close(const std::string& what, const Tensor& got, const Tensor& expected, double tolerance, double share = 0);
+  void close(const std::string& what, const Outcome& got, const Outcome& expected, double tolerance, double share = 0);
+  void same_bits(const std::string& what, const Tensor& got, const Tensor& expected);
+  void same_bits(const std::string& what, const Outcome& got, const Outcome& expected);
   void zeros(const std::string& what, const Tensor& x);  // all elements are exactly 0
   void finite(const std::string& what, const Tensor& x);
   void finite(const std::string& what, const Outcome& x);
@@ -188,7 +188,7 @@ double tolerance_of(DType dtype, const ConformanceOptions& options);
 // Compares the outcome of a call of `t` in a dtype with the float64 outcome. bfloat16 elements are coarse, so the
 // magnitude of each head is compared too. A difference is allowed if rounding of the inputs causes one as large: sums
 // of features that are mostly 0 may nearly cancel. Gradients named in `summed` are sums over sequences.
-void close_in(Subject& s, Finding& f, const std::string& what, const Outcome& got, const Outcome& wanted, DType dtype,
+void close_in(Subject& s, Finding& f, const std::string& what, const Outcome& got, const Outcome& expected, DType dtype,
               const Trial& t, const std::set<std::string>& summed = {});
 
 // Tolerance between two float64 results that differ only in the order of sums.
@@ -208,7 +208,7 @@ void compare_float32(Subject& s, Finding& f, const Trial& t);
 void compare_direction(Subject& s, Finding& f, const Trial& t);
 // Checks that masks that allow everything, full lengths and a bias of 0, each added to `t`, change no output and, if
 // `gradients`, no gradient.
-void check_nothing_asked(Subject& s, Finding& f, const Trial& t, DType dtype, bool gradients = true);
+void check_neutral_call(Subject& s, Finding& f, const Trial& t, DType dtype, bool gradients = true);
 // Compares some queries of a trial of one sequence with each of these queries alone, with its visible keys. Does
 // nothing if the mechanism does not support such calls.
 void compare_rows(Subject& s, Finding& f, const Trial& t);

@@ -48,7 +48,7 @@ void append_rows(Tensor& cache, const Tensor& x, const Tensor& lengths, Index st
 
 // The `count` positions of cache [B, Hk, S, D] that follow the lengths: [B, Hk, count, D]. A view if rows have the same
 // length.
-Tensor rows_behind(const Tensor& cache, const Tensor& lengths, Index count);
+Tensor rows_after(const Tensor& cache, const Tensor& lengths, Index count);
 
 // Row t of a bias that broadcasts to [B, H, T, S], with its first `keys` columns.
 Tensor bias_of_query(const Tensor& bias, Index t, Index keys);

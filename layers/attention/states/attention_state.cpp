@@ -16,8 +16,8 @@ Tensor AttentionState::apply(In q, In k, In v, const AttentionCall& call, std::s
   check(!call.key_mask.defined() && !call.mask.defined() && call.dropout == 0, q.where(),
         "AttentionState: the call has a mask or dropout; a step supports only key_lengths and bias");
   detail::check_inputs("AttentionState", "", inputs_, q, k, inputs);
-  const auto on_tape = [](const Tensor& x) { return wants_gradient({x}); };
-  check(!wants_gradient({q, k, v}) && std::none_of(inputs.begin(), inputs.end(), on_tape), q.where(),
+  const auto on_tape = [](const Tensor& x) { return needs_gradient({x}); };
+  check(!needs_gradient({q, k, v}) && std::none_of(inputs.begin(), inputs.end(), on_tape), q.where(),
         "AttentionState: q, k or v requires a gradient, but no gradient passes through a state; attend to all "
         "positions at once to train, or decode under NoTape");
   if (!widens_ || q.dtype() != DType::bfloat16) return self_->apply(q, k, v, call, inputs);

@@ -38,7 +38,7 @@ KeyLists LshState::lists(In q, In keys, const AttentionCall& call) {
   const LshAttentionOptions& o = mechanism_.options();
   const Index batch = q.dim(0), heads = q.dim(1), groups = keys.dim(1), count = q.dim(2), shared = heads / groups;
   const Tensor& before = lengths();  // per row; [0] before the first step
-  const Tensor new_keys = detail::rows_behind(keys, before, count);
+  const Tensor new_keys = detail::rows_after(keys, before, count);
   const Tensor of_queries = mechanism_.hash(q), of_keys = o.shared ? of_queries : mechanism_.hash(new_keys);
   if (!places_.defined()) {
     places_ = Tensor::zeros({batch, groups, o.rounds, o.buckets, o.window}, DType::int32);

@@ -36,7 +36,7 @@ Tensor last_of_rows(const Tensor& h, const AttentionCall& call) {
   return index_select(h.reshape({batch * count, h.dim(2)}), 0, Tensor::from(places, {batch}));
 }
 
-Tensor rows_behind(const Tensor& cache, const Tensor& lengths, Index count) {
+Tensor rows_after(const Tensor& cache, const Tensor& lengths, Index count) {
   const Index first = longest_of(lengths);
   if (all_alike(lengths)) return cache.slice(2, first, first + count);
   std::vector<Tensor> rows;

@@ -97,11 +97,11 @@ Tensor WindowState::apply(In q, In k, In v, const AttentionCall& call) {
     const Index from = std::max(start(), first_needed(detail::shortest_of(lengths_)));
     make_room(k, v, std::max(min_room(lengths_), held(from, length)));
   }
-  const Index behind = held(start(), 0), end = held(start(), length);
-  detail::append_rows(keys_, k, lengths_, behind);
-  detail::append_rows(values_, v, lengths_, behind);
+  const Index start_index = held(start(), 0), end = held(start(), length);
+  detail::append_rows(keys_, k, lengths_, start_index);
+  detail::append_rows(values_, v, lengths_, start_index);
   AttentionCall all{.bias = bias_of_held(call.bias, length)};
-  if (detail::shortest_of(after) < length) all.key_lengths = after + static_cast<double>(behind);
+  if (detail::shortest_of(after) < length) all.key_lengths = after + static_cast<double>(start_index);
   const Tensor y = sparse_attention(q, keys_.slice(2, 0, end), values_.slice(2, 0, end),
                                     lists(q.dim(1), count, ragged), all, mechanism_.options().scale);
   lengths_ = after;

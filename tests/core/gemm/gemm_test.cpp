@@ -96,13 +96,13 @@ TEST_CASE("gemm: operands that are rounded as they are read") {
             };
             // Few rows read columns of a bfloat16 b in place and sum in another order.
             CHECK(multiply(a, b16) == multiply(a16, b16));
-            const std::vector<float> want = multiply(a16, b);
-            CHECK(multiply(a, b) == want);
-            if (m > 32 || b16.in.row != 1) CHECK(multiply(a16, b16) == want);
+            const std::vector<float> expected = multiply(a16, b);
+            CHECK(multiply(a, b) == expected);
+            if (m > 32 || b16.in.row != 1) CHECK(multiply(a16, b16) == expected);
             const PackedMatrix packed(b.in, k, n, wide, narrow);
-            std::vector<float> c(want.size());
+            std::vector<float> c(expected.size());
             packed.multiply({.m = m, .a = a.in, .c = c.data(), .ldc = n});
-            CHECK(c == want);
+            CHECK(c == expected);
           }
   });
 }
@@ -123,8 +123,8 @@ TEST_CASE("gemm: operands that are rounded while they are read round as bfloat16
             .products = DType::bfloat16,
             .c = c.data(),
             .ldc = 40});
-      const float want = static_cast<float>(bfloat16(x));
-      for (const float y : c) CHECK((std::isnan(want) ? std::isnan(y) : y == want));
+      const float expected = static_cast<float>(bfloat16(x));
+      for (const float y : c) CHECK((std::isnan(expected) ? std::isnan(y) : y == expected));
     }
   });
 }
@@ -138,11 +138,11 @@ TEST_CASE("gemm: each block of a result is finished once, whether or not the res
            {std::tuple<Index, Index, Index>{3, 50, 40}, {9, 33, 7}, {300, 700, 90}, {64, 5000, 600}}) {
         const GemmOperand a = operand(m, k, Layout::rows, DType::float32, 1),
                           b = operand(k, n, Layout::columns, DType::float32, 2);
-        std::vector<float> want(static_cast<std::size_t>(m * n)), bias(static_cast<std::size_t>(n), 0.5f);
-        gemm({.m = m, .n = n, .k = k, .a = a.in, .b = b.in, .c = want.data(), .ldc = n, .bias = bias.data()});
+        std::vector<float> expected(static_cast<std::size_t>(m * n)), bias(static_cast<std::size_t>(n), 0.5f);
+        gemm({.m = m, .n = n, .k = k, .a = a.in, .b = b.in, .c = expected.data(), .ldc = n, .bias = bias.data()});
         for (const bool memory : {false, true}) {
-          std::vector<float> c(want.size(), 7.f), got(want.size());
-          std::vector<int> times(want.size());
+          std::vector<float> c(expected.size(), 7.f), got(expected.size());
+          std::vector<int> times(expected.size());
           const auto finish = [&, n = n](const GemmBlock& block) {
             for (Index i = 0; i < block.rows; ++i)
               for (Index j = 0; j < block.columns; ++j) {
@@ -161,9 +161,9 @@ TEST_CASE("gemm: each block of a result is finished once, whether or not the res
                  .bias = bias.data()};
           g.finish = finish;
           gemm(g);
-          CHECK(got == want);
+          CHECK(got == expected);
           CHECK(std::ranges::all_of(times, [](int t) { return t == 1; }));
-          if (memory) CHECK(c == want);
+          if (memory) CHECK(c == expected);
         }
       }
     }

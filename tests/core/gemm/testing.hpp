@@ -130,9 +130,9 @@ double worst_of(Index m, Index n, Index k, const GemmOptions& o, PlainProducts& 
       }
       const auto product = static_cast<std::size_t>(i * n + j);
       const double size = 2 + sums.size[product];
-      const double want = o.alpha * sums.value[product] + (o.accumulate ? c_old[at] : T(0)) +
-                          (o.bias ? bias[static_cast<std::size_t>(j)] : T(0));
-      worst = std::max(worst, std::abs(c[at] - want) / size);
+      const double expected = o.alpha * sums.value[product] + (o.accumulate ? c_old[at] : T(0)) +
+                              (o.bias ? bias[static_cast<std::size_t>(j)] : T(0));
+      worst = std::max(worst, std::abs(c[at] - expected) / size);
       if (std::isnan(c[at])) worst = 1e30;
     }
   return worst / std::numeric_limits<T>::epsilon();

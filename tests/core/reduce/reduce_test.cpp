@@ -44,14 +44,14 @@ void check_all(const Tensor& x, const std::vector<int>& axes, double tolerance) 
     const Tensor center = centered ? Tensor::full(g.result_shape(), 0.25, x.dtype()) : Tensor();
     const auto result = [&] { return g.to_result(detail::reduce(op, g, center), true); };
     const Tensor any = result();
-    const Tensor want = test::reduced(x, axes, any, [&](const auto& v) { return value_of(op, v, 0.25); });
+    const Tensor expected = test::reduced(x, axes, any, [&](const auto& v) { return value_of(op, v, 0.25); });
     const Tensor size = test::reduced(x, axes, any, [&](const auto& v) {
       if (op == kernels::Reduction::sum) return value_of(kernels::Reduction::abs, v, 0);
       if (op == kernels::Reduction::difference)
         return value_of(kernels::Reduction::abs, v, 0) + 0.25 * static_cast<double>(v.size());
       return std::fabs(value_of(op, v, 0.25));
     });
-    const auto b = want.to_vector<double>(), s = size.to_vector<double>();
+    const auto b = expected.to_vector<double>(), s = size.to_vector<double>();
     on_each_level([&] {
       double max_error = 0;
       const auto a = result().to_vector<double>();
@@ -95,11 +95,11 @@ TEST_CASE("a float32 sum of a million values is good to a few units in the last 
   on_each_level([&] {
     for (const bool positive : {false, true}) {
       const Tensor x = positive ? rng.uniform({1 << 20}) : rng.normal({1 << 20});
-      double want = 0, size = 0;
-      for (double v : x.to_vector<double>()) want += v, size += std::fabs(v);
+      double expected = 0, size = 0;
+      for (double v : x.to_vector<double>()) expected += v, size += std::fabs(v);
       for (const Shape& shape : {Shape{1 << 20}, Shape{1 << 10, 1 << 10}}) {
         const Tensor y = detail::sum_axes(detail::sum_axes(x.view(shape), 1), 3u >> (2 - shape.rank()));
-        CHECK(std::fabs(y.item() - want) <= 3 * 0x1p-24 * size);
+        CHECK(std::fabs(y.item() - expected) <= 3 * 0x1p-24 * size);
       }
     }
   });
@@ -147,18 +147,18 @@ TEST_CASE("sum_to undoes broadcasting") {
       const Tensor y = detail::sum_to(from, shape);
       CHECK(y.shape() == shape);
       // Naive: adds every element to the place from which broadcasting would read it.
-      Tensor want = Tensor::zeros(shape, DType::float64);
+      Tensor expected = Tensor::zeros(shape, DType::float64);
       const auto values = from.to_vector<double>();
-      const Strides strides = want.expand(from.shape()).strides();
+      const Strides strides = expected.expand(from.shape()).strides();
       for (std::size_t i = 0; i < values.size(); ++i) {
         Index rest = static_cast<Index>(i), at = 0;
         for (int a = 3; a >= 0; --a) {
           at += rest % from.shape()[a] * strides[a];
           rest /= from.shape()[a];
         }
-        want.ptr<double>()[at] += values[i];
+        expected.ptr<double>()[at] += values[i];
       }
-      CHECK(test::close(y, want, 0, 1e-13));
+      CHECK(test::close(y, expected, 0, 1e-13));
     }
   }
   CHECK(detail::sum_to(Tensor::zeros({0, 3}), {3}).to_vector<double>() == std::vector<double>{0, 0, 0});

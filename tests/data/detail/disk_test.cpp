@@ -30,7 +30,9 @@ static const std::string kTool = quoted(test::checkpoint_tool());
 static std::string save(const fs::path& file, int step) {
   return kTool + " save " + quoted(file.string()) + " " + std::to_string(step);
 }
-static std::string tell(const fs::path& file) { return run("exec " + kTool + " tell " + quoted(file.string())).output; }
+static std::string version_of(const fs::path& file) {
+  return run("exec " + kTool + " tell " + quoted(file.string())).output;
+}
 
 static Checkpoint small(int step) {
   Checkpoint c;
@@ -55,16 +57,16 @@ TEST_CASE("checkpoint disk: a program killed at any call of a save leaves the ol
         const Ran ran = run(save(file, 2), Failing{folder.path, mode, at, chunk});
         if (ran.signal == 0) break;
         REQUIRE(ran.signal == SIGKILL);
-        const std::string told = tell(file);
-        CHECK((told == "1\n" || told == "2\n"));
-        now_new += told == "2\n";
+        const std::string version = version_of(file);
+        CHECK((version == "1\n" || version == "2\n"));
+        now_new += version == "2\n";
         CHECK(files_in(folder.path) <= 2);
         // Files that remain do not disturb later saves, which remove them.
         REQUIRE(run(save(file, 1)).output.empty());
-        CHECK(tell(file) == "1\n");
+        CHECK(version_of(file) == "1\n");
         CHECK(files_in(folder.path) == 1);
       }
-      CHECK(tell(file) == "2\n");
+      CHECK(version_of(file) == "2\n");
       CHECK(now_new == 1);  // killed after the rename, before the folder was synced
       CHECK(at >= (chunk == 0 ? 7 : 12));
     }
@@ -101,12 +103,12 @@ TEST_CASE("checkpoint disk: if any call of a save fails, the old file stays alon
         CHECK(contains(ran.output, reason));
         CHECK(std::count(ran.output.begin(), ran.output.end(), '\n') == 1);
         CHECK(files_in(folder.path) == 1);
-        const std::string told = tell(file);
+        const std::string version = version_of(file);
         if (contains(ran.output, "may be lost in a power cut")) {
-          CHECK(told == "2\n");
+          CHECK(version == "2\n");
           REQUIRE(run(save(file, 1)).exit_code == 0);
         } else {
-          CHECK(told == "1\n");
+          CHECK(version == "1\n");
         }
       }
       CHECK(at >= (chunk == 0 ? 7 : 12));
@@ -126,7 +128,7 @@ TEST_CASE("checkpoint disk: if any call of HDF5 has no memory, there is one sent
     CHECK(ran.exit_code == 1);
     CHECK(ran.output == sentence + "\n");
     CHECK(files_in(folder.path) == 1);
-    CHECK(tell(file) == "1\n");
+    CHECK(version_of(file) == "1\n");
   };
   const std::pair<const char*, std::string> saving[] = {
       {"H5Pcreate:1", settings},

@@ -216,30 +216,30 @@ TEST_CASE("attention_race: places of answers, right answers, and masked answers"
       words += reader.word(id) + (reader.word(id) == "\n" ? "" : " ");
     return words;
   };
-  const auto told = [](const std::string& text, std::size_t begin, std::size_t end) {  // in the form of part()
+  const auto tokens_of = [](const std::string& text, std::size_t begin, std::size_t end) {  // in the form of part()
     const std::string words = text.substr(begin, end - begin);
     std::string spaced;
     for (const char c : words) spaced += c == '.' || c == '?' ? std::string(" ") + c : std::string(1, c);
     while (spaced.ends_with('\n') || spaced.ends_with(' ')) spaced.pop_back();
     return spaced + " ";
   };
-  Index asked = 0;
+  Index answers = 0;
   double nats = 0;
   for (Index r = 0; r < 20; ++r) {
     const Story story = reader.stories().story(5, 100 + static_cast<std::uint64_t>(r));
     const Index length = rows.lengths[static_cast<std::size_t>(r)];
     CHECK(part(r, 0, 1) == "\n");
-    CHECK(part(r, 1, length - 1) == told(story.text, 0, story.text.size()));
+    CHECK(part(r, 1, length - 1) == tokens_of(story.text, 0, story.text.size()));
     CHECK(part(r, length - 1, StoryReader::kLength).find_first_not_of('\n') == std::string::npos);
     for (const StoryQuestion& q : story.questions) {
-      const AskedAnswer& a = rows.answers[static_cast<std::size_t>(asked++)];
+      const QuestionAnswer& a = rows.answers[static_cast<std::size_t>(answers++)];
       CHECK(a.row == r);
-      CHECK(part(r, a.begin, a.end) == told(story.text, q.answer, q.answer_end));
-      CHECK(part(r, a.begin - a.distance, a.begin) == told(story.text, q.fact, q.answer));
+      CHECK(part(r, a.begin, a.end) == tokens_of(story.text, q.answer, q.answer_end));
+      CHECK(part(r, a.begin - a.distance, a.begin) == tokens_of(story.text, q.fact, q.answer));
     }
     nats -= story.log_probability;
   }
-  CHECK(asked == static_cast<Index>(rows.answers.size()));
+  CHECK(answers == static_cast<Index>(rows.answers.size()));
   CHECK(rows.nats == doctest::Approx(nats).epsilon(1e-12));
 
   const Batch next = next_words(rows);
@@ -255,16 +255,16 @@ TEST_CASE("attention_race: places of answers, right answers, and masked answers"
   AnswerCount all, but_one;
   all.add(rows, rows.tokens);
   Tensor wrong = rows.tokens.clone();
-  const AskedAnswer& last = rows.answers.back();
+  const QuestionAnswer& last = rows.answers.back();
   wrong.ptr<std::int32_t>()[last.row * wrong.dim(1) + last.end - 1] += 1;  // the last word of one answer
   but_one.add(rows, wrong);
   CHECK(all.share() == 1);
-  CHECK(but_one.share() == doctest::Approx(1 - 1 / static_cast<double>(asked)).epsilon(1e-12));
+  CHECK(but_one.share() == doctest::Approx(1 - 1 / static_cast<double>(answers)).epsilon(1e-12));
   CHECK(distance_name(1) == "10-12");
 
   const Batch b = masked_answers(rows, 999);
   Index masked = 0;
-  for (const AskedAnswer& a : rows.answers) {
+  for (const QuestionAnswer& a : rows.answers) {
     for (Index i = a.begin; i < a.end; ++i) {
       CHECK(b.inputs.at({a.row, i}) == 999);
       CHECK(b.targets.at({a.row, i}) == rows.tokens.at({a.row, i}));

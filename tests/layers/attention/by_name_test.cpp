@@ -342,17 +342,17 @@ void check_row_sums(const std::string& name, const MechanismOptions& options, In
     const auto doubles = [](const Tensor& t) { return t.to(DType::float64); };
     // Without eps every row sums to 1, and plain exponentials of the reference would overflow.
     const bool has_eps = name == "taylor" || (name == "linear" && options.feature_map != "exp");
-    const Tensor wanted =
+    const Tensor expected =
         has_eps ? naive_mechanism(name, options)(doubles(x.q), doubles(x.k), doubles(v), call, {}) : doubles(v);
     INFO(name, std::string(" "), options.feature_map, std::string(", "), x.kind, std::string(", "), n,
          std::string(causal ? " causal positions" : " positions"));
     const std::vector<Tensor> inputs = inputs_for(mechanism, x.q, x.k);
-    CHECK(close(mechanism.apply(x.q, x.k, v, call, inputs), wanted, 0, name == "taylor" ? 1e-3 : 1e-5));
+    CHECK(close(mechanism.apply(x.q, x.k, v, call, inputs), expected, 0, name == "taylor" ? 1e-3 : 1e-5));
     if (!causal || !mechanism.capabilities().state) continue;
     AttentionState state = mechanism.make_state();
     for (Index i = 0; i < std::min<Index>(n, 3); ++i) {
       const auto at = [&](const Tensor& t) { return t.slice(2, i, i + 1); };
-      CHECK(close(state.apply(at(x.q), at(x.k), at(v), {}, inputs_at(inputs, i, i + 1)), at(wanted), 0,
+      CHECK(close(state.apply(at(x.q), at(x.k), at(v), {}, inputs_at(inputs, i, i + 1)), at(expected), 0,
                   name == "taylor" ? 1e-3 : 1e-5));
     }
   }

@@ -27,14 +27,15 @@ MechanismFactory with_fault(const std::function<void(Hooks&)>& put_in) {
   };
 }
 
-// Runs the kit on the mechanism with this fault. Exactly the checks in `wanted` must fail.
+// Runs the kit on the mechanism with this fault. Exactly the checks in `expected` must fail.
 template <class Mechanism, class Hooks>
-void check_fails(const Fault<Hooks>& fault, const ConformanceOptions& options, const std::vector<std::string>& wanted) {
+void check_fails(const Fault<Hooks>& fault, const ConformanceOptions& options,
+                 const std::vector<std::string>& expected) {
   const ConformanceReport report = check_conformance(with_fault<Mechanism>(fault.put_in), options);
   std::ostringstream text;
   text << fault.what << "\n" << report;
   INFO(text.str());
-  CHECK(report.failed() == wanted);
+  CHECK(report.failed() == expected);
 }
 
 // For each fault, runs the check that must find the fault, and requires that this check fails.

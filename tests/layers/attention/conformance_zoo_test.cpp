@@ -26,7 +26,7 @@ const std::vector<Fault<Hooks>> kFoundByOne = {
     {"no gradient for k where q wants none", "gradient",
      [](Hooks& h) {
        inputs(h, [](Tensor& q, Tensor& k, Tensor&, Call&) {
-         if (!wants_gradient({q})) k = k.detach();
+         if (!needs_gradient({q})) k = k.detach();
        });
      }},
     {"the gradient of q at the last of 130 positions", "direction",
@@ -37,7 +37,7 @@ const std::vector<Fault<Hooks>> kFoundByOne = {
      },
      150},
     {"weights are told of other heads", "weights",
-     [](Hooks& h) { h.told = [](const Tensor& w, const Call&) { return flip(w, {1}); }; }},
+     [](Hooks& h) { h.reported = [](const Tensor& w, const Call&) { return flip(w, {1}); }; }},
     {"any bias loses the scale", "masks",
      [](Hooks& h) { h.scores = [](const Tensor& s, const Call& call) { return call.bias.defined() ? s * 1.5 : s; }; }},
     {"a trace of later values beyond 200 positions", "causal",

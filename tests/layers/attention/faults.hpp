@@ -39,7 +39,7 @@ inline bool narrow(const Tensor& q) { return q.dtype() == DType::bfloat16; }
 inline bool shares(const Tensor& q, const Tensor& k) { return q.dim(1) != k.dim(1); }
 inline bool last_strided(const Tensor& x) { return x.rank() > 0 && x.dim(-1) > 1 && x.strides()[x.rank() - 1] != 1; }
 // The elements in their order in memory.
-inline Tensor as_it_lies(const Tensor& x) {
+inline Tensor as_stored(const Tensor& x) {
   return x.as_strided(x.shape(), contiguous_strides(x.shape()), x.offset()).clone();
 }
 inline void no_mask(Tensor&, Tensor&, Tensor&, AttentionCall& c) { c.mask = {}; }

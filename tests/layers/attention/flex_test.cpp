@@ -153,15 +153,15 @@ TEST_CASE("FlexAttention: parameters have names, train, convert and copy, and wi
 }
 
 TEST_CASE("FlexAttention: a mask is made once for each number of queries and keys") {
-  std::atomic<int> asked = 0;
-  const FlexAttention m({.mask_mod = [&asked](int, int, int q, int k) { return ++asked, q - k < 300; }});
+  std::atomic<int> calls = 0;
+  const FlexAttention m({.mask_mod = [&calls](int, int, int q, int k) { return ++calls, q - k < 300; }});
   const Tensor x = normal({2, 2, 256, 4}), longer = normal({2, 2, 320, 4});
   const Tensor first = m.apply(x, x, x, {});
-  CHECK(asked == 256 * 256);  // all blocks are full, so the function is not called again
+  CHECK(calls == 256 * 256);  // all blocks are full, so the function is not called again
   CHECK(same_bits(m.apply(x, x, x, {}), first));
-  CHECK(asked == 256 * 256);
+  CHECK(calls == 256 * 256);
   m.apply(longer, longer, longer, {});
-  CHECK(asked > 256 * 256 + 320 * 320 - 1);
+  CHECK(calls > 256 * 256 + 320 * 320 - 1);
 }
 
 TEST_CASE("FlexAttention: a model with the named mechanism alibi trains") {

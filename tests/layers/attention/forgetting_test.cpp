@@ -73,13 +73,13 @@ Result reference(const Case& c, const Tensor& dy) {
     const Index b = n / queries / heads, h = n / queries % heads, i = n % queries, g = h / (heads / c.k.dim(1));
     Row row(c, r, dy, b, h, i);
     const Index first = (b * c.k.dim(1) + g) * keys, position = std::min(i + keys - queries, keys - 1);
-    double behind = 0;  // sum of the derivatives of all keys before the gate
+    double later = 0;  // sum of the derivatives of all keys before the gate
     for (Index j = 0; j < keys; ++j) {
       const double w = Row::at(row.weights, j), ds = Row::at(row.dscores, j), z = c.forget.at({b, g, j, 0});
       const bool padding = (c.call.key_lengths.defined() && static_cast<double>(j) >= c.call.key_lengths.at({b})) ||
                            (c.call.key_mask.defined() && c.call.key_mask.at({b, j}) == 0);
-      if (j <= position && !padding && z > -1e300) r.dforget.ptr<double>()[first + j] += behind / (1 + std::exp(z));
-      behind += ds;
+      if (j <= position && !padding && z > -1e300) r.dforget.ptr<double>()[first + j] += later / (1 + std::exp(z));
+      later += ds;
       for (Index d = 0; d < size; ++d) {
         r.dq.ptr<double>()[n * size + d] += scale * ds * c.k.at({b, g, j, d});
         r.dk.ptr<double>()[(first + j) * size + d] += scale * ds * c.q.at({b, h, i, d});
@@ -101,16 +101,16 @@ Result run(const Case& c, const Tensor& dy, DType dtype = DType::float32) {
   return {y.detach(), tape.grad(q), tape.grad(k), tape.grad(v), tape.grad(forget)};
 }
 
-void check_close(const Result& got, const Result& wanted, double tolerance) {
+void check_close(const Result& got, const Result& expected, double tolerance) {
   const auto off = [&](const Tensor& a, const Tensor& b) {
     const double scale = std::max(1.0, max(abs(b)).item());
     return worst(a.to(DType::float64), b, 0, tolerance * scale);
   };
-  CHECK(off(got.y, wanted.y) <= 1);
-  CHECK(off(got.dq, wanted.dq) <= 1);
-  CHECK(off(got.dk, wanted.dk) <= 1);
-  CHECK(off(got.dv, wanted.dv) <= 1);
-  CHECK(off(got.dforget, wanted.dforget) <= 1);
+  CHECK(off(got.y, expected.y) <= 1);
+  CHECK(off(got.dq, expected.dq) <= 1);
+  CHECK(off(got.dk, expected.dk) <= 1);
+  CHECK(off(got.dv, expected.dv) <= 1);
+  CHECK(off(got.dforget, expected.dforget) <= 1);
 }
 
 Case draw(Index batch, Index heads, Index key_heads, Index queries, Index keys, double gate = 3) {
@@ -138,10 +138,10 @@ TEST_CASE("forgetting: gates that close are exact to float32, forward and backwa
     close_gates(c, z, {0, 10, 11, 12, 30, 64, 74});
     close_gates(c, -2, {40}, false);
     const Tensor dy = upstream(c);
-    const Result wanted = reference(c, dy);
+    const Result expected = reference(c, dy);
     CAPTURE(z);
-    on_each_level([&] { check_close(run(c, dy), wanted, 1e-5); });
-    check_close(run(c, dy, DType::float64), wanted, 1e-12);
+    on_each_level([&] { check_close(run(c, dy), expected, 1e-5); });
+    check_close(run(c, dy, DType::float64), expected, 1e-12);
   }
 }
 
@@ -207,9 +207,9 @@ TEST_CASE("forgetting: a bias of -infinity counts as a mask, with closed gates")
   c.call.mask = Tensor::ones({60, 60}, DType::bool8);
   c.call.mask.slice(1, 15, 60).fill_(0);
   const Tensor dy = upstream(c);
-  const Result wanted = reference(c, dy);
+  const Result expected = reference(c, dy);
   c.call = {.bias = where(c.call.mask, Tensor::zeros({60, 60}), -kInf)};
-  check_close(run(c, dy), wanted, 1e-5);
+  check_close(run(c, dy), expected, 1e-5);
 }
 
 TEST_CASE("forgetting: decoding in steps of any size gives the rows of the whole sequence, with closed gates") {
@@ -217,7 +217,7 @@ TEST_CASE("forgetting: decoding in steps of any size gives the rows of the whole
     for (const Index step : {1, 7, 64}) {
       Case c = draw(2, 2, 1, 130, 130);
       close_gates(c, z, {0, 10, 64, 65, 100, 129});
-      const Tensor wanted = reference(c, upstream(c)).y;
+      const Tensor expected = reference(c, upstream(c)).y;
       const NoTape guard;
       AttentionState state = ForgettingAttention().make_state();
       std::vector<Tensor> rows;
@@ -229,7 +229,7 @@ TEST_CASE("forgetting: decoding in steps of any size gives the rows of the whole
       }
       CAPTURE(z);
       CAPTURE(step);
-      CHECK(worst(concatenate(rows, 2).to(DType::float64), wanted, 0, 1e-5) <= 1);
+      CHECK(worst(concatenate(rows, 2).to(DType::float64), expected, 0, 1e-5) <= 1);
     }
 }
 

@@ -25,17 +25,17 @@ struct Fused {
 
   std::string name() const { return "fused"; }
   AttentionCapabilities capabilities() const { return h.can; }
-  Tensor apply(In q_in, In k_in, In v_in, const AttentionCall& asked) const {
+  Tensor apply(In q_in, In k_in, In v_in, const AttentionCall& original) const {
     Tensor q = q_in, k = k_in, v = v_in;
-    AttentionCall call = asked;
+    AttentionCall call = original;
     if (h.inputs) h.inputs(q, k, v, call);
     const Tensor y = attention(q, k, v, call);
     return h.output ? h.output(y, q, v, call) : y;
   }
   Tensor map_keys(In k, const AttentionCall& call) const { return (h.map ? h.map(k, call) : k.tensor()) * 2.0; }
-  Tensor apply_mapped(In q_in, In mapped_in, In v_in, const AttentionCall& asked) const {
+  Tensor apply_mapped(In q_in, In mapped_in, In v_in, const AttentionCall& original) const {
     Tensor q = q_in, mapped = mapped_in, v = v_in;
-    AttentionCall call = asked;
+    AttentionCall call = original;
     if (h.mapped) h.mapped(q, mapped, v, call);
     return attention(q, mapped * 0.5, v, call);
   }

@@ -27,7 +27,7 @@ struct Hooks {
   std::function<Tensor(const Tensor&x, const AttentionCall&call)> keys = {}, values = {};  // instead of without_padding
   std::function<Tensor(const Tensor& x, Index heads)> repeat = {};              // [B, Hk, S, D] -> [B, H, S, D]
   std::function<Tensor(const Tensor& y, const Tensor& v, const AttentionCall& call)> output = {};
-  std::function<Tensor(const Tensor& w, const AttentionCall& call)> told = {};  // result of weights()
+  std::function<Tensor(const Tensor& w, const AttentionCall& call)> reported = {};  // result of weights()
   KeyValueState::Attend step = {};                                              // the attention of a decode state
   std::function<AttentionState()> state = {};
 };
@@ -57,20 +57,20 @@ struct Hooked {
     const Tensor w = masked_softmax(s, allowed);
     return h.weights ? h.weights(w, call) : w;
   }
-  Tensor apply(In q_in, In k_in, In v_in, const AttentionCall& asked) const {
+  Tensor apply(In q_in, In k_in, In v_in, const AttentionCall& original) const {
     Tensor q = q_in, k = k_in, v = v_in;
-    AttentionCall call = asked;
+    AttentionCall call = original;
     Tensor w = weights_of(q, k, v, call);
     if (call.dropout > 0 && is_training()) w = h.drop ? h.drop(w, call.dropout) : keep_some(w, call.dropout, w.shape());
     const Tensor rows = h.values ? h.values(v, call) : without_padding(v, call);
     const Tensor y = matmul(w, h.repeat ? h.repeat(rows, q.dim(1)) : detail::repeat_heads(rows, q.dim(1)));
     return h.output ? h.output(y, v, call) : y;
   }
-  Tensor weights(In q_in, In k_in, const AttentionCall& asked) const {
+  Tensor weights(In q_in, In k_in, const AttentionCall& original) const {
     Tensor q = q_in, k = k_in, v = k_in;
-    AttentionCall call = asked;
+    AttentionCall call = original;
     const Tensor w = weights_of(q, k, v, call);
-    return h.told ? h.told(w, call) : w;
+    return h.reported ? h.reported(w, call) : w;
   }
   AttentionState make_state() const {
     if (h.state) return h.state();
@@ -101,14 +101,14 @@ struct HoldingState {
 struct WrongState {
   std::function<Tensor(const Tensor& indices)> pick = {};
   std::function<void(AttentionCall& call)> take = {};
-  std::function<Tensor(const Tensor& lengths)> tell = {};
+  std::function<Tensor(const Tensor& lengths)> report_lengths = {};
   KeyValueState inner{[](In q, In k, In v, const AttentionCall& call) { return Hooked{}.apply(q, k, v, call); }};
 
   Tensor apply(In q, In k, In v, AttentionCall call) {
     if (take) take(call);
     return inner.apply(q, k, v, call);
   }
-  Tensor lengths() const { return tell ? tell(inner.lengths()) : inner.lengths(); }
+  Tensor lengths() const { return report_lengths ? report_lengths(inner.lengths()) : inner.lengths(); }
   WrongState rows(const Tensor& indices) const {
     WrongState picked = *this;
     picked.inner = detail::with_rows(inner, pick ? pick(indices) : indices);
@@ -184,7 +184,7 @@ Tensor decided(const Tensor& allowed, F f) {
 inline void inputs(Hooks& h, std::function<void(Tensor& q, Tensor& k, Tensor& v, AttentionCall& call)> f) {
   h.inputs = std::move(f);
 }
-inline auto asks(std::function<void(AttentionCall& call)> f) {
+inline auto with_changed_call(std::function<void(AttentionCall& call)> f) {
   return [f](Hooks& h) { h.inputs = [f](Tensor&, Tensor&, Tensor&, AttentionCall& call) { f(call); }; };
 }
 inline auto gradient_of(char which, std::function<Tensor(const Tensor& dy)> f) {

@@ -103,10 +103,10 @@ TEST_CASE("LSH attention equals its rounds, combined one by one, on each level")
           CAPTURE(o.buckets);
           const Heads x = random_heads(T, S);
           const LshAttention lsh(o);
-          const Tensor wanted = naive_lsh(x, lsh, call);
-          CHECK(worst(AttentionMechanism(lsh).apply(x.q, x.k, x.v, call), wanted, 0, 1e-12) < 1);
+          const Tensor expected = naive_lsh(x, lsh, call);
+          CHECK(worst(AttentionMechanism(lsh).apply(x.q, x.k, x.v, call), expected, 0, 1e-12) < 1);
           const auto f = [](const Tensor& t) { return t.to(DType::float32); };
-          CHECK(worst(lsh_attention(f(x.q), f(x.k), f(x.v), o, call), wanted, 0, 1e-5) < 1);
+          CHECK(worst(lsh_attention(f(x.q), f(x.k), f(x.v), o, call), expected, 0, 1e-5) < 1);
           const Tensor chosen = mask_of(lsh.lists(x.q, x.k, call), S);
           const auto dense = [&](In q, In k, In v) { return attention(q, k, v, {.mask = chosen}); };
           const auto sparse = [&](In q, In k, In v) { return lsh_attention(q, k, v, o, call); };

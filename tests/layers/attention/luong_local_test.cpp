@@ -201,12 +201,12 @@ TEST_CASE("local attention equals the naive loops, with lengths, masks, biases a
                                {.key_lengths = lengths, .key_mask = keys, .mask = pairs, .bias = normal({S}, 6)}};
       for (AttentionCall& call : calls) {
         if (T == 1) call.first_query = Tensor::from<std::int32_t>({3, 1});
-        const Naive wanted = naive(q, k, v, values_of(m), m.options, call);
+        const Naive expected = naive(q, k, v, values_of(m), m.options, call);
         CAPTURE(static_cast<int>(o.score));
         CAPTURE(m.name());
-        CHECK(close(m.apply(q, k, v, call), wanted.out, 1e-12, 1e-13));
-        CHECK(close(weights_by([&](In x) { return m.apply(q, k, x, call); }, k), wanted.weights, 1e-12, 1e-13));
-        CHECK(close(m.positions(q, k, call), wanted.positions, 1e-12, 1e-13));
+        CHECK(close(m.apply(q, k, v, call), expected.out, 1e-12, 1e-13));
+        CHECK(close(weights_by([&](In x) { return m.apply(q, k, x, call); }, k), expected.weights, 1e-12, 1e-13));
+        CHECK(close(m.positions(q, k, call), expected.positions, 1e-12, 1e-13));
       }
     }
 }

@@ -61,35 +61,35 @@ TEST_CASE("Luong, Bahdanau and cosine attention: values, weights and gradients a
       CAPTURE(masked);
       AttentionCall call;
       if (masked) call = {.causal = true, .key_lengths = Tensor::from<std::int32_t>({6, 4})};
-      Named wanted = additive_reference().cases.at(name + (masked ? ", causal, lengths" : ", plain"));
+      Named expected = additive_reference().cases.at(name + (masked ? ", causal, lengths" : ", plain"));
       AttentionMechanism m = additive_mechanism(name);
       Tape tape;
       Named watched = {{"q", tape.watch(q)}, {"k", tape.watch(k)}, {"v", tape.watch(v)}};
       const Tensor y = m.apply(watched["q"], watched["k"], watched["v"], call);
       tape.backward(y, inputs.at("dy"));
-      CHECK(close(y.detach(), wanted["y"], 1e-12, 1e-13));
+      CHECK(close(y.detach(), expected["y"], 1e-12, 1e-13));
       for (const auto& input : watched) {
         const std::string key = input.first;
         CAPTURE(key);
         const Tensor gradient = tape.grad(input.second);
-        if (wanted.count(key) == 0)
+        if (expected.count(key) == 0)
           CHECK(!gradient.defined());
         else
-          CHECK(close(gradient, wanted[key], 1e-11, 1e-13));
+          CHECK(close(gradient, expected[key], 1e-11, 1e-13));
       }
       for (const NamedParameter& p : named_parameters(m)) {
         const std::string key = key_of(name, p.name);
         CAPTURE(key);
-        REQUIRE(wanted.count(key) == 1);
-        const Tensor gradient = p.name == "log_beta" ? wanted[key] * inputs.at(key) : wanted[key];
+        REQUIRE(expected.count(key) == 1);
+        const Tensor gradient = p.name == "log_beta" ? expected[key] * inputs.at(key) : expected[key];
         CHECK(close(p.parameter->grad(), gradient, 1e-11, 1e-13));
       }
       const NoTape guard;
       const AttentionMechanism floats = additive_mechanism(name, DType::float32);
-      CHECK(close(floats.apply(q.to(DType::float32), k.to(DType::float32), v.to(DType::float32), call), wanted["y"],
+      CHECK(close(floats.apply(q.to(DType::float32), k.to(DType::float32), v.to(DType::float32), call), expected["y"],
                   2e-6, 2e-6));
       if (!masked) continue;
-      CHECK(close(m.weights(q, k, call), wanted["weights"], 1e-12, 1e-13));
+      CHECK(close(m.weights(q, k, call), expected["weights"], 1e-12, 1e-13));
       CHECK(close(matmul(m.weights(q, k, call), v), y.detach(), 1e-12, 1e-13));
     }
   }

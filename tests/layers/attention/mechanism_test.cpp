@@ -130,10 +130,10 @@ TEST_CASE("for exponential scores, a bias of minus infinity masks a pair as a ma
         if (tape.grad(input).defined()) results.push_back(tape.grad(input));  // luong-location does not read keys
       return results;
     };
-    const std::vector<Tensor> got = run({.bias = bias}), wanted = run({.mask = allowed});
-    REQUIRE(got.size() == wanted.size());
+    const std::vector<Tensor> got = run({.bias = bias}), expected = run({.mask = allowed});
+    REQUIRE(got.size() == expected.size());
     // LSH chooses keys by buckets and masks and ignores the bias, so its rows may have other keys.
-    for (std::size_t i = 0; i < got.size() && m.name() != "lsh"; ++i) CHECK(close(got[i], wanted[i], 1e-5, 1e-6));
+    for (std::size_t i = 0; i < got.size() && m.name() != "lsh"; ++i) CHECK(close(got[i], expected[i], 1e-5, 1e-6));
     CHECK(max(abs(got[0].select(2, 2))).item() == 0);
   };
   for (const std::string& name : mechanism_names(false))
@@ -315,14 +315,14 @@ TEST_CASE("a mechanism without bfloat16 support gets float32, its output is roun
       gradients = {tape.grad(a), tape.grad(b), tape.grad(c)};
       return y.detach();
     };
-    std::vector<Tensor> got, wanted;
-    const Tensor y = run(q, k, v, got), exact = run(wide(q), wide(k), wide(v), wanted);
+    std::vector<Tensor> got, expected;
+    const Tensor y = run(q, k, v, got), exact = run(wide(q), wide(k), wide(v), expected);
     CHECK(y.dtype() == DType::bfloat16);
     CHECK(close(wide(y), exact, 0x1p-7, 1e-2));
     const bool rounds_inside = name == "softmax" || name == "alibi" || name == "linear";
     for (std::size_t i = 0; i < 3; ++i) {
       CHECK(got[i].dtype() == DType::float32);
-      CHECK(close(got[i], wanted[i], rounds_inside ? 2e-2 : 1e-6, rounds_inside ? 3e-2 : 1e-6));
+      CHECK(close(got[i], expected[i], rounds_inside ? 2e-2 : 1e-6, rounds_inside ? 3e-2 : 1e-6));
     }
     AttentionState state = mechanism.make_state();
     const NoTape guard;

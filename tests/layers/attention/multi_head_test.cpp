@@ -419,17 +419,17 @@ TEST_CASE("attention weights: of a layer that attends to a memory, with fewer he
     for (Index h = 0; h < kHeads; ++h)
       for (Index i = 0; i < kTokens; ++i) {
         const Index group = h / (kHeads / groups), length = b == 0 ? 7 : 3;
-        std::vector<double> wanted;
+        std::vector<double> exponentials;
         double sum = 0, total = 0;
         for (Index j = 0; j < length; ++j) {
           double s = 0;
           for (Index d = 0; d < kSize; ++d)
             s += queries.at({b, i, h * kSize + d}) * keys_values.at({b, j, group * kSize + d});
-          wanted.push_back(std::exp(s / std::sqrt(static_cast<double>(kSize))));
-          sum += wanted.back();
+          exponentials.push_back(std::exp(s / std::sqrt(static_cast<double>(kSize))));
+          sum += exponentials.back();
         }
         for (Index j = 0; j < keys; ++j) {
-          const double weight = j < length ? wanted[static_cast<std::size_t>(j)] / sum : 0;
+          const double weight = j < length ? exponentials[static_cast<std::size_t>(j)] / sum : 0;
           max_error = std::max(max_error, std::fabs(w.at({b, h, i, j}) - weight));
           far = std::max(far, std::fabs(weight - 1.0 / static_cast<double>(length)));
           total += w.at({b, h, i, j});
@@ -499,11 +499,11 @@ TEST_CASE("MultiHeadAttention: under bfloat16 precision, values and gradients ap
         for (const NamedParameter& p : parameters) all.push_back(p.parameter->grad().clone());
         return all;
       };
-      const auto want = results(DType::float32), got = results(DType::bfloat16);
-      for (std::size_t i = 0; i < want.size(); ++i) {
-        const double size = max(abs(want[i])).item();
-        CHECK(test::worst(got[i], want[i], 0, 0.03 * size) <= 1);
+      const auto expected = results(DType::float32), got = results(DType::bfloat16);
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        const double size = max(abs(expected[i])).item();
+        CHECK(test::worst(got[i], expected[i], 0, 0.03 * size) <= 1);
       }
-      CHECK(!same_bits(got[0], want[0]));  // the computation differed
+      CHECK(!same_bits(got[0], expected[0]));  // the computation differed
     }
 }

@@ -30,7 +30,7 @@ TEST_CASE("softmax, linear, Efficient and Taylor attention: values and gradients
   for (const auto& item : reference().cases) {
     const std::string &title = item.first, name = title.substr(0, title.find(','));
     CAPTURE(title);
-    const Named& wanted = item.second;
+    const Named& expected = item.second;
     AttentionCall call{.causal = contains(title, "causal")};
     if (contains(title, "lengths")) call.key_lengths = Tensor::from<std::int32_t>({7, 4});
     Tape tape;
@@ -38,14 +38,14 @@ TEST_CASE("softmax, linear, Efficient and Taylor attention: values and gradients
     for (const auto& [key, x] : inputs) watched[key] = tape.watch(x);
     const Tensor y = attend(name, watched, call);
     tape.backward(y, inputs.at("dy"));
-    CHECK(close(y.detach(), wanted.at("y"), 1e-12, 1e-13));
+    CHECK(close(y.detach(), expected.at("y"), 1e-12, 1e-13));
     for (const std::string key : {"q", "k", "v"}) {
       CAPTURE(key);
-      CHECK(close(tape.grad(watched[key]), wanted.at(key), 1e-11, 1e-13));
+      CHECK(close(tape.grad(watched[key]), expected.at(key), 1e-11, 1e-13));
     }
     Named floats;
     for (const auto& [key, x] : inputs) floats[key] = x.to(DType::float32);
-    CHECK(close(attend(name, floats, call), wanted.at("y"), 1e-5, 2e-6));
+    CHECK(close(attend(name, floats, call), expected.at("y"), 1e-5, 2e-6));
     ++compared;
   }
   CHECK(compared == 24);
@@ -97,9 +97,9 @@ TEST_CASE("forgetting: float32 stays close to the definition at 4096 positions, 
     const Tensor y = forgetting(c);
     double worst = 0;
     for (Index i = 0; i < 4096; i += 31) {
-      const std::vector<double> wanted = naive_row(c, i);
+      const std::vector<double> expected = naive_row(c, i);
       for (Index d = 0; d < 4; ++d)
-        worst = std::max(worst, std::fabs(y.at({0, 0, i, d}) - wanted[static_cast<std::size_t>(d)]));
+        worst = std::max(worst, std::fabs(y.at({0, 0, i, d}) - expected[static_cast<std::size_t>(d)]));
     }
     CAPTURE(bias);
     CHECK(worst < 5e-5);
@@ -117,13 +117,13 @@ TEST_CASE("forgetting: with open gates it equals softmax attention, and with clo
 TEST_CASE("forgetting: padding before or after a row changes nothing") {
   Case c = draw(300, 8, 1);
   for (Tensor* x : {&c.q, &c.k, &c.v, &c.forget}) *x = x->to(DType::float64);
-  const auto padded = [&](Index before, Index behind) {
+  const auto padded = [&](Index before, Index after) {
     const auto with = [&](const Tensor& x, double padding) {
       const auto rest = [&](Index n) { return Tensor::full({1, 1, n, x.dim(3)}, padding, DType::float64); };
-      return concatenate({rest(before), x, rest(behind)}, 2);
+      return concatenate({rest(before), x, rest(after)}, 2);
     };
     const Case all{with(c.q, 0), with(c.k, NAN), with(c.v, NAN), with(c.forget, NAN)};
-    Tensor seen = Tensor::zeros({1, before + 300 + behind}, DType::bool8);
+    Tensor seen = Tensor::zeros({1, before + 300 + after}, DType::bool8);
     seen.slice(1, before, before + 300).fill_(1);
     return forgetting(all, {.causal = true, .key_mask = seen}).slice(2, before, before + 300);
   };

@@ -23,7 +23,7 @@ TEST_CASE("top-k chooses the largest scores, of equal ones the lowest keys, on e
       for (const Index count : {1, 2, 5, 100})
         for (const AttentionCall& call : {AttentionCall{}, AttentionCall{.causal = true, .bias = bias},
                                           AttentionCall{.causal = true, .key_lengths = lengths, .mask = mask}}) {
-          Tensor wanted = Tensor::zeros({2, 4, T, S}, DType::bool8);
+          Tensor expected = Tensor::zeros({2, 4, T, S}, DType::bool8);
           for (Index row = 0; row < 8 * T; ++row) {
             const Index b = row / T / 4, h = row / T % 4, i = row % T;
             std::vector<std::pair<double, Index>> scores;  // minus the score, key
@@ -37,12 +37,12 @@ TEST_CASE("top-k chooses the largest scores, of equal ones the lowest keys, on e
             }
             std::sort(scores.begin(), scores.end());
             for (std::size_t n = 0; n < std::min(scores.size(), static_cast<std::size_t>(count)); ++n)
-              wanted.ptr<bool>()[row * S + scores[n].second] = true;
+              expected.ptr<bool>()[row * S + scores[n].second] = true;
           }
           CAPTURE(T);
           CAPTURE(S);
           CAPTURE(count);
-          CHECK(same_bits(mask_of(TopKAttention(count, 0.5).lists(q, k, call), S), wanted));
+          CHECK(same_bits(mask_of(TopKAttention(count, 0.5).lists(q, k, call), S), expected));
         }
     }
   });

@@ -46,14 +46,14 @@ double worst(const std::string& name, const json& kept) {
     }
     optimizer.step();
     if (next >= kept.size() || reference()["kept"][next].get<std::size_t>() != t + 1) continue;
-    const std::vector<double> want = kept[next++].get<std::vector<double>>();
+    const std::vector<double> expected = kept[next++].get<std::vector<double>>();
     std::size_t i = 0;
     for (const Parameter& p : parameters)
       for (const double x : p.to_vector<double>()) {
         const double bound = sizeof(T) == 4 ? 10 * static_cast<double>(t + 1) * std::exp2(-24) : 1e-12;
-        result = std::max(result, std::abs(x - want[i++]) / bound);
+        result = std::max(result, std::abs(x - expected[i++]) / bound);
       }
-    CHECK(i == want.size());
+    CHECK(i == expected.size());
   }
   CHECK(next == kept.size());
   return result;

@@ -23,13 +23,14 @@ TEST_CASE_TEMPLATE("average: follows the weights, is swapped in and out exactly"
         const std::vector<T> start = spread_values<T>(n, 1);
         Parameter p(Tensor::from(start, {n}));
         WeightAverage average(std::vector<NamedParameter>{{"p", &p}}, 0.9);
-        std::vector<double> want(start.begin(), start.end());
+        std::vector<double> expected(start.begin(), start.end());
         std::vector<T> x = start;
         for (unsigned t = 0; t < 5; ++t) {
           x = spread_values<T>(n, 50 + t);
           p.copy_(Tensor::from(x, {n}));
           average.update();
-          for (std::size_t i = 0; i < want.size(); ++i) want[i] = 0.9 * want[i] + (1 - 0.9) * static_cast<double>(x[i]);
+          for (std::size_t i = 0; i < expected.size(); ++i)
+            expected[i] = 0.9 * expected[i] + (1 - 0.9) * static_cast<double>(x[i]);
         }
         const auto version = p.version();
         {
@@ -38,7 +39,7 @@ TEST_CASE_TEMPLATE("average: follows the weights, is swapped in and out exactly"
           CHECK(p.version() > version);
           const std::vector<T> got = p.to_vector<T>();
           double off = 0;
-          for (std::size_t i = 0; i < want.size(); ++i) off = std::max(off, std::abs(got[i] - want[i]));
+          for (std::size_t i = 0; i < expected.size(); ++i) off = std::max(off, std::abs(got[i] - expected[i]));
           // 5 updates of values up to 10, each with two roundings
           CHECK(off <= 5 * 2 * 10 * (sizeof(T) == 4 ? std::exp2(-24) : std::exp2(-53)));
           if (kernels::level() == kernels::Level::baseline && n == 50001) {

@@ -141,10 +141,10 @@ Rows movement(Index rows, Index columns, const MuonOptions& o) {
   return x;
 }
 
-// The norm of the difference between Muon's change and `wanted`, divided by the norm of `wanted`.
+// The norm of the difference between Muon's change and `expected`, divided by the norm of `expected`.
 template <class T>
-double share_off(const Rows& wanted, const MuonOptions& o) {
-  const Index rows = static_cast<Index>(wanted.size()), columns = static_cast<Index>(wanted[0].size());
+double share_off(const Rows& expected, const MuonOptions& o) {
+  const Index rows = static_cast<Index>(expected.size()), columns = static_cast<Index>(expected[0].size());
   Parameter p(Tensor::zeros({rows, columns}, dtype_of<T>));
   Muon optimizer({{"p", &p}}, o);
   for (unsigned t = 0; t < kMuonSteps; ++t) {
@@ -154,8 +154,8 @@ double share_off(const Rows& wanted, const MuonOptions& o) {
   }
   Rows off = rows_of(p.to_vector<T>(), columns);
   for (std::size_t i = 0; i < off.size(); ++i)
-    for (std::size_t j = 0; j < off[0].size(); ++j) off[i][j] -= wanted[i][j];
-  return frobenius(off) / frobenius(wanted);
+    for (std::size_t j = 0; j < off[0].size(); ++j) off[i][j] -= expected[i][j];
+  return frobenius(off) / frobenius(expected);
 }
 
 // One parameter with two names, of which the second belongs to an embedding.
@@ -212,10 +212,10 @@ TEST_CASE("muon: a step equals plain loops, at the edges of vectors and of block
       const Index rows = shape.first, columns = shape.second;
       CAPTURE(rows);
       CAPTURE(columns);
-      const Rows wanted = movement(rows, columns, o);
+      const Rows expected = movement(rows, columns, o);
       on_each_level([&] {
-        CHECK(share_off<double>(wanted, o) < 1e-12);
-        CHECK(share_off<float>(wanted, o) < 0.03);
+        CHECK(share_off<double>(expected, o) < 1e-12);
+        CHECK(share_off<float>(expected, o) < 0.03);
       });
     }
 }

@@ -91,13 +91,13 @@ TEST_CASE("optimizers: invalid options and parameters are errors that name them"
   refuses([&] { SGD({{"a", &nothing}}, {}); }, "parameter 'a' is undefined");
   refuses([&] { SGD(ParameterGroup{p, -1.0, {}}); }, "lr_scale of a group is -1");
   refuses([&] { SGD(ParameterGroup{p, 1.0, -2}); }, "weight_decay of a group is -2");
-  struct Hoarder final : Optimizer {
-    explicit Hoarder(const ParameterGroups& g)
-        : Optimizer("Hoarder", g, 1, 0, {{"a"}, {"b"}, {"c"}, {"d"}, {"e"}, {"f"}, {"g"}}) {}
+  struct ManyStates final : Optimizer {
+    explicit ManyStates(const ParameterGroups& g)
+        : Optimizer("ManyStates", g, 1, 0, {{"a"}, {"b"}, {"c"}, {"d"}, {"e"}, {"f"}, {"g"}}) {}
     void update(const UpdateChunk&) const override {}
   };
-  refuses([&] { Hoarder hoarder(p); },
-          "Hoarder: 7 tensors of state per parameter; there must be at most 6 (UpdateChunk::kMaxStates)");
+  refuses([&] { ManyStates optimizer(p); },
+          "ManyStates: 7 tensors of state per parameter; there must be at most 6 (UpdateChunk::kMaxStates)");
   struct Idle final : Optimizer {  // a function with other arguments overrides nothing
     explicit Idle(const ParameterGroups& g) : Optimizer("Idle", g, 1, 0, {}) {}
     using Optimizer::update;

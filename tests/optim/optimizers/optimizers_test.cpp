@@ -100,9 +100,9 @@ double worst(const std::string& name, const json& kept, Problem<T>& problem,
     const std::vector<double> x = problem.flat();
     double largest = 0, off = 0;
     for (std::size_t i = 0; i < x.size(); ++i) {
-      const double want = kept[k][i].get<double>();
-      largest = std::max(largest, std::abs(want));
-      off = std::max(off, std::abs(x[i] - want));
+      const double expected = kept[k][i].get<double>();
+      largest = std::max(largest, std::abs(expected));
+      off = std::max(off, std::abs(x[i] - expected));
     }
     const double bound = sizeof(T) == 4 ? static_cast<double>(t + 1) * std::exp2(-24) * largest : 1e-12;
     result = std::max(result, off / bound);
@@ -148,8 +148,8 @@ TEST_CASE_TEMPLATE("optimizers: AdamW with groups, schedule and clipping equals 
   double norms_off = 0;
   const double off = worst<T>("clipped", stored[sizeof(T) == 4 ? "float32" : "float64"], problem, [&](std::size_t t) {
     optimizer.set_lr(schedule(static_cast<Index>(t)));
-    const double norm = optimizer.clipped_step(1.0), want = stored["norms"][t].template get<double>();
-    norms_off = std::max(norms_off, std::abs(norm - want) / want);
+    const double norm = optimizer.clipped_step(1.0), expected = stored["norms"][t].template get<double>();
+    norms_off = std::max(norms_off, std::abs(norm - expected) / expected);
   });
   CHECK(off <= 1);
   CHECK(norms_off < (sizeof(T) == 4 ? 2e-6 : 1e-12));
@@ -251,12 +251,12 @@ double scale_of_step(int t) { return 1.0 / (1 << t); }  // exact; with a constan
 template <class T>
 void check_sizes(const NaiveUpdate& c, const std::vector<Index>& sizes) {
   std::vector<Parameter> parameters;
-  std::vector<std::vector<double>> want;
+  std::vector<std::vector<double>> expected;
   std::vector<std::vector<State>> states;
   for (const Index n : sizes) {
     const std::vector<T> start = spread_values<T>(n, static_cast<unsigned>(n));
     parameters.emplace_back(Tensor::from(start, {n}));
-    want.emplace_back(start.begin(), start.end());
+    expected.emplace_back(start.begin(), start.end());
     states.emplace_back(static_cast<std::size_t>(n));
   }
   std::vector<Parameter*> list;
@@ -267,7 +267,7 @@ void check_sizes(const NaiveUpdate& c, const std::vector<Index>& sizes) {
       const std::vector<T> g = spread_values<T>(sizes[k], static_cast<unsigned>(1000 * t + sizes[k]));
       set_gradient(parameters[k], Tensor::from(g, {sizes[k]}));
       for (std::size_t i = 0; i < g.size(); ++i)
-        c.naive(want[k][i], scale_of_step(t) * static_cast<double>(g[i]), states[k][i], t);
+        c.naive(expected[k][i], scale_of_step(t) * static_cast<double>(g[i]), states[k][i], t);
     }
     optimizer->step(scale_of_step(t));
   }
@@ -277,7 +277,7 @@ void check_sizes(const NaiveUpdate& c, const std::vector<Index>& sizes) {
     const std::vector<double> x = parameters[k].template to_vector<double>();
     double off = 0;
     for (std::size_t i = 0; i < x.size(); ++i)
-      off = std::max(off, std::abs(x[i] - want[k][i]) / std::max(1.0, std::abs(want[k][i])));
+      off = std::max(off, std::abs(x[i] - expected[k][i]) / std::max(1.0, std::abs(expected[k][i])));
     CAPTURE(sizes[k]);
     CHECK(off <= bound);
   }

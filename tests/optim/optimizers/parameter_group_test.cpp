@@ -11,7 +11,7 @@ using namespace heed::test;
 
 namespace {
 
-const std::string kAnew =
+const std::string kNoLongerOwned =
     " no longer belongs to a model (it was converted by to(), tied, replaced or destroyed); create a new ";
 
 // A backward pass through the current layer, on rows of ones.
@@ -75,7 +75,7 @@ TEST_CASE("optimizers: decay_groups decays matrices and spares vectors") {
 
 TEST_CASE("owners: stepping after parameters were converted, replaced or tied is an Error") {
   Rng rng(1);
-  const std::string message = "SGD: weight" + kAnew + "optimizer";
+  const std::string message = "SGD: weight" + kNoLongerOwned + "optimizer";
   {
     Linear layer(4, 2, rng);
     SGD before(named_parameters(layer), {.lr = 1});
@@ -94,7 +94,7 @@ TEST_CASE("owners: stepping after parameters were converted, replaced or tied is
     Linear a(4, 4, rng), b(4, 4, rng);
     SGD before({{"a", &a.weight}, {"b", &b.weight}}, {.lr = 1});
     tie(a.weight, b.weight);
-    CHECK(contains(refusal(b, before), "SGD: b" + kAnew));
+    CHECK(contains(refusal(b, before), "SGD: b" + kNoLongerOwned));
   }
   std::optional<Linear> gone(std::in_place, 4, 2, rng);
   SGD orphan(named_parameters(*gone), {.lr = 1});
@@ -128,7 +128,7 @@ TEST_CASE("owners: a model may be moved, and one of two models that share a para
   layers.erase(layers.begin());
   CHECK(learns(layers[0], optimizer));
   layers.erase(layers.begin());
-  CHECK(contains(error_of([&] { optimizer.step(); }), "SGD: weight" + kAnew));
+  CHECK(contains(error_of([&] { optimizer.step(); }), "SGD: weight" + kNoLongerOwned));
 }
 
 TEST_CASE("owners: an average of converted parameters is refused, but its open scope ends") {
@@ -140,7 +140,7 @@ TEST_CASE("owners: an average of converted parameters is refused, but its open s
     to(layer, DType::float64);
   }
   CHECK(!average.swapped());
-  const std::string message = "WeightAverage: weight" + kAnew + "average";
+  const std::string message = "WeightAverage: weight" + kNoLongerOwned + "average";
   CHECK(error_of([&] { average.update(); }) == message);
   CHECK(error_of([&] { average.swap(); }) == message);
   CHECK(error_of([&] { const AveragedWeights scope(average); }) == message);
@@ -259,9 +259,9 @@ TEST_CASE("parameter groups: chunks cover every element once, none longer than t
     CHECK(chunks.size() == 0);
     chunks.run([](Index, const detail::Chunk&) { FAIL("there is no chunk"); });
     for (std::size_t p = 0; p < sizes.size(); ++p) chunks.add(static_cast<int>(p), sizes[p]);
-    Index wanted = 0;
-    for (const Index n : sizes) wanted += (n + kLongest - 1) / kLongest;
-    CHECK(chunks.size() == wanted);
+    Index expected = 0;
+    for (const Index n : sizes) expected += (n + kLongest - 1) / kLongest;
+    CHECK(chunks.size() == expected);
     std::vector<Index> next(sizes.size());  // end of the covered part of each parameter
     for (Index i = 0; i < chunks.size(); ++i) {
       const detail::Chunk& c = chunks[i];

@@ -29,10 +29,10 @@ TEST_CASE("rounded: a rank adds to its values the same rounded differences as it
   std::vector<bfloat16> added(4);
   detail::round_step(values.data(), old.data(), added.data(), 4);
   // The bfloat16 nearest to each float32 difference.
-  const std::vector<float> told = {0.10009765625f, -0.0030059814453125f, 0.0001220703125f, 7.009506225585938e-05f};
+  const std::vector<float> expected = {0.10009765625f, -0.0030059814453125f, 0.0001220703125f, 7.009506225585938e-05f};
   for (std::size_t i = 0; i < 4; ++i) {
-    CHECK(static_cast<float>(added[i]) == told[i]);
-    CHECK(values[i] == old[i] + told[i]);
+    CHECK(static_cast<float>(added[i]) == expected[i]);
+    CHECK(values[i] == old[i] + expected[i]);
   }
   std::vector<float> again = {1.1f, -3.003f, 1000.0001f, 7e-5f};
   detail::round_step(again.data(), old.data(), nullptr, 4);

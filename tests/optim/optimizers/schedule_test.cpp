@@ -175,8 +175,8 @@ TEST_CASE("schedules: one-cycle, step, plateau and the nano recipe equal PyTorch
   const auto compare = [&](const char* name, const Schedule& schedule, Index every, double tolerance) {
     double off = 0;
     Index step = 0;
-    for (const json& want : stored[name]) {
-      off = std::max(off, std::abs(schedule(step) - want.get<double>()) / std::max(1e-12, want.get<double>()));
+    for (const json& expected : stored[name]) {
+      off = std::max(off, std::abs(schedule(step) - expected.get<double>()) / std::max(1e-12, expected.get<double>()));
       step += every;
     }
     CAPTURE(name);

@@ -77,7 +77,7 @@ TEST_CASE("profile: ops of a language model by name and module, with calls, oper
   const struct {
     const char *name, *module;
     double calls, flops, bytes;  // of forward
-  } wanted[] = {
+  } cases[] = {
       {"embedding", "tokens", 1, 0, 4 * (tokens + t.kVocabulary * w + tokens * w)},
       {"add", "positions", 1, 0, 4 * (2 * tokens * w + t.kContext * w)},
       {"layer_norm", "blocks.0.norm1", 1, 0, 4 * (2 * tokens * w + w + 3 * tokens)},
@@ -93,17 +93,17 @@ TEST_CASE("profile: ops of a language model by name and module, with calls, oper
        4 * (1 + 2 * tokens * w + 2 * t.kVocabulary * w)},
   };
   double products = 0;
-  for (const auto& want : wanted) {
-    const ProfileRow r = row(rows, want.name, want.module);
-    INFO(want.name, " of ", want.module);
+  for (const auto& expected : cases) {
+    const ProfileRow r = row(rows, expected.name, expected.module);
+    INFO(expected.name, " of ", expected.module);
     CHECK(r.kind == ProfileRow::op);
-    CHECK(r.forward.calls == want.calls);
-    CHECK(r.backward.calls == want.calls);
+    CHECK(r.forward.calls == expected.calls);
+    CHECK(r.backward.calls == expected.calls);
     CHECK(r.forward.seconds > 0);
-    CHECK(r.forward.flops == doctest::Approx(want.flops));
-    CHECK(r.forward.bytes == doctest::Approx(want.bytes));
+    CHECK(r.forward.flops == doctest::Approx(expected.flops));
+    CHECK(r.forward.bytes == doctest::Approx(expected.bytes));
     if (r.name != "linear" && r.name != "feed_forward") continue;
-    CHECK(r.backward.flops == doctest::Approx(2 * want.flops));
+    CHECK(r.backward.flops == doctest::Approx(2 * expected.flops));
     CHECK(r.backward.share_of_peak > 0);
     CHECK(r.backward.share_of_memory > 0);
     ++products;
@@ -490,13 +490,13 @@ TEST_CASE("profile: a trace is complete JSON, and nests steps, passes, modules a
   CHECK(ordered);
   CHECK(nests);
   CHECK(deepest == 8);  // step, span, forward, blocks, blocks.0, blocks.0.attention, blocks.0.attention.qkv, linear
-  const std::pair<const char*, int> wanted[] = {{"step 1", 1},    {"step 2", 1},
-                                                {"forward", 2},   {"backward", 2},
-                                                {"blocks.0", 4},  {"blocks.1.attention.qkv", 4},
-                                                {"attention", 4}, {"attention backward", 4},
-                                                {"linear", 8},    {"linear backward", 8},
-                                                {"optimizer", 2}, {"step 3", 0}};
-  for (const auto& scope : wanted) {
+  const std::pair<const char*, int> expected[] = {{"step 1", 1},    {"step 2", 1},
+                                                  {"forward", 2},   {"backward", 2},
+                                                  {"blocks.0", 4},  {"blocks.1.attention.qkv", 4},
+                                                  {"attention", 4}, {"attention backward", 4},
+                                                  {"linear", 8},    {"linear backward", 8},
+                                                  {"optimizer", 2}, {"step 3", 0}};
+  for (const auto& scope : expected) {
     const auto& name = scope.first;
     const auto& count = scope.second;
     INFO(name);

@@ -33,8 +33,8 @@ TEST_CASE("profile state: ops are counted separately, parts include their ops, s
       {.kind = Event::span, .name = 6, .begin = 0, .end = 20},
       {.kind = Event::pass, .name = 7, .begin = 3, .end = 9},
       {.kind = Event::step, .name = 8, .begin = 0, .end = 21},
-      {.kind = Event::beside, .name = 9, .inside = 4, .begin = -2, .end = 12, .bytes = 6},
-      {.kind = Event::beside, .name = 9, .begin = 13, .end = 16, .bytes = 1}};
+      {.kind = Event::concurrent, .name = 9, .inside = 4, .begin = -2, .end = 12, .bytes = 6},
+      {.kind = Event::concurrent, .name = 9, .begin = 13, .end = 16, .bytes = 1}};
   sums.add(events);
   CHECK(sums.ops.size() == 2);
   const auto& op = sums.ops.at({1, 2});
@@ -47,10 +47,10 @@ TEST_CASE("profile state: ops are counted separately, parts include their ops, s
   CHECK(sums.parts.size() == 1);
   CHECK(sums.parts.at(4).seconds == 10);
   CHECK(sums.spans.at(6).seconds == 20);
-  CHECK(sums.beside.size() == 1);
-  CHECK(sums.beside.at(9).calls == 2);
-  CHECK(sums.beside.at(9).seconds == 17);
-  CHECK(sums.beside.at(9).bytes == 7);
+  CHECK(sums.concurrent.size() == 1);
+  CHECK(sums.concurrent.at(9).calls == 2);
+  CHECK(sums.concurrent.at(9).seconds == 17);
+  CHECK(sums.concurrent.at(9).bytes == 7);
 }
 
 TEST_CASE("profile state: the module of an op without parameters") {

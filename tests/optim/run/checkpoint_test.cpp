@@ -16,8 +16,8 @@ using test::Killed;
 using test::killed_after;
 using test::PlaneRun;
 using test::same_bits;
+using test::ScriptedRun;
 using test::TemporaryFolder;
-using test::Told;
 namespace fs = std::filesystem;
 
 TEST_CASE("run: stopped at any step and resumed, to the same bits") {
@@ -102,23 +102,23 @@ TEST_CASE("run: the best checkpoint is the complete state after the best evaluat
                      .checkpoint = folder.path / "m.h5",
                      .start = RunStart::overwrite,
                      .best = folder.path / "best.h5"};
-  Told s{{5, 3, 4, 3, NAN, 3.5}, {.1, .2, .9, .9, .3, .4}};
+  ScriptedRun s{{5, 3, 4, 3, NAN, 3.5}, {.1, .2, .9, .9, .3, .4}};
   const RunResult r = s.go(options);
   CHECK(r.best_step == 2);  // the first of two equal losses
   CHECK_FALSE(r.stopped);
   const Checkpoint best = load_checkpoint(options.best);
   CHECK(best.counter("step") == 2);
   CHECK(best.tensor("history/loss").numel() == 2);
-  Told until{{5, 3}};
+  ScriptedRun until{{5, 3}};
   until.go({.steps = 2, .eval_every = 1});
   CHECK(same_bits(best.tensor("model/up.weight"), until.plane.model.up.weight));
   // Monitors a metric whose highest value is best. The best checkpoint can be resumed like any other.
   options.monitor = "accuracy", options.monitor_highest = true;
-  Told by_accuracy{s.losses, s.accuracies};
+  ScriptedRun by_accuracy{s.losses, s.accuracies};
   CHECK(by_accuracy.go(options).best_step == 3);
   CHECK(load_checkpoint(options.best).counter("step") == 3);
   fs::copy_file(options.best, folder.path / "n.h5");
-  Told from_best{s.losses, s.accuracies};
+  ScriptedRun from_best{s.losses, s.accuracies};
   const RunResult again = from_best.go({.steps = 6,
                                         .eval_every = 1,
                                         .monitor = "accuracy",
@@ -143,14 +143,14 @@ TEST_CASE("run: one that is killed after any step and resumed ends at the same s
                       .best = folder.path / (name + ".best.h5"),
                       .log = folder.path / (name + ".jsonl")};
   };
-  Told whole{losses};
+  ScriptedRun whole{losses};
   const RunResult all = whole.go(options("whole"));
   CHECK(all.steps == 8);
   CHECK(all.best_step == 5);
   for (Index last = 1; last < 8; ++last) {
     const std::string name = "killed" + std::to_string(last);
     const RunOptions o = options(name);
-    Told killed{losses}, resumed{losses};
+    ScriptedRun killed{losses}, resumed{losses};
     CHECK_THROWS_AS(killed.go(killed_after(o, last)), Killed);
     const RunResult rest = resumed.go(options(name), (last - 1) / 2 * 2);
     CHECK(rest.resumed_from == (last - 1) / 2 * 2);
@@ -160,7 +160,7 @@ TEST_CASE("run: one that is killed after any step and resumed ends at the same s
     CHECK((bytes_of(o.checkpoint) == bytes_of(options("whole").checkpoint)));
   }
   // Resuming a run that patience ended does nothing, unless patience is increased.
-  Told again{losses}, patient{losses};
+  ScriptedRun again{losses}, patient{losses};
   CHECK(again.go(options("whole"), 8).steps == 8);
   CHECK(again.evaluations == 0);
   RunOptions more = options("whole");
@@ -186,7 +186,7 @@ TEST_CASE("run: the best checkpoint of a step is written before the last") {
     CHECK(fs::last_write_time(options.best) <= fs::last_write_time(options.checkpoint));
     later += fs::last_write_time(options.best) < fs::last_write_time(options.checkpoint) ? 1 : 0;
   };
-  Told{losses}.go(options);
+  ScriptedRun{losses}.go(options);
   CHECK(later > 0);  // file times may be coarse
 }
 
@@ -205,8 +205,8 @@ TEST_CASE("run: a user-defined schedule with a state is saved and resumed") {
   RunOptions options{
       .steps = 6, .eval_every = 1, .checkpoint = folder.path / "m.h5", .start = RunStart::resume_or_start};
   const std::vector<double> losses = {3, 4, 2, 3, 4, 1, 1};
-  Told whole{losses}, first{losses}, rest{losses};
-  for (Told* t : {&whole, &first, &rest}) t->plane.schedule = Halves{};
+  ScriptedRun whole{losses}, first{losses}, rest{losses};
+  for (ScriptedRun* t : {&whole, &first, &rest}) t->plane.schedule = Halves{};
   whole.go({.steps = 6, .eval_every = 1});
   options.after_step = [](RunStep& s) { s.stop = s.step == 4; };
   first.go(options);
@@ -215,7 +215,7 @@ TEST_CASE("run: a user-defined schedule with a state is saved and resumed") {
   CHECK(same_bits(rest.plane.model.up.weight, whole.plane.model.up.weight));
   CHECK(load_checkpoint(options.checkpoint).tensor("schedule/own").numel() == 2);
   // If the schedule replaces a named one, the rate continues from the last value.
-  Told named{losses};
+  ScriptedRun named{losses};
   const Schedule cosine = named.plane.schedule;
   options.steps = 7, options.after_step = [](RunStep& s) { CHECK(s.lr == 0.0025); };
   named.go(options, 6);
@@ -290,17 +290,17 @@ TEST_CASE("run: a save that fails is a warning, keeps the old file, and the next
 TEST_CASE("run: the best evaluation that cannot be saved is a warning, and an error in the end") {
   const TemporaryFolder folder;
   const fs::path best = folder.path / "best.h5";
-  const auto told = [&](const std::vector<double>& losses) {
+  const auto run_with = [&](const std::vector<double>& losses) {
     const test::SizeLimit limit;
     RunOptions o{.steps = 3, .eval_every = 1, .best = best};
     o.after_step = [&](RunStep& s) { s.step == 2 ? limit.set(2048) : limit.lift(); };
-    return Told{losses}.go(o);
+    return ScriptedRun{losses}.go(o);
   };
-  CHECK(told({3, 2, 1}).warnings.at(0).starts_with("step 2 could not be saved: save_checkpoint: " + best.string()));
+  CHECK(run_with({3, 2, 1}).warnings.at(0).starts_with("step 2 could not be saved: save_checkpoint: " + best.string()));
   CHECK(load_checkpoint(best).counter("step") == 3);
   fs::remove(best);
   CHECK(error_of([&] {
-          told({3, 2, 4});
+          run_with({3, 2, 4});
         }).starts_with("run: the best evaluation could not be saved: save_checkpoint: " + best.string()));
   CHECK(load_checkpoint(best).counter("step") == 1);
 }

@@ -12,9 +12,9 @@ using test::TemporaryFolder;
 
 TEST_CASE("run data: batches are counted over runs that accumulate differently") {
   struct Noted {
-    std::shared_ptr<std::vector<std::uint64_t>> asked = std::make_shared<std::vector<std::uint64_t>>();
+    std::shared_ptr<std::vector<std::uint64_t>> requested = std::make_shared<std::vector<std::uint64_t>>();
     Batch batch(std::uint64_t seed, std::uint64_t n) const {
-      asked->push_back(n);
+      requested->push_back(n);
       return test::Plane{}.batch(seed, n);
     }
     std::string fingerprint() const { return "noted"; }
@@ -26,7 +26,7 @@ TEST_CASE("run data: batches are counted over runs that accumulate differently")
     o.steps = steps, o.accumulate = accumulate;
     PlaneRun().go(o, data);
     o.start = RunStart::resume;
-    return data.asked->empty() ? 0 : data.asked->front();
+    return data.requested->empty() ? 0 : data.requested->front();
   };
   CHECK(next_of(2, 3) == 0);
   CHECK(next_of(4, 1) == 6);

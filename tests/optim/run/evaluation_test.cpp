@@ -204,13 +204,13 @@ TEST_CASE("run: a step or an evaluation without counted targets is an Error, as 
       "run: all targets of step 1 are ignored: Batch::counted, the number of other targets, is 0 in all 3 batches; it "
       "must be above 0 in at least one");
   CHECK(test::contains(error({.steps = 2}, HalfIgnored{1}, HeldOutBlobs{}), "run: all targets of step 2 are ignored"));
-  const std::string told =
+  const std::string message =
       "evaluate: all targets are ignored: Batch::counted, the number of other targets, is 0 in all ";
-  CHECK(error({.steps = 2}, Blobs{}, AllIgnored{}) == told + "3 batches; it must be above 0 in at least one");
+  CHECK(error({.steps = 2}, Blobs{}, AllIgnored{}) == message + "3 batches; it must be above 0 in at least one");
   CHECK(test::contains(error({.steps = 2, .eval_every = 1, .eval_batches = 2}, Blobs{}, AllIgnored{}),
-                       told + "2 batches"));
+                       message + "2 batches"));
   CHECK(test::contains(test::error_of([] { evaluate([](const Batch& b) { return sum(b.inputs); }, AllIgnored{}); }),
-                       told + "3 batches"));
+                       message + "3 batches"));
 }
 
 TEST_CASE("run: metric names that a checkpoint cannot store are refused at the first evaluation") {

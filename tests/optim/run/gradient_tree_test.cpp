@@ -120,18 +120,18 @@ TEST_CASE("shards: gradients are those of each shard alone, summed in a binary t
             return before.model.loss(b.inputs, b.targets);
           },
           5, 0, i, 1.0 / static_cast<double>(shards)));
-    const Gradients want = tree_of(each, 0, each.size(), rounds), got = take_gradients(named_parameters(s.model));
+    const Gradients expected = tree_of(each, 0, each.size(), rounds), got = take_gradients(named_parameters(s.model));
     REQUIRE(got.size() == 4);
-    for (std::size_t i = 0; i < got.size(); ++i) CHECK(same_bits(got[i], want[i]));
+    for (std::size_t i = 0; i < got.size(); ++i) CHECK(same_bits(got[i], expected[i]));
   }
 }
 
 namespace {
 
 struct Noted {
-  std::vector<std::uint64_t>* asked;
+  std::vector<std::uint64_t>* requested;
   Batch batch(std::uint64_t seed, std::uint64_t number) const {
-    asked->push_back(number);
+    requested->push_back(number);
     return Plane{}.batch(seed, number);
   }
 };
@@ -139,17 +139,17 @@ struct Noted {
 }  // namespace
 
 TEST_CASE("shards: each may accumulate batches") {
-  std::vector<std::uint64_t> asked;
+  std::vector<std::uint64_t> requested;
   PlaneRun many, one;
   RunParts parts = {.store = [](Checkpoint&) {},
                     .load = [](const Checkpoint&) {},
                     .loss = [&](const Batch& b) { return many.model.loss(b.inputs, b.targets); },
                     .updates = {{many.optimizer, many.schedule}},
-                    .data = Noted{&asked},
+                    .data = Noted{&requested},
                     .validation = {}};
   run(parts, {.steps = 2, .accumulate = 2, .shards = 3});
-  asked.resize(12);  // one more batch may have been prepared
-  CHECK(asked == std::vector<std::uint64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
+  requested.resize(12);  // one more batch may have been prepared
+  CHECK(requested == std::vector<std::uint64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
   // Except for rounding, the sum equals that of the same batches in one shard.
   many.model.drop = one.model.drop = Dropout{0.0};
   one.go({.steps = 1, .accumulate = 4});
@@ -169,8 +169,8 @@ TEST_CASE("shards: a parameter that only some shards use gets the sum of their g
         named_parameters(other), [&] { return other.loss(SometimesBoth{}.batch(5, i)); }, 5, 0, i, 0.2));
   CHECK(!each[0][2].defined());
   for (const bool rounds : {false, true}) {
-    Rng anew(1);
-    TwoParts trained(anew);
+    Rng fresh(1);
+    TwoParts trained(fresh);
     SGD its(named_parameters(trained), {.lr = 0.1});
     run(trained, its, schedule, SometimesBoth{}, {},
         {.steps = 1,
@@ -178,8 +178,8 @@ TEST_CASE("shards: a parameter that only some shards use gets the sum of their g
          .communication_dtype = rounds ? DType::bfloat16 : DType::float32,
          .grad_clip = 0,
          .seed = 5});
-    const Gradients want = tree_of(each, 0, 5, rounds), got = take_gradients(named_parameters(trained));
-    for (std::size_t i = 0; i < got.size(); ++i) CHECK(same_bits(got[i], want[i]));
+    const Gradients expected = tree_of(each, 0, 5, rounds), got = take_gradients(named_parameters(trained));
+    for (std::size_t i = 0; i < got.size(); ++i) CHECK(same_bits(got[i], expected[i]));
   }
 }
 

@@ -61,9 +61,9 @@ TEST_CASE("run: a checkpoint with parts from different steps is refused before a
   refused("resume: history/metric.accuracy" + of + " has 3 numbers; it must have 2", [&](Checkpoint& c) {
     c.tensors["history/metric.accuracy"] = numbers({1, 2, 3});
   });
-  for (const auto& [first, second, told] :
+  for (const auto& [first, second, message] :
        {std::tuple{3.0, 7.0, "7"}, {6.0, 3.0, "3"}, {2.5, 6.0, "2.5"}, {-1.0, 6.0, "-1"}, {3.0, std::nan(""), "nan"}})
-    refused("resume: " + name + " has an evaluation after step " + told +
+    refused("resume: " + name + " has an evaluation after step " + message +
                 "; evaluations must be after whole steps, in order, up to 6",
             [&, steps = numbers({first, second})](Checkpoint& c) { c.tensors["history/validation_step"] = steps; });
   save_checkpoint(file, good);

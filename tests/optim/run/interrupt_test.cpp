@@ -22,13 +22,13 @@ auto handler_of(int signal) {
 TEST_CASE("interrupt: each signal that requests an end is noted, and the next scope starts without it") {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     const InterruptScope scope;
-    CHECK(!scope.asked());
+    CHECK(!scope.requested());
     std::raise(signal);
-    CHECK(scope.asked());
+    CHECK(scope.requested());
     CHECK((handler_of(signal) == SIG_DFL));  // a second signal ends the program
   }
   const InterruptScope next;
-  CHECK(!next.asked());
+  CHECK(!next.requested());
 }
 
 TEST_CASE("interrupt: ignored signals stay ignored, and handlers are restored") {
@@ -36,7 +36,7 @@ TEST_CASE("interrupt: ignored signals stay ignored, and handlers are restored") 
   {
     const InterruptScope scope;
     std::raise(SIGHUP);
-    CHECK(!scope.asked());
+    CHECK(!scope.requested());
     CHECK((handler_of(SIGHUP) == SIG_IGN));
     CHECK((handler_of(SIGINT) != interrupt));
   }
@@ -53,7 +53,7 @@ TEST_CASE("interrupt: a broken pipe is not an interrupt, and a scope that is off
     close(ends[0]);
     CHECK(write(ends[1], "x", 1) == -1);
     close(ends[1]);
-    CHECK(!scope.asked());
+    CHECK(!scope.requested());
   }
   const auto interrupt = handler_of(SIGINT);
   const InterruptScope off(false);

@@ -94,11 +94,10 @@ TEST_CASE("run log: a line per step, in the order of the step's parts, rounded s
 
 TEST_CASE("run log: lines after the checkpoint's step are removed when the first new line is written") {
   const TemporaryFolder folder;
-  const std::string two = "{\"step\":1,\"loss\":4}\n{\"step\":2,\"loss\":3}\n",
-                    behind = "{\"step\":3,\"loss\":9}\n{\"st";
-  const std::filesystem::path file = folder.write("log", two + behind);
+  const std::string two = "{\"step\":1,\"loss\":4}\n{\"step\":2,\"loss\":3}\n", tail = "{\"step\":3,\"loss\":9}\n{\"st";
+  const std::filesystem::path file = folder.write("log", two + tail);
   { const detail::RunLog unwritten(file, {4, 3}); }
-  CHECK(bytes_of(file) == two + behind);
+  CHECK(bytes_of(file) == two + tail);
   {
     detail::RunLog log(file, {4, 3});
     log.write({.step = 3, .loss = 2}, {});

@@ -13,18 +13,18 @@ TEST_CASE("metrics: an evaluation of several ranks has the numbers of one proces
     Index size() const { return 7; }
     Batch batch(Index i) const { return {Tensor::scalar(static_cast<double>(i)), {}, i == 3 ? 0 : 1 + i % 3}; }
   };
-  const auto told = [](const Batch& b) {
+  const auto metrics_of = [](const Batch& b) {
     const double x = b.inputs.item();
     return Metrics{{"loss", 0.1 * x + 1e-3}, {"other", 1 / (x + 3)}};
   };
-  const Metrics one = evaluate_metrics(told, Set{}), some = evaluate_metrics(told, Set{}, 5);
+  const Metrics one = evaluate_metrics(metrics_of, Set{}), some = evaluate_metrics(metrics_of, Set{}, 5);
   for (const int size : {1, 2, 3, 8})
     CHECK(on_ranks(size, [&](Ranks& ranks) {
-            require(detail::evaluate_metrics(told, Set{}, 0, &ranks) == one, "other numbers");
-            require(detail::evaluate_metrics(told, Set{}, 5, &ranks) == some, "other numbers of some");
+            require(detail::evaluate_metrics(metrics_of, Set{}, 0, &ranks) == one, "other numbers");
+            require(detail::evaluate_metrics(metrics_of, Set{}, 5, &ranks) == some, "other numbers of some");
           }).empty());
   const auto missing = [&](const Batch& b) {
-    Metrics m = told(b);
+    Metrics m = metrics_of(b);
     if (b.inputs.item() == 2) m.erase("other");
     return m;
   };

@@ -27,10 +27,10 @@ TEST_CASE("run properties: different values on ranks are refused, and each is na
   };
   CHECK(reasons([](int, RunOptions&, double&, std::uint64_t&) {}).empty());
   const auto seed = reasons([](int rank, RunOptions& o, double&, std::uint64_t&) { o.seed = rank == 0 ? 1 : 7; });
-  const std::string told =
+  const std::string expected =
       "run: ranks differ in seed: it is 1 on rank 0 (thread 0) and 7 on rank 1 (thread 1); it must be the same on all "
       "ranks";
-  CHECK(seed == std::map<int, std::string>{{0, told}, {1, told}});
+  CHECK(seed == std::map<int, std::string>{{0, expected}, {1, expected}});
   const auto difference = [&](auto change) { return reasons(change)[1]; };
   CHECK(contains(difference([](int rank, RunOptions&, double& lr, std::uint64_t&) { lr += rank; }),
                  "ranks differ in optimizer: it is AdamW 0.01"));

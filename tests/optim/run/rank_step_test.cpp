@@ -138,7 +138,7 @@ TEST_CASE("rank step: a profile shows communication between ranks in addition to
         [&](const Batch& b) { return mse_loss(model.down(model.up(b.inputs)), b.targets); });
     double whole = 0;
     for (const ProfileRow& row : profile.key_averages()) {
-      if (row.kind == ProfileRow::beside)
+      if (row.kind == ProfileRow::concurrent)
         sent[ranks.rank()][row.name] = row.forward.bytes;
       else if (row.kind != ProfileRow::span)
         whole += row.seconds();

@@ -12,7 +12,7 @@ using test::Plane;
 using test::PlaneRun;
 using test::same_bits;
 using test::TemporaryFolder;
-using test::Told;
+using test::ScriptedRun;
 
 TEST_CASE("run: after a signal it finishes the step, saves and returns, and a resumed run continues") {
   struct Signalling {  // Ctrl-C while the batch of step 6 is prepared
@@ -59,7 +59,7 @@ TEST_CASE("run: the time limit ends a run with an evaluation and a save, and res
 TEST_CASE("run: patience ends a run after this number of evaluations without improvement") {
   const auto steps = [](std::vector<double> losses, RunOptions o) {
     o.steps = static_cast<Index>(losses.size()), o.eval_every = 1;
-    Told s{losses, losses};
+    ScriptedRun s{losses, losses};
     const RunResult r = s.go(o);
     CHECK(r.stopped == (r.steps < o.steps));
     CHECK_FALSE(r.interrupted);

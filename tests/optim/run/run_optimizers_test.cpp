@@ -54,8 +54,8 @@ TEST_CASE("run optimizers: after a run with bfloat16 communication, an optimizer
   CHECK(on_ranks(2, [&](Ranks& ranks) {
           PlaneRun s;
           s.go(rounding(file, &ranks));
-          const std::vector<float> wanted = after_a_step_without_run(file);
-          require(after_a_step(s) == wanted, "other weights");
+          const std::vector<float> expected = after_a_step_without_run(file);
+          require(after_a_step(s) == expected, "other weights");
         }).empty());
 }
 

@@ -11,8 +11,8 @@ using test::contains;
 using test::PlaneRun;
 using test::progress_of;
 using test::same_bits;
+using test::ScriptedRun;
 using test::TemporaryFolder;
-using test::Told;
 namespace fs = std::filesystem;
 
 namespace {
@@ -147,7 +147,7 @@ TEST_CASE("run start: the best checkpoint must belong to the run's history") {
   const TemporaryFolder folder;
   const std::vector<double> losses = {5, 3, 4, 6, 7, 2.5, 9, 9};
   RunOptions o{.steps = 4, .eval_every = 1, .checkpoint = folder.path / "m.h5", .best = folder.path / "best.h5"};
-  const auto go = [&](Index from) { return Told{losses}.go(o, from); };
+  const auto go = [&](Index from) { return ScriptedRun{losses}.go(o, from); };
   const auto refusal = [&] { return test::error_of([&] { go(4); }); };
   CHECK(go(0).best_step == 2);
   const std::string ours = bytes_of(o.best), at_four = bytes_of(o.checkpoint);
@@ -190,20 +190,20 @@ TEST_CASE("run start: a best checkpoint ahead of the last one is from a killed r
                .checkpoint_every = 3,
                .start = RunStart::resume_or_start,
                .best = folder.path / "best.h5"};
-  CHECK_THROWS_AS(Told{losses}.go(test::killed_after(o, 5)), test::Killed);
+  CHECK_THROWS_AS(ScriptedRun{losses}.go(test::killed_after(o, 5)), test::Killed);
   CHECK(load_checkpoint(o.best).counter("step") == 4);
   CHECK(load_checkpoint(o.checkpoint).counter("step") == 3);
   RunOptions longer = o;
   longer.steps = 8;
   CHECK(contains(
-      test::error_of([&] { Told{losses}.go(longer, 3); }),
+      test::error_of([&] { ScriptedRun{losses}.go(longer, 3); }),
       "is at step 4, which " + o.checkpoint.string() + " has not reached, and the options have changed (steps 8, "));
-  CHECK(Told{losses}.go(o, 3).best_step == 4);
+  CHECK(ScriptedRun{losses}.go(o, 3).best_step == 4);
   // Killed before the first checkpoint: only the best exists.
   fs::remove(o.checkpoint);
-  CHECK(Told{losses}.go(o).best_step == 4);
+  CHECK(ScriptedRun{losses}.go(o).best_step == 4);
   fs::remove(o.checkpoint);
-  CHECK(contains(test::error_of([&] { Told{losses}.go(longer); }), "exists already"));
+  CHECK(contains(test::error_of([&] { ScriptedRun{losses}.go(longer); }), "exists already"));
 }
 
 TEST_CASE("run start: ranks agree on the first rank's decision about the best checkpoint") {

@@ -40,11 +40,11 @@ TEST_CASE("activation: GELU in bfloat16 adds less than a sixteenth to the roundi
     CHECK(again == h);
     double relative = 0, far = 0, of_slope = 0, of_rounding = 0;
     for (std::size_t i = 0; i < x.size(); ++i) {
-      const double v = static_cast<double>(x[i]), cdf = std::erfc(-v / std::sqrt(2.0)) / 2, want = v * cdf,
+      const double v = static_cast<double>(x[i]), cdf = std::erfc(-v / std::sqrt(2.0)) / 2, expected = v * cdf,
                    slope = cdf + v * std::exp(-v * v / 2) * 0.39894228040143267794,
-                   dx = static_cast<double>(gradient[i]), error = std::abs(value_of(h[i]) - want);
+                   dx = static_cast<double>(gradient[i]), error = std::abs(value_of(h[i]) - expected);
       if (v >= -3.5)
-        relative = std::max(relative, v == 0 ? error : error / std::abs(want));
+        relative = std::max(relative, v == 0 ? error : error / std::abs(expected));
       else
         far = std::max(far, error);
       of_slope = std::max(of_slope, std::abs(dx - slope));
@@ -69,8 +69,8 @@ TEST_CASE("activation: GELU in bfloat16 of infinities and NaN equals GELU in flo
     gelu.forward_bf16(x, nullptr, h, 5);
     for (int i = 0; i < 5; ++i) {
       CAPTURE(x[i]);
-      const double got = value_of(h[i]), want = static_cast<double>(y[i]);
-      CHECK((std::isnan(want) ? std::isnan(got) : got == value_of(bfloat16(y[i]).bits)));
+      const double got = value_of(h[i]), expected = static_cast<double>(y[i]);
+      CHECK((std::isnan(expected) ? std::isnan(got) : got == value_of(bfloat16(y[i]).bits)));
     }
   });
 }

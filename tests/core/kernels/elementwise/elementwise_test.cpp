@@ -17,13 +17,13 @@ namespace {
 
 using Real = long double;
 
-// |y - want| in units of epsilon * max(|want|, floor).
+// |y - expected| in units of epsilon * max(|expected|, floor).
 template <class T>
-double error_of(T y, Real want, Real floor) {
-  if (std::isnan(y) || std::isnan(want)) return std::isnan(y) && std::isnan(want) ? 0 : 1e30;
-  if (static_cast<Real>(y) == want) return 0;
-  const Real unit = std::numeric_limits<T>::epsilon() * std::max(std::fabs(want), floor);
-  return static_cast<double>(std::fabs(static_cast<Real>(y) - want) / unit);
+double error_of(T y, Real expected, Real floor) {
+  if (std::isnan(y) || std::isnan(expected)) return std::isnan(y) && std::isnan(expected) ? 0 : 1e30;
+  if (static_cast<Real>(y) == expected) return 0;
+  const Real unit = std::numeric_limits<T>::epsilon() * std::max(std::fabs(expected), floor);
+  return static_cast<double>(std::fabs(static_cast<Real>(y) - expected) / unit);
 }
 
 Real sigmoid(Real x) { return 1 / (1 + std::exp(-x)); }

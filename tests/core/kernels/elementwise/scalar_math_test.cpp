@@ -69,10 +69,10 @@ TEST_CASE("scalar_math: errors are a fraction of an ulp compared with long doubl
     CAPTURE(c.name);
     double worst = 0;
     for (const double x : arguments(c)) {
-      const long double want = c.exact(x);
-      const double nearest = static_cast<double>(want), size = std::fabs(nearest);
+      const long double expected = c.exact(x);
+      const double nearest = static_cast<double>(expected), size = std::fabs(nearest);
       const double ulp = std::nextafter(size, std::numeric_limits<double>::infinity()) - size;
-      worst = std::max(worst, static_cast<double>(std::fabs((c.f(x) - want) / ulp)));
+      worst = std::max(worst, static_cast<double>(std::fabs((c.f(x) - expected) / ulp)));
     }
     CHECK(worst <= c.ulps);
     CHECK(worst > 0.4);  // no more digits than float64 has

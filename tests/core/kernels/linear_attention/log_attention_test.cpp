@@ -81,13 +81,13 @@ void check_efficient(const AttentionSize& s, const AttentionCall& o) {
   CAPTURE(s.keys);
   CAPTURE(s.width);
   CAPTURE(o.causal);
-  const Tensor wanted = naive_efficient(x, o);
+  const Tensor expected = naive_efficient(x, o);
   AttentionCall floats = o;
   if (o.bias.defined()) floats.bias = o.bias.to(DType::float32);
   const auto single = [](const Tensor& t) { return t.to(DType::float32); };
   on_each_level([&] {
-    CHECK(close(efficient_attention(x.q, x.k, x.v, o), wanted, 0, 1e-13));
-    CHECK(close(efficient_attention(single(x.q), single(x.k), single(x.v), floats), wanted, 0, 2e-6));
+    CHECK(close(efficient_attention(x.q, x.k, x.v, o), expected, 0, 1e-13));
+    CHECK(close(efficient_attention(single(x.q), single(x.k), single(x.v), floats), expected, 0, 2e-6));
   });
 }
 
@@ -145,11 +145,11 @@ TEST_CASE("log attention: maxima that jump, up and down, lose nothing") {
     CAPTURE(jump);
     const AttentionData x = jumping(s, jump, 20);
     const LinearCase o{{.causal = true}, kExp};
-    const Tensor wanted = naive_in_logarithms(x);
+    const Tensor expected = naive_in_logarithms(x);
     on_each_level([&] {
       const AttentionResult floats = run_linear(x, o, DType::float32), doubles = run_linear(x, o);
       CHECK(attention_error(floats, doubles) < 2e-5);
-      CHECK(close(doubles.out, wanted, 0, 1e-10));
+      CHECK(close(doubles.out, expected, 0, 1e-10));
     });
   }
 }

@@ -68,8 +68,8 @@ TEST_CASE("products_of_two: the derivative is added to the output") {
         Numbers dx(static_cast<std::size_t>(rows * width), 0.5);
         products_of_two().backward(x.data(), rows, width, d.data(), of_rows.empty() ? nullptr : of_rows.data(),
                                    shared.data(), dx.data());
-        const Numbers wanted = plain_backward(x, rows, width, d, of_rows, shared);
-        for (std::int64_t i = 0; i < rows * width; ++i) CHECK(std::fabs(at(dx, i) - at(wanted, i) - 0.5) < 1e-13);
+        const Numbers expected = plain_backward(x, rows, width, d, of_rows, shared);
+        for (std::int64_t i = 0; i < rows * width; ++i) CHECK(std::fabs(at(dx, i) - at(expected, i) - 0.5) < 1e-13);
       }
     }
   });

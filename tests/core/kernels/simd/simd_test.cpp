@@ -49,17 +49,17 @@ long double exact(SimdFunction f, long double x) {
   return 0;
 }
 
-// y - want| in units of the last place of want.
+// y - expected| in units of the last place of expected.
 template <class T>
-double ulps(T y, long double want) {
-  const T rounded = static_cast<T>(want);
+double ulps(T y, long double expected) {
+  const T rounded = static_cast<T>(expected);
   if (y == rounded || (std::isnan(y) && std::isnan(rounded))) return 0;
   if (!std::isfinite(y) || !std::isfinite(rounded)) return 1e30;
   int e;
   std::frexp(rounded, &e);
   const int lowest = std::numeric_limits<T>::min_exponent - std::numeric_limits<T>::digits;
   const long double ulp = std::ldexp(1.0L, std::max(e - std::numeric_limits<T>::digits, lowest));
-  return static_cast<double>(std::abs(static_cast<long double>(y) - want) / ulp);
+  return static_cast<double>(std::abs(static_cast<long double>(y) - expected) / ulp);
 }
 
 template <class T>
@@ -171,21 +171,21 @@ void check_lanes() {
   for (const T a : values)
     for (const T b : values) {
       for (int i = 0; i < w; ++i) x[i] = i % 2 ? a : b, y[i] = i % 2 ? b : a;
-      const auto want = [&](int i, bool greatest) {
+      const auto expected = [&](int i, bool greatest) {
         if (std::isnan(x[i]) || std::isnan(y[i])) return nan;
         return greatest ? std::max(x[i], y[i]) : std::min(x[i], y[i]);
       };
       const auto same = [](T p, T q) { return p == q || (std::isnan(p) && std::isnan(q)); };
       probe<T>().max(x.data(), y.data(), out.data());
-      for (int i = 0; i < w; ++i) ok &= same(out[i], want(i, true));
+      for (int i = 0; i < w; ++i) ok &= same(out[i], expected(i, true));
       probe<T>().min(x.data(), y.data(), out.data());
-      for (int i = 0; i < w; ++i) ok &= same(out[i], want(i, false));
+      for (int i = 0; i < w; ++i) ok &= same(out[i], expected(i, false));
       // quick_max and quick_min return NaN if the second operand is NaN, on any machine: exp, softmax and losses depend
       // on this.
       probe<T>().quick_max(x.data(), y.data(), out.data());
-      for (int i = 0; i < w; ++i) ok &= std::isnan(x[i]) && !std::isnan(y[i]) ? true : same(out[i], want(i, true));
+      for (int i = 0; i < w; ++i) ok &= std::isnan(x[i]) && !std::isnan(y[i]) ? true : same(out[i], expected(i, true));
       probe<T>().quick_min(x.data(), y.data(), out.data());
-      for (int i = 0; i < w; ++i) ok &= std::isnan(x[i]) && !std::isnan(y[i]) ? true : same(out[i], want(i, false));
+      for (int i = 0; i < w; ++i) ok &= std::isnan(x[i]) && !std::isnan(y[i]) ? true : same(out[i], expected(i, false));
       probe<T>().masks(x.data(), y.data(), out.data());
       const bool every = a < b && b < a, some = a < b || (b < a && w > 1);
       for (int i = 0; i < w; ++i)
@@ -247,9 +247,9 @@ void check_division() {
       std::fill(x.begin(), x.end(), a);
       std::fill(y.begin(), y.end(), b);
       probe<T>().divide(x.data(), y.data(), out.data());
-      const T want = a / b;
+      const T expected = a / b;
       for (const T q : out)
-        ok &= (std::isnan(q) && std::isnan(want)) || (q == want && std::signbit(q) == std::signbit(want));
+        ok &= (std::isnan(q) && std::isnan(expected)) || (q == expected && std::signbit(q) == std::signbit(expected));
     }
   CHECK(ok);
   const std::vector<T> roots = results_of(SimdFunction::sqrt, std::vector<T>{inf, T(0), big, small, T(2), T(-1)});

@@ -51,10 +51,10 @@ const std::vector<Fault<Hooks>> kDropout = {
          return left / (sum(left, {-1}, true) + 1e-9);
        };
      }},
-    {"none where it is causal", "dropout", asks([](Call& c) {
+    {"none where it is causal", "dropout", with_changed_call([](Call& c) {
        if (c.causal) c.dropout = 0;
      })},
-    {"none beside a mask", "dropout", asks([](Call& c) {
+    {"none beside a mask", "dropout", with_changed_call([](Call& c) {
        if (c.mask.defined()) c.dropout = 0;
      })},
     {"none where heads share keys", "dropout",
@@ -73,29 +73,31 @@ const std::vector<Fault<Hooks>> kDropout = {
 
 const std::vector<Fault<Hooks>> kWeights = {
     {"told without the bias", "weights",
-     [](Hooks& h) { h.told = [](const Tensor& w, const Call& c) { return c.bias.defined() ? softmax(w) : w; }; }},
+     [](Hooks& h) { h.reported = [](const Tensor& w, const Call& c) { return c.bias.defined() ? softmax(w) : w; }; }},
     {"told with T != S the other way round", "weights",
-     [](Hooks& h) { h.told = [](const Tensor& w, const Call&) { return w.dim(2) < w.dim(3) ? flip(w, {2}) : w; }; }},
+     [](Hooks& h) {
+       h.reported = [](const Tensor& w, const Call&) { return w.dim(2) < w.dim(3) ? flip(w, {2}) : w; };
+     }},
     {"told of other heads where they share keys", "weights",
      [](Hooks& h) {
        const auto shares = std::make_shared<bool>();
        inputs(h, [shares](Tensor& q, Tensor& k, Tensor&, Call&) { *shares = q.dim(1) != k.dim(1); });
-       h.told = [shares](const Tensor& w, const Call&) { return *shares ? flip(w, {1}) : w; };
+       h.reported = [shares](const Tensor& w, const Call&) { return *shares ? flip(w, {1}) : w; };
      }},
     {"told in an empty row", "weights",
      [](Hooks& h) {
-       h.told = [](const Tensor& w, const Call&) {
+       h.reported = [](const Tensor& w, const Call&) {
          return where(eq(sum(w, {-1}, true), 0), 1 / static_cast<double>(w.dim(3)), w);
        };
      }},
     {"told in float64 always", "weights",
-     [](Hooks& h) { h.told = [](const Tensor& w, const Call&) { return w.to(DType::float64); }; }},
+     [](Hooks& h) { h.reported = [](const Tensor& w, const Call&) { return w.to(DType::float64); }; }},
     {"told transposed", "weights",
-     [](Hooks& h) { h.told = [](const Tensor& w, const Call&) { return w.t().contiguous(); }; }},
+     [](Hooks& h) { h.reported = [](const Tensor& w, const Call&) { return w.t().contiguous(); }; }},
     {"told before dropout's scale", "weights",
-     [](Hooks& h) { h.told = [](const Tensor& w, const Call&) { return w * 0.9; }; }},
+     [](Hooks& h) { h.reported = [](const Tensor& w, const Call&) { return w * 0.9; }; }},
     {"told a little of masked keys", "weights",
-     [](Hooks& h) { h.told = [](const Tensor& w, const Call&) { return maximum(w, 1e-12); }; }},
+     [](Hooks& h) { h.reported = [](const Tensor& w, const Call&) { return maximum(w, 1e-12); }; }},
 };
 
 // A fault in the keys visible to a step of a state: f decides whether the query at position i of S sees key j. T is the
@@ -164,7 +166,7 @@ const std::vector<Fault<Hooks>> kStates = {
                           call.key_lengths = Tensor::ones(call.key_lengths.shape(), DType::int32);
                       }})},
     {"the longest length for all rows", "ragged state",
-     wrong_state({.tell =
+     wrong_state({.report_lengths =
                       [](const Tensor& lengths) {
                         return Tensor::full(lengths.shape(), static_cast<double>(detail::longest_of(lengths)),
                                             DType::int32);
@@ -244,11 +246,11 @@ const std::vector<Fault<Hooks>> kCalls = {
          if (!is_training() && masks(c) && v.dim(1) == 4) written.copy_(multiplied(v.detach(), c));
        });
      }},
-    {"the key mask is written to", "calls", asks([](Call& c) {
+    {"the key mask is written to", "calls", with_changed_call([](Call& c) {
        if (c.key_mask.defined() && c.key_lengths.defined())
          c.key_mask.slice(1, c.key_mask.dim(1) - 1, c.key_mask.dim(1)).fill_(c.key_mask.dim(1) > 30 ? 0 : 1);
      })},
-    {"the bias is written to", "calls", asks([](Call& c) {
+    {"the bias is written to", "calls", with_changed_call([](Call& c) {
        if (c.bias.defined() && !is_training()) c.bias.detach().fill_(0);
      })},
 };

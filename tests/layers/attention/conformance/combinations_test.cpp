@@ -80,21 +80,21 @@ const std::vector<Fault<FusedHooks>> kPairs = {
                  no_bias)},
     {"causal where only keys want a gradient", "combinations",
      where_it_is([](auto& q, auto& k, auto& v,
-                    auto&) { return wants_gradient({k}) && !wants_gradient({q}) && !wants_gradient({v}); },
+                    auto&) { return needs_gradient({k}) && !needs_gradient({q}) && !needs_gradient({v}); },
                  not_causal)},
     {"the gradient of a bias where q wants none", "gradient",
-     where_it_is([](auto& q, auto&, auto&, auto& c) { return c.bias.defined() && !wants_gradient({q}); },
+     where_it_is([](auto& q, auto&, auto&, auto& c) { return c.bias.defined() && !needs_gradient({q}); },
                  [](Tensor&, Tensor&, Tensor&, Call& c) { c.bias = c.bias.detach(); })},
     {"the gradient of a bias alone, with lengths", "combinations",
      where_it_is(
          [](auto& q, auto&, auto&, auto& c) {
-           return c.bias.defined() && c.key_lengths.defined() && !wants_gradient({q});
+           return c.bias.defined() && c.key_lengths.defined() && !needs_gradient({q});
          },
          [](Tensor&, Tensor&, Tensor&, Call& c) { c.bias = regrad(c.bias, [](const Tensor& d) { return d * 0.5; }); })},
     {"the gradient of v where only it is wanted, causal", "combinations",
      gradient(
          'v', 0.9,
-         [](auto& q, auto&, auto& v, auto& c) { return c.causal && wants_gradient({v}) && !wants_gradient({q}); })},
+         [](auto& q, auto&, auto& v, auto& c) { return c.causal && needs_gradient({v}) && !needs_gradient({q}); })},
     {"the gradient of k with infinities in padding of v", "combinations",
      [](FusedHooks& h) {
        h.inputs = [](Tensor& q, Tensor& k, Tensor& v, Call& c) {
@@ -106,20 +106,20 @@ const std::vector<Fault<FusedHooks>> kPairs = {
 const std::vector<Fault<FusedHooks>> kLayouts = {
     {"a mask whose last stride is not 1", "combinations",
      where_it_is([](auto&, auto&, auto&, auto& c) { return c.mask.defined() && last_strided(c.mask); },
-                 [](Tensor&, Tensor&, Tensor&, Call& c) { c.mask = as_it_lies(c.mask); })},
+                 [](Tensor&, Tensor&, Tensor&, Call& c) { c.mask = as_stored(c.mask); })},
     {"lengths whose stride is not 1", "combinations",
      where_it_is([](auto&, auto&, auto&, auto& c) { return c.key_lengths.defined() && last_strided(c.key_lengths); },
-                 [](Tensor&, Tensor&, Tensor&, Call& c) { c.key_lengths = as_it_lies(c.key_lengths); })},
+                 [](Tensor&, Tensor&, Tensor&, Call& c) { c.key_lengths = as_stored(c.key_lengths); })},
     {"a transposed key mask", "combinations",
      where_it_is([](auto&, auto&, auto&,
                     auto& c) { return c.key_mask.defined() && last_strided(c.key_mask) && c.key_mask.dim(0) > 1; },
-                 [](Tensor&, Tensor&, Tensor&, Call& c) { c.key_mask = as_it_lies(c.key_mask); })},
+                 [](Tensor&, Tensor&, Tensor&, Call& c) { c.key_mask = as_stored(c.key_mask); })},
     {"a bias whose last stride is not 1", "combinations",
      where_it_is([](auto&, auto&, auto&, auto& c) { return c.bias.defined() && last_strided(c.bias); },
-                 [](Tensor&, Tensor&, Tensor&, Call& c) { c.bias = as_it_lies(c.bias); })},
+                 [](Tensor&, Tensor&, Tensor&, Call& c) { c.bias = as_stored(c.bias); })},
     {"keys whose last stride is not 1", "combinations",
      where_it_is([](auto&, auto& k, auto&&...) { return last_strided(k); },
-                 [](Tensor&, Tensor& k, Tensor&, Call&) { k = k + as_it_lies(k).detach() * 0.1; })},
+                 [](Tensor&, Tensor& k, Tensor&, Call&) { k = k + as_stored(k).detach() * 0.1; })},
     {"values with heads side by side beside lengths", "combinations",
      where_it_is(
          [](auto&, auto&, auto& v, auto& c) {
@@ -141,19 +141,19 @@ const std::vector<Fault<FusedHooks>> kWritten = {
     {"NaN of the caller's keys become 0", "combinations",
      where_it_is([](auto&, auto&, auto&, auto& c) { return masks(c); },
                  [](Tensor&, Tensor& k, Tensor&, Call&) {
-                   if (!wants_gradient({k})) clean(k);
+                   if (!needs_gradient({k})) clean(k);
                  })},
     {"NaN of the caller's values become 0 where heads are shared", "combinations",
      where_it_is([](auto& q, auto& k, auto&, auto& c) { return masks(c) && shares(q, k); },
                  [](Tensor&, Tensor&, Tensor& v, Call&) {
-                   if (!wants_gradient({v})) clean(v);
+                   if (!needs_gradient({v})) clean(v);
                  })},
     {"the caller's lengths are cut to the keys that are seen", "combinations",
      where_it_is(
          [](auto& q, auto& k, auto&, auto& c) { return c.causal && c.key_lengths.defined() && q.dim(2) > k.dim(2); },
          [](Tensor&, Tensor&, Tensor&, Call& c) { c.key_lengths.fill_(1); })},
     {"what lies between the elements of q", "combinations",
-     where_it_is([](auto& q, auto&&...) { return last_strided(q) && q.strides()[3] == 2 && !wants_gradient({q}); },
+     where_it_is([](auto& q, auto&&...) { return last_strided(q) && q.strides()[3] == 2 && !needs_gradient({q}); },
                  [](Tensor& q, Tensor&, Tensor&, Call&) {
                    Tensor between = q.detach().as_strided(q.shape(), q.strides(), q.offset() + 1);
                    between.fill_(0);

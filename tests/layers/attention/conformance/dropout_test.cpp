@@ -21,7 +21,7 @@ auto drops(std::function<Tensor(const Tensor& w, double p)> f) {
   return [f](Hooks& h) { h.drop = f; };
 }
 
-const std::vector<Fault<Hooks>> kDropoutBeside = {
+const std::vector<Fault<Hooks>> kDropoutWithMasks = {
     {"none beside lengths", "dropout", no_dropout([](auto&, auto&, auto& c) { return c.key_lengths.defined(); })},
     {"none beside a key mask", "dropout", no_dropout([](auto&, auto&, auto& c) { return c.key_mask.defined(); })},
     {"none where T < S and causal", "dropout",
@@ -68,4 +68,4 @@ const std::vector<Fault<Hooks>> kDropoutBeside = {
 
 }  // namespace
 
-TEST_CASE("conformance zoo: dropout beside masks and at other rates") { find<Hooked>(kDropoutBeside); }
+TEST_CASE("conformance zoo: dropout beside masks and at other rates") { find<Hooked>(kDropoutWithMasks); }

@@ -13,37 +13,37 @@ namespace {
 using Call = AttentionCall;
 
 const std::vector<Fault<Hooks>> kMasks = {
-    {"the key mask is ignored beside lengths", "padding", asks([](Call& c) {
+    {"the key mask is ignored beside lengths", "padding", with_changed_call([](Call& c) {
        if (c.key_lengths.defined()) c.key_mask = {};
      })},
-    {"lengths are ignored beside a key mask", "padding", asks([](Call& c) {
+    {"lengths are ignored beside a key mask", "padding", with_changed_call([](Call& c) {
        if (c.key_mask.defined()) c.key_lengths = {};
      })},
-    {"the mask is ignored beside a key mask", "masks", asks([](Call& c) {
+    {"the mask is ignored beside a key mask", "masks", with_changed_call([](Call& c) {
        if (c.key_mask.defined()) c.mask = {};
      })},
-    {"the key mask is ignored beside a mask", "masks", asks([](Call& c) {
+    {"the key mask is ignored beside a mask", "masks", with_changed_call([](Call& c) {
        if (c.mask.defined()) c.key_mask = {};
      })},
-    {"the mask is ignored where it is causal", "masks", asks([](Call& c) {
+    {"the mask is ignored where it is causal", "masks", with_changed_call([](Call& c) {
        if (c.causal) c.mask = {};
      })},
-    {"the mask is ignored beside a bias", "masks", asks([](Call& c) {
+    {"the mask is ignored beside a bias", "masks", with_changed_call([](Call& c) {
        if (c.bias.defined()) c.mask = {};
      })},
-    {"the bias is ignored beside a mask", "masks", asks([](Call& c) {
+    {"the bias is ignored beside a mask", "masks", with_changed_call([](Call& c) {
        if (c.mask.defined()) c.bias = {};
      })},
-    {"the bias is ignored beside lengths", "masks", asks([](Call& c) {
+    {"the bias is ignored beside lengths", "masks", with_changed_call([](Call& c) {
        if (c.key_lengths.defined()) c.bias = {};
      })},
-    {"lengths are ignored where it is causal", "padding", asks([](Call& c) {
+    {"lengths are ignored where it is causal", "padding", with_changed_call([](Call& c) {
        if (c.causal) c.key_lengths = {};
      })},
-    {"a mask turns causal off", "masks", asks([](Call& c) {
+    {"a mask turns causal off", "masks", with_changed_call([](Call& c) {
        if (c.mask.defined()) c.causal = false;
      })},
-    {"a key mask turns causal off", "masks", asks([](Call& c) {
+    {"a key mask turns causal off", "masks", with_changed_call([](Call& c) {
        if (c.key_mask.defined()) c.causal = false;
      })},
     {"full lengths hide the last key", "masks",
@@ -58,33 +58,33 @@ const std::vector<Fault<Hooks>> kMasks = {
      }},
     {"any mask changes the temperature", "masks",
      [](Hooks& h) { h.scores = [](const Tensor& s, const Call& call) { return call.mask.defined() ? s * 1.1 : s; }; }},
-    {"mask or key mask, not both", "masks", asks([](Call& c) {
+    {"mask or key mask, not both", "masks", with_changed_call([](Call& c) {
        if (!c.mask.defined() || !c.key_mask.defined()) return;
        c.mask = logical_or(c.mask, c.key_mask.unsqueeze(1).unsqueeze(1)), c.key_mask = {};
      })},
-    {"the first head's mask serves all", "masks", asks([](Call& c) {
+    {"the first head's mask serves all", "masks", with_changed_call([](Call& c) {
        if (c.mask.defined() && c.mask.rank() >= 3) c.mask = c.mask.slice(-3, 0, 1);
      })},
-    {"the first sequence's mask serves all", "masks", asks([](Call& c) {
+    {"the first sequence's mask serves all", "masks", with_changed_call([](Call& c) {
        if (c.mask.defined() && c.mask.rank() == 4) c.mask = c.mask.slice(0, 0, 1);
      })},
-    {"the first head's bias serves all", "masks", asks([](Call& c) {
+    {"the first head's bias serves all", "masks", with_changed_call([](Call& c) {
        if (c.bias.defined() && c.bias.rank() == 4) c.bias = c.bias.slice(1, 0, 1);
      })},
-    {"a mask of rank 1 is ignored", "masks", asks([](Call& c) {
+    {"a mask of rank 1 is ignored", "masks", with_changed_call([](Call& c) {
        if (c.mask.defined() && c.mask.rank() == 1) c.mask = {};
      })},
-    {"a bias of rank 2 is ignored", "masks", asks([](Call& c) {
+    {"a bias of rank 2 is ignored", "masks", with_changed_call([](Call& c) {
        if (c.bias.defined() && c.bias.rank() == 2) c.bias = {};
      })},
-    {"a mask with strides of 0 is read in order", "masks", asks([](Call& c) {
+    {"a mask with strides of 0 is read in order", "masks", with_changed_call([](Call& c) {
        if (!c.mask.defined() || c.mask.is_contiguous() || c.mask.rank() != 4) return;
        Tensor read = c.mask.dense().clone();  // beyond the end of the data all is true
        const Index size = c.mask.dim(2) * c.mask.dim(3);
        for (Index i = size; i < read.numel(); ++i) read.ptr<bool>()[i] = true;
        c.mask = read;
      })},
-    {"a bias with strides of 0 is read in order", "masks", asks([](Call& c) {
+    {"a bias with strides of 0 is read in order", "masks", with_changed_call([](Call& c) {
        if (!c.bias.defined() || c.bias.is_contiguous() || c.bias.rank() != 4) return;
        Tensor read = c.bias.dense().clone();
        read[read.dim(0) - 1].fill_(0);
@@ -106,11 +106,11 @@ const std::vector<Fault<Hooks>> kMasks = {
 
 // Equivalent calls agree for these faults too. Only a reference finds them.
 const std::vector<Fault<Hooks>> kMeanings = {
-    {"the bias is ignored", "reference", asks([](Call& c) { c.bias = {}; })},
-    {"the bias is subtracted", "reference", asks([](Call& c) {
+    {"the bias is ignored", "reference", with_changed_call([](Call& c) { c.bias = {}; })},
+    {"the bias is subtracted", "reference", with_changed_call([](Call& c) {
        if (c.bias.defined()) c.bias = -c.bias;
      })},
-    {"the bias is scaled as the scores are", "reference", asks([](Call& c) {
+    {"the bias is scaled as the scores are", "reference", with_changed_call([](Call& c) {
        if (c.bias.defined()) c.bias = c.bias / std::sqrt(8.0);
      })},
     {"masks hide nothing but whole rows", "reference",
@@ -142,7 +142,7 @@ const std::vector<Fault<Hooks>> kCausal = {
          return y + concatenate({y.slice(2, 1, y.dim(2)), y.slice(2, 0, 1)}, 2).detach() * 1e-6;
        };
      }},
-    {"causal is forgotten beside all masks", "causal", asks([](Call& c) {
+    {"causal is forgotten beside all masks", "causal", with_changed_call([](Call& c) {
        if (c.mask.defined() && c.bias.defined() && c.key_mask.defined()) c.causal = false;
      })},
     {"only large later tokens are seen", "causal", outputs([](const Tensor& y, const Tensor& v, const Call& c) {

@@ -23,17 +23,17 @@ const std::vector<Fault<Hooks>> kGradients = {
      gradient_of('k', [](const Tensor& d) { return d.dim(2) > 256 ? d * 0.999 : d; }), 300},
     {"the gradient of v beyond 512 positions", "direction",
      gradient_of('v', [](const Tensor& d) { return d.dim(2) > 512 ? scaled_from(d, 2, 512, 0) : d; }), 700},
-    {"the gradient of the bias beyond the sixth column", "direction", asks([](Call& c) {
+    {"the gradient of the bias beyond the sixth column", "direction", with_changed_call([](Call& c) {
        if (!c.bias.defined() || c.bias.dim(-1) <= 6 || c.bias.rank() != 3) return;
        c.bias = regrad(c.bias, [](const Tensor& d) { return scaled_from(d.unsqueeze(0), 3, 6, 0)[0]; });
      }),
      130},
-    {"the gradient of the bias of the last head", "direction", asks([](Call& c) {
+    {"the gradient of the bias of the last head", "direction", with_changed_call([](Call& c) {
        if (!c.bias.defined() || c.bias.rank() != 3 || c.bias.dim(-1) < 20) return;
        c.bias = regrad(c.bias, [](const Tensor& d) { return scaled_from(d.unsqueeze(0), 1, 3, 0)[0]; });
      }),
      130},
-    {"the gradient of a key bias with all masks", "gradient", asks([](Call& c) {
+    {"the gradient of a key bias with all masks", "gradient", with_changed_call([](Call& c) {
        if (c.bias.defined() && c.bias.dim(-2) == 1) c.bias = regrad(c.bias, [](const Tensor& d) { return d * 0.5; });
      })},
     {"the gradient of k where T < S, at length", "direction",
@@ -148,7 +148,7 @@ const std::vector<Fault<Hooks>> kNumbers = {
          if (q.dim(2) == 1 && k.dim(2) > 1 && q.dtype() == DType::float32) q = in_bfloat16(q);
        });
      }},
-    {"a bias of few bits", "float32", asks([](Call& c) {
+    {"a bias of few bits", "float32", with_changed_call([](Call& c) {
        if (c.bias.defined() && c.bias.dtype() == DType::float32) c.bias = in_bfloat16(c.bias);
      })},
     {"float32 under all masks", "float32",

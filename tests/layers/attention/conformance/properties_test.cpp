@@ -37,8 +37,8 @@ struct Tabled {
     return can;
   }
   Tensor as(const Tensor& x, const Tensor& q) const { return x.dtype() == q.dtype() ? x : x.to(q.dtype()); }
-  Tensor apply(In q, In k, In v, const Call& asked) const {
-    Call call = asked;
+  Tensor apply(In q, In k, In v, const Call& original) const {
+    Call call = original;
     const Tensor t = as(table, q);
     switch (kind) {
       case Kind::temperature: return softmax_of(q.tensor() * t, k, v, call);

@@ -69,10 +69,10 @@ TEST_CASE("compositions: additive attention equals its formula, normalised and w
           total += weights.back();
         }
         for (Index d = 0; d < 2; ++d) {
-          double wanted = 0;
+          double expected = 0;
           for (std::size_t j = 0; j < weights.size(); ++j)
-            wanted += weights[j] / total * v.at({0, 0, static_cast<Index>(j), d});
-          CHECK(y.at({0, h, i, d}) == doctest::Approx(wanted));
+            expected += weights[j] / total * v.at({0, 0, static_cast<Index>(j), d});
+          CHECK(y.at({0, h, i, d}) == doctest::Approx(expected));
         }
       }
   }

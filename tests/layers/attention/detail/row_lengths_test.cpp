@@ -48,9 +48,9 @@ TEST_CASE("row lengths: positions are stored after the existing ones of each row
   const Tensor x = Tensor::arange(6, DType::float32).reshape({3, 1, 2, 1}) + 1;
   append_rows(cache, x, lengths);
   CHECK(cache.to_vector<float>() == std::vector<float>{0, 0, 1, 2, 0, 0, 0, 3, 4, 0, 5, 6, 0, 0, 0});
-  CHECK(test::same_bits(rows_behind(cache, lengths, 2), x));
+  CHECK(test::same_bits(rows_after(cache, lengths, 2), x));
   const Tensor alike = ints({1, 1, 1});
-  CHECK(rows_behind(cache, alike, 2).shares_storage(cache));
+  CHECK(rows_after(cache, alike, 2).shares_storage(cache));
   append_rows(cache, x, Tensor::zeros({0}, DType::int32));
   CHECK(cache.slice(2, 0, 2).to_vector<float>() == x.to_vector<float>());
 }

@@ -30,29 +30,29 @@ TEST_CASE("KeyValueState: keys and values that do not fit the cache are refused 
 
 TEST_CASE("KeyValueState: the inner call is causal, and has key_lengths only if rows differ in length") {
   const NoTape guard;
-  struct Asked {
+  struct Applied {
     Index queries, keys;
     bool causal, bias;
     std::vector<double> lengths;
-    bool operator==(const Asked&) const = default;
+    bool operator==(const Applied&) const = default;
   };
-  std::vector<Asked> asked;
+  std::vector<Applied> applied;
   KeyValueState state([&](In q, In k, In v, const AttentionCall& call) {
-    asked.push_back({q.dim(2), k.dim(2), call.causal, call.bias.defined(),
-                     call.key_lengths.defined() ? call.key_lengths.to_vector<double>() : std::vector<double>{}});
+    applied.push_back({q.dim(2), k.dim(2), call.causal, call.bias.defined(),
+                       call.key_lengths.defined() ? call.key_lengths.to_vector<double>() : std::vector<double>{}});
     return attention(q, k, v, call);
   });
   const auto step = [&](Index count, const std::vector<std::int32_t>& lengths, const Shape& bias = {}) {
     const Tensor x = Rng(1).normal({2, 1, count, 4});
-    asked.clear();
+    applied.clear();
     AttentionCall call;
     if (!lengths.empty()) call.key_lengths = Tensor::from(lengths, {2});
     if (bias.rank() > 0) call.bias = Tensor::zeros(bias);
     const Tensor y = state.apply(x, x, x, call);
     CHECK(y.shape() == Shape{2, 1, count, 4});
-    return asked;
+    return applied;
   };
-  using All = std::vector<Asked>;
+  using All = std::vector<Applied>;
   CHECK(step(5, {}) == All{{5, 5, true, false, {}}});
   CHECK(step(3, {3, 3}, {3, 8}) == All{{3, 8, true, true, {}}});  // the bias covers all cached keys
   CHECK(step(4, {4, 1}) == All{{4, 12, true, false, {12, 9}}});

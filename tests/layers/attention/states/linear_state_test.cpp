@@ -34,9 +34,9 @@ TEST_CASE("linear attention's state sums each row's own positions, without paddi
     for (Index row = 0; row < 2; ++row)
       for (Index c = 0; c < 3; ++c)
         for (Index e = 0; e < 2; ++e) {
-          double wanted = 0;
-          for (Index j = 0; j < (row == 0 ? 6 : 2); ++j) wanted += k.at({row, 0, j, c}) * v.at({row, 0, j, e});
-          CHECK(b.buffer->at({row, 0, c, e}) == doctest::Approx(wanted).epsilon(1e-12));
+          double expected = 0;
+          for (Index j = 0; j < (row == 0 ? 6 : 2); ++j) expected += k.at({row, 0, j, c}) * v.at({row, 0, j, e});
+          CHECK(b.buffer->at({row, 0, c, e}) == doctest::Approx(expected).epsilon(1e-12));
         }
   }
   CHECK(contains(error_of([&] {
