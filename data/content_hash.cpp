@@ -10,7 +10,7 @@ namespace heed::detail {
 struct ContentHash::State {
   XXH3_state_t* xxh = XXH3_createState();
   State() {
-    require(xxh != nullptr, "hash: the system has no more memory");
+    require(xxh != nullptr, "hash: out of memory");
     XXH3_64bits_reset(xxh);
   }
   ~State() { XXH3_freeState(xxh); }
