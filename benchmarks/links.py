@@ -28,7 +28,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 RATES = {"10gbit": 10e9, "1gbit": 1e9, "100mbit": 1e8}
-SIZES = {"nano": (20, 3), "baby": (8, 1)}  # steps of a measurement, and how often it is made: the median counts
+SIZES = {"nano": (20, 3), "baby": (8, 1)}  # steps per measurement, and measurements, whose median is used
 PARAMETERS = {"nano": 0.81e6, "baby": 10.77e6, "gpt2": 124e6, "1.3B": 1.3e9}
 
 
@@ -51,7 +51,7 @@ def measure(file):
 
 
 def medians(rows):
-    """One row of each size, number of ranks and rate."""
+    """Measures one row per size, number of ranks and rate."""
     groups = {}
     for r in rows:
         groups.setdefault((r["size"], r["ranks"], r["rate"]), []).append(r)
@@ -73,7 +73,7 @@ def error(model, rows):
 
 
 def fitted(rows):
-    """By steps along each axis, which get smaller: five numbers, some dozen rows."""
+    """Fits five parameters to a few dozen rows, by coordinate search with decreasing steps."""
     model, steps = [0.1, 0.3, 0.2, 5e-10, 1e-3], [0.1, 0.1, 0.1, 2e-10, 1e-3]
     best = error(model, rows)
     for _ in range(400):

@@ -1,14 +1,14 @@
-"""The machine that a table is measured on: what it is, and how much of it others use meanwhile."""
+"""Describes the machine and measures its load by other programs."""
 import os
 import platform
 import time
 
-BUSY = 0.15  # of all processors: more than that in use by others, and nothing is measured
-DISTURBED = 0.05  # more than that in use by others during a run, and it is done again
+BUSY = 0.15  # share of all processors; nothing is measured if other programs use more
+DISTURBED = 0.05  # a run is repeated if other programs used a larger share during it
 
 
 def processor_seconds(stat):
-    """(seconds in which processors worked, seconds in all, number of processors) of a text of /proc/stat."""
+    """Returns (busy seconds, total seconds, number of processors) from the text of /proc/stat."""
     lines = [line.split() for line in stat.splitlines() if line.startswith("cpu")]
     ticks = [int(x) for x in lines[0][1:9]]  # user, nice, system, idle, iowait, irq, softirq, steal
     hertz = os.sysconf("SC_CLK_TCK")
@@ -25,16 +25,16 @@ def read_stat():
 
 
 class Watch:
-    """What others use of the processors from here on, as a share of all of them."""
+    """Measures the share of all processors that other programs use after construction."""
 
     def __init__(self, read=read_stat):
         self.read, self.before = read, read()
 
     def others(self, own_seconds=0.0):
-        """`own_seconds`: processor time of what was measured meanwhile."""
+        """own_seconds: processor time of the measured programs, which is subtracted."""
         after = self.read()
         if not self.before or not after:
-            return 0.0  # no such file here: nothing is known
+            return 0.0  # the file does not exist: unknown
         worked, total, _ = (b - a for a, b in zip(processor_seconds(self.before), processor_seconds(after)))
         return max(0.0, worked - own_seconds) / total if total > 0 else 0.0
 
@@ -46,7 +46,7 @@ def busy(seconds=1.0):
 
 
 def wait_until_idle(patience, busy=busy, sleep=time.sleep, note=lambda load: None):
-    """The share that others still use after at most `patience` looks; BUSY or less: go on."""
+    """Waits up to `patience` times for an idle machine. Returns the last load: idle is at most BUSY."""
     load = busy()
     for _ in range(patience):
         if load <= BUSY:
@@ -58,7 +58,7 @@ def wait_until_idle(patience, busy=busy, sleep=time.sleep, note=lambda load: Non
 
 
 def threads():
-    """Processors that this process may use; heed's threads, unless a quota of a cgroup leaves fewer."""
+    """Returns the number of processors of this process. heed has as many threads, or fewer by a cgroup quota."""
     return len(os.sched_getaffinity(0))
 
 

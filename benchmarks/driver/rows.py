@@ -1,4 +1,4 @@
-"""The rows of the table: what is run, of heed and of its peers, and how the programs' lines are read."""
+"""The rows of the table: the commands of heed and of its peers, and patterns for their output."""
 from dataclasses import dataclass, field
 
 from driver.samples import Command
@@ -18,23 +18,23 @@ HEED_GENERATION = r"^heed .*, (?P<label>\d+ rows): (?P<value>[\d.]+) ms per step
 
 @dataclass
 class Row:
-    name: str  # what the regular expression of the command is matched with
-    title: str  # in words, to which a line's label is added
+    name: str  # matched with the regular expression that selects rows
+    title: str  # in the table, followed by the label of a line
     unit: str  # of the value: ms, us, s
     heed: Command
     forms: dict = field(default_factory=dict)  # of the peer: name -> Command
     peer: str = "PyTorch"
-    limit: str = ""  # of the machine, beside which the rate is put
+    limit: str = ""  # name of the machine's limit for the rate
     rounds: int = 3
-    modules: tuple = ("torch",)  # without which there is no peer
-    threaded: bool = True  # heed's threads share its work: how fast the cores reach each other matters
+    modules: tuple = ("torch",)  # Python modules that the peer needs
+    threaded: bool = True  # whether several threads share the work, so that the core-to-core time matters
 
 
 def rows(bench, python, peers, threads, work, text=None, quick=False):
-    """All rows.
+    """Returns all rows.
 
-    bench: the folder of heed's benchmarks; python: the peers' interpreter; peers: the folder of their programs; work: a folder
-    for what programs write; text: a file for the recipes, or None.
+    bench: folder of heed's benchmarks; python: interpreter of the peers; peers: folder of their programs; work: folder
+    for files that programs write; text: training text of the recipes, or None.
     """
     fair = {"OMP_NUM_THREADS": str(threads)}
 

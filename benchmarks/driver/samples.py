@@ -1,15 +1,14 @@
-"""Runs of programs, and what is read of their output.
+"""Runs programs and parses their output.
 
-A program prints a line for each thing that it measured. A Command says how such a line is read: a regular expression with
-the named groups
+A program prints one line per measurement. A Command has a regular expression for these lines, with the named groups
 
-    value   what counts, less is better (milliseconds, microseconds: the row says of what); absent: the run's own seconds
-    label   which of several lines of one run this is; absent where there is one
-    form    in which of several ways it was done; absent where there is one
-    rate    GFLOP/s, or GB/s, beside which a limit of the machine is put
-    share   the same in percent of a limit that the program measured itself
-    mib     resident memory that the process grew by
-    loss    what a model reached
+    value   the measured time in the unit of the row; optional: by default the wall seconds of the run
+    label   distinguishes the lines of one run; optional
+    form    the variant of the peer that was measured; optional
+    rate    GFLOP/s or GB/s, which are compared with a limit of the machine
+    share   percent of a limit that the program measured itself
+    mib     growth of resident memory
+    loss    the loss of the model
 """
 import os
 import re
@@ -22,12 +21,12 @@ from dataclasses import dataclass, field
 from driver.machine import DISTURBED, Watch
 
 
-LONGEST = 90  # seconds of a row
-NEAR = 1.03  # forms of a peer that are slower than its fastest by less than that are measured in each round
+LONGEST = 90  # max seconds per row
+NEAR = 1.03  # forms of a peer within this factor of its fastest are measured in each round
 
 
 class BenchError(Exception):
-    """What ends a row, or all: one sentence."""
+    """An error that ends a row, or the program. The message is one sentence."""
 
 
 @dataclass
@@ -37,13 +36,13 @@ class Command:
     env: dict = field(default_factory=dict)
 
     def text(self):
-        """As one would type it."""
+        """Returns the command as a line for a shell."""
         return " ".join([f"{key}={value}" for key, value in self.env.items()] + self.argv)
 
 
 @dataclass
 class Sample:
-    """A line of one run."""
+    """The numbers of one line of output."""
     value: float = None
     label: str = ""
     form: str = ""
@@ -54,7 +53,7 @@ class Sample:
 
 
 def parse(command, output):
-    """The samples of a run's output; at least one."""
+    """Returns the samples in the output of a run, at least one."""
     found = []
     for match in re.finditer(command.pattern, output, re.MULTILINE):
         groups = {key: text for key, text in match.groupdict().items() if text is not None}
@@ -69,7 +68,7 @@ def parse(command, output):
 
 
 def execute(command):
-    """(what a run printed, its wall seconds)"""
+    """Returns (the output of a run, its wall seconds)."""
     start = time.perf_counter()
     try:
         process = subprocess.Popen(command.argv, env={**os.environ, **command.env}, text=True, stdout=subprocess.PIPE,
@@ -89,8 +88,10 @@ def children_seconds():
 
 
 def measure(command, tries=3, execute=execute, watch=Watch):
-    """(samples, share of the processors that others used meanwhile): of the first run that nobody disturbed, or of the
-    least disturbed of `tries`."""
+    """Runs the command up to `tries` times, until other programs use at most DISTURBED of the processors during a run.
+
+    Returns (samples, share of the processors that other programs used) of the run with the smallest share.
+    """
     best = None
     for _ in range(tries):
         own, others = children_seconds(), watch()
@@ -110,20 +111,20 @@ def measure(command, tries=3, execute=execute, watch=Watch):
 
 @dataclass
 class Line:
-    """One line of the table: all samples of one label."""
+    """One line of the table: all samples with one label."""
     label: str
-    heed: list = field(default_factory=list)  # of Sample, one a round
-    peer: dict = field(default_factory=dict)  # form -> list of Sample, or None where a round left the form out
+    heed: list = field(default_factory=list)  # of Sample, one per round
+    peer: dict = field(default_factory=dict)  # form -> list of Sample, None for rounds without the form
 
     def form(self):
-        """The peer's fastest, of those that were measured in as many rounds as any."""
+        """Returns the fastest form of the peer, among those with the most rounds."""
         counts = {form: sum(s is not None for s in samples) for form, samples in self.peer.items()}
         medians = {form: median_of(samples, "value") for form, samples in self.peer.items()
                    if counts[form] == max(counts.values())}
         return min(medians, key=medians.get) if medians else None
 
     def near(self):
-        """Forms that the first round found no slower than NEAR times the fastest."""
+        """Returns the forms whose time in the first round is at most NEAR times the fastest."""
         first = {form: samples[0].value for form, samples in self.peer.items() if samples and samples[0]}
         return [form for form, value in first.items() if value <= NEAR * min(first.values())]
 
@@ -134,7 +135,7 @@ class Line:
         return median_of(self.peer[self.form()], what) if self.form() is not None else None
 
     def ratio(self):
-        """How many times faster heed is: the median of the ratios of runs that followed each other."""
+        """Returns the speedup of heed: the median of the ratios of consecutive runs."""
         form = self.form()
         if form is None:
             return None
@@ -148,10 +149,10 @@ def median_of(samples, what):
 
 
 def in_turn(heed, forms, rounds, measure=measure, note=lambda *_: None, clock=time.perf_counter):
-    """heed and each form of the peer in turn, `rounds` times: (lines by label, the most that others used).
+    """Runs heed and each form of the peer in turn, `rounds` times. Returns (lines, max share that other programs used).
 
-    forms: name -> Command, or none. A form that the first round finds slower, in each label, is left out of the others. From
-    the third on, no round begins that would probably end later than LONGEST seconds after the first began.
+    forms: name -> Command; may be empty. A form that is slower for each label in the first round is left out of later
+    rounds. A third or later round does not begin if it would probably end more than LONGEST seconds after the start.
     """
     begin = start = clock()
     lines, disturbed = {}, 0.0

@@ -1,21 +1,21 @@
-"""What is told of rows that were measured: lines of Markdown, and an object for JSON."""
+"""Formats measured rows as Markdown and as JSON."""
 import dataclasses
 import types
 
 from driver.samples import Line, Sample
 
 HEADS = ("", "heed", "share of the limit", "peer", "ratio", "resident memory, growth")
-CORES = "core to core and back"  # the head of a column that stands where it was measured
+CORES = "core to core and back"  # heading of a column that is left out without measurements
 
 
 @dataclasses.dataclass
 class Remarks:
-    """What a reader must know of how a row was measured."""
-    disturbed: float = 0  # share of the processors that others used; 0 where nobody disturbed
-    core_to_core: list = dataclasses.field(default_factory=list)  # nanoseconds, in turn with heed's runs; empty where it has one thread
+    """Conditions under which a row was measured."""
+    disturbed: float = 0  # share of the processors that other programs used; 0: undisturbed
+    core_to_core: list = dataclasses.field(default_factory=list)  # ns, before each run of heed; empty: one thread
 
     def cores_in_words(self):
-        """The least and the most, to two digits: what differs by less is the same."""
+        """Returns the range with two digits, or one number if both ends round to it."""
         if not self.core_to_core:
             return ""
         min_ns, max_ns = (f"{float(f'{ns:.1e}'):.0f}" for ns in (min(self.core_to_core), max(self.core_to_core)))
@@ -27,7 +27,7 @@ def number(x):
 
 
 def share_of(line, row, limits):
-    """Percent of the machine's limit, as a share of what was measured in this run; else as the program says."""
+    """Returns the percentage of the limit measured in this run, or else of the limit that the program measured."""
     rate = line.of_heed("rate")
     limit = limits.get(row.limit)
     if rate and limit:
@@ -53,7 +53,7 @@ def cells(row, line, limits, remarks):
 
 
 def markdown(measured):
-    """measured: (row, lines, limits, remarks)."""
+    """Returns the table as Markdown. measured: list of (row, lines, limits, remarks)."""
     table = [(*HEADS, CORES), ("---", *["---:"] * len(HEADS))]
     table += [cells(row, line, limits, remarks) for row, lines, limits, remarks in measured for line in lines]
     times = [ns for *_, remarks in measured for ns in remarks.core_to_core]
@@ -95,7 +95,7 @@ def as_json(row, lines, remarks):
 
 
 def from_json(stored):
-    """What as_json() wrote, with its limits, as markdown() takes it."""
+    """Converts a result of as_json(), with limits, to the input of markdown()."""
     def samples(list):
         return [s and Sample(**s) for s in list]
     lines = [Line(line["label"], samples(line["samples"]), {form: samples(s) for form, s in line["peer_samples"].items()})

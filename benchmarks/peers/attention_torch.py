@@ -1,10 +1,10 @@
-"""The PyTorch side of bench_attention: causal softmax attention, forward and backward, 8 heads of 64, one sequence.
+"""The PyTorch peer of bench_attention: causal softmax attention, forward and backward, 8 heads of 64, one sequence.
 
 usage: OMP_NUM_THREADS=2 python3 attention_torch.py [--dtype f32|bf16]
 Packages: those of requirements.txt
 
-In two forms: "flash" is scaled_dot_product_attention; "written out" is a product, a mask, a softmax and a product, which wins
-where texts are short.
+Two forms: "flash" is scaled_dot_product_attention; "written out" is a product, a mask, a softmax and a product,
+which is faster for short texts.
 """
 import argparse
 import statistics
@@ -28,7 +28,7 @@ def flash(q, k, v):
 
 
 def microseconds(attend, length, dtype, budget):
-    """Of a token: forward, and both passes; medians of runs for about `budget` seconds after one."""
+    """Returns microseconds per token of forward and of both passes: medians of runs for about `budget` seconds."""
     q, k, v, dy = (torch.randn(1, 8, length, 64, dtype=dtype) for _ in range(4))
     for x in (q, k, v):
         x.requires_grad_()

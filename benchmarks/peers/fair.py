@@ -1,4 +1,4 @@
-"""What each PyTorch program here begins with. It ends one whose setup would make PyTorch look slower than it is."""
+"""Setup of each PyTorch program. Ends a program whose setup would make PyTorch slower than necessary."""
 import os
 import sys
 
@@ -6,21 +6,21 @@ import torch
 
 
 def status_mib(key):
-    """A line of /proc/self/status, as VmRSS or VmHWM."""
+    """Returns a value of /proc/self/status, such as VmRSS or VmHWM, in MiB."""
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) / 1024 for line in status if line.startswith(key))
 
 
 class ResidentGrowth:
-    """By how much the most that was ever resident passes what is resident where this is made: before the model is built, and
-    behind what is imported, as in heed's programs. What torch.compile() imports is imported before, too."""
+    """Measures the growth of peak resident memory after construction. Construct it after the imports, including those
+    of torch.compile(), and before the model, as in heed's programs."""
 
     def __init__(self, compiled):
         if compiled:
             from torch import _dynamo  # noqa: F401
             from torch._inductor import compile_fx  # noqa: F401
         with open("/proc/self/clear_refs", "w") as high_water_mark:
-            high_water_mark.write("5")  # it falls to what is resident now
+            high_water_mark.write("5")  # resets the peak to the current value
         self.before = status_mib("VmRSS")
 
     def mib(self):
@@ -28,7 +28,7 @@ class ResidentGrowth:
 
 
 def require_fair_setup():
-    """The number of threads that were asked for, all of which PyTorch uses from here on."""
+    """Checks the setup and sets PyTorch's threads. Returns their number, OMP_NUM_THREADS."""
     threads = os.environ.get("OMP_NUM_THREADS", "")
     if not threads.isdigit():
         sys.exit("peer: OMP_NUM_THREADS is '%s'; it must be the number of threads that heed uses" % threads)
@@ -36,7 +36,7 @@ def require_fair_setup():
         sys.exit("peer: OMP_NUM_THREADS is %s, but there are %d processors; threads would wait for each other"
                  % (threads, len(os.sched_getaffinity(0))))
     torch.set_num_threads(int(threads))
-    # The wheel has MKL. A PyTorch that was built for another library must share its threads, or two pools fight.
+    # The wheel has MKL. A PyTorch build with another library must share its threads, or two pools compete.
     if not torch.backends.mkl.is_available():
         torch.ones(64, 64) @ torch.ones(64, 64)  # loads the library
         with open("/proc/self/maps") as maps:
@@ -48,8 +48,8 @@ def require_fair_setup():
 
 
 def hold_to_avx2():
-    """Where ATEN_CPU_CAPABILITY asks for AVX2, all parts must be held to it: ATen's kernels, oneDNN, MKL, and what
-    torch.compile() makes. MKL has kernels of 256 bits for processors that are not Intel's, and needs no word there."""
+    """Limits all parts to AVX2 if ATEN_CPU_CAPABILITY is avx2: ATen's kernels, oneDNN, MKL and the code of
+    torch.compile(). On processors that are not Intel's, MKL uses 256-bit kernels in any case."""
     if os.environ.get("ATEN_CPU_CAPABILITY") != "avx2":
         return
     for name in ("ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS"):
@@ -58,4 +58,4 @@ def hold_to_avx2():
     if torch.backends.cpu.get_cpu_capability() != "AVX2":
         sys.exit("peer: PyTorch uses %s despite ATEN_CPU_CAPABILITY=avx2" % torch.backends.cpu.get_cpu_capability())
     from torch._inductor import config
-    config.cpp.march = "haswell"  # else the compiler may take AVX-512 where the code does not
+    config.cpp.march = "haswell"  # otherwise the compiler may use AVX-512

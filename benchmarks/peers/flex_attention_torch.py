@@ -1,7 +1,7 @@
-"""The PyTorch side of bench_flex_attention: causal attention of 8 heads of 64, one sequence, float32.
+"""The PyTorch peer of bench_flex_attention: causal attention of 8 heads of 64, one sequence, float32.
 
-sdpa with is_causal; sdpa with ALiBi as a bias that is materialised, [8, T, T], or a window as a mask, forward and backward;
-and flex_attention with the same, eager and compiled, forward alone, as it has no backward on processors.
+Measures sdpa with is_causal, and with ALiBi as a materialised bias [8, T, T] or a window as a mask, forward and
+backward. Measures flex_attention with the same, eager and compiled, forward only: it has no backward on CPUs.
 
 usage: OMP_NUM_THREADS=2 python3 flex_attention_torch.py [threads]
 Packages: torch 2.5 or newer

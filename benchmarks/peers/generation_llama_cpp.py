@@ -1,8 +1,8 @@
-"""What bench_generation is measured against: llama.cpp writes 200 tokens with a model of random weights, of 12 layers,
-12 heads and width 768 with 85 million parameters beside the embeddings.
+"""The llama.cpp peer of bench_generation: generates 200 tokens with a model of random weights, with 12 layers,
+12 heads, width 768, and 85 million parameters without the embeddings.
 
 usage: python3 generation_llama_cpp.py [f32|bf16] [threads]    (pip install xllamacpp gguf numpy)
-The model's file stays in the temporary folder, for the next time. It spins, so that it is slow on a busy machine.
+The model file is stored in the temporary folder and reused. llama.cpp spins, so it is slow on a busy machine.
 """
 import json
 import os

@@ -1,9 +1,9 @@
-"""The PyTorch side of bench_train_step: forward, backward and AdamW of a pre-norm GPT with tied output.
+"""The PyTorch peer of bench_train_step: forward, backward and AdamW of a pre-norm GPT with tied output.
 
 usage: OMP_NUM_THREADS=2 python3 gpt_step_torch.py nano|baby|gpt2 [--dtype f32|bf16] [--compile] [--steps N]
 Packages: those of requirements.txt; --compile needs g++
 
-bf16: autocast, as heed's MatmulPrecision. Attention is scaled_dot_product_attention, which never holds all scores.
+bf16: autocast, like heed's MatmulPrecision. Attention is scaled_dot_product_attention, which does not store all scores.
 """
 import argparse
 import statistics

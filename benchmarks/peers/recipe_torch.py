@@ -1,10 +1,10 @@
-"""The PyTorch side of `train_lm --preset nano`: nanoGPT's recipe for processors on one text, and the loss of all that was held out.
+"""The PyTorch peer of `train_lm --preset nano`: nanoGPT's recipe for CPUs, and the loss on all held-out text.
 
 usage: OMP_NUM_THREADS=2 python3 recipe_torch.py TEXT [--lr 1e-3] [--seed N] [--steps N]
 Packages: those of requirements.txt
 
 Characters, the last tenth held out; 2000 steps of 12 texts of 64; linear layers without bias; AdamW with betas 0.9 and 0.99 and
-a decay of 0.1 on matrices; gradients clipped to 1; the rate rises for 100 steps and falls to a tenth as a cosine.
+weight decay 0.1 on matrices; gradients clipped to 1; 100 steps of warm-up, then cosine decay to a tenth of the rate.
 """
 import argparse
 import math

@@ -1,10 +1,10 @@
-"""The PyTorch side of bench_seq2seq: one training step of a GRU encoder-decoder with Bahdanau's attention, Adam included.
+"""The PyTorch peer of bench_seq2seq: a training step of a GRU encoder-decoder with Bahdanau's attention, with Adam.
 
 usage: OMP_NUM_THREADS=2 python3 seq2seq_torch.py [--dtype f32|bf16] [--compile]
 Packages: those of requirements.txt; --compile needs g++
 
-The median of six steps after two. The decoder is nn.GRUCell in a loop over words, as its input holds what was attended to
-from the state before.
+The median of six steps after two. The decoder is nn.GRUCell in a loop over words, since its input contains the context
+vector computed from the previous state.
 """
 import argparse
 import statistics

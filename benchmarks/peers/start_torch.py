@@ -1,9 +1,9 @@
-"""The PyTorch side of bench_start: a GPT-2 with its first values, by transformers, and 10^8 normal numbers.
+"""The PyTorch peer of bench_start: a GPT-2 of transformers with initial weights, and 10^8 normal numbers.
 
 usage: OMP_NUM_THREADS=2 python3 start_torch.py
 Packages: those of requirements.txt
 
-Medians of three, in memory that is not new: what the first run takes of the system, the next ones are given.
+Medians of three runs after a first one, which allocates the memory that later runs reuse.
 """
 import statistics
 import time
