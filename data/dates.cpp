@@ -172,15 +172,15 @@ DateSentence DateSentences::sentence(std::uint64_t seed, std::uint64_t index) co
   std::string frame = one_of(kSentences, rng);
   if (const std::size_t n = frame.find("{n}"); n != std::string::npos)
     frame.replace(n, 3, rng.integer(2) == 0 ? in_words(2 + rng.integer(98)) : std::to_string(2 + rng.integer(98)));
-  const DateText date = date_text(d, rng);
+  const DateText text = date_text(d, rng);
   const Index place = static_cast<Index>(frame.find("{d}"));
   const auto moved = [&](const DateSentence::Field& f) { return DateSentence::Field{f.begin + place, f.end + place}; };
-  frame.replace(static_cast<std::size_t>(place), 3, date.text);
+  frame.replace(static_cast<std::size_t>(place), 3, text.text);
   return {.source = frame,
           .target = std::to_string(d.year) + "-" + two_digits(d.month) + "-" + two_digits(d.day),
-          .year = moved(date.year),
-          .month = moved(date.month),
-          .day = moved(date.day)};
+          .year = moved(text.year),
+          .month = moved(text.month),
+          .day = moved(text.day)};
 }
 
 std::vector<TextPair> DateSentences::pairs(std::uint64_t seed, Index count) const {

@@ -198,12 +198,12 @@ void plot_matrices(const std::filesystem::path& file, const MatrixLabels& labels
   require(agree, "plot_matrices: the panels differ in size, or from the ", rows, " row and ", columns,
           " column labels; there must be one or more panels, with one label per row and column");
   // All labels fit, unless the picture would be too large.
-  const double max_side = 6000 / static_cast<double>(std::max(across, panels.preferred_side()));
+  const double max_side = 6000 / static_cast<double>(std::max(across, panels.size()));
   const double preferred_side = 14 * static_cast<double>(std::max(rows, columns));
   const auto room = [](const std::vector<std::string>& of) {
     return static_cast<double>(std::min<std::size_t>(longest(of), 16));
   };
-  const Grid grid{panels.preferred_side(), across, std::fmin(std::fmax(150, preferred_side), std::fmax(110, max_side)),
+  const Grid grid{panels.size(), across, std::fmin(std::fmax(150, preferred_side), std::fmax(110, max_side)),
                   40 + 7 * room(labels.rows), 58 + (turned(labels.columns) ? 6 * room(labels.columns) : 0)};
   Drawing drawing(file, static_cast<int>(grid.width()), static_cast<int>(grid.height()));
   Gnuplot& gp = *drawing;

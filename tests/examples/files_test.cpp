@@ -108,13 +108,15 @@ struct Refusals {
   TemporaryFolder folder;
   std::string here = "cd " + test::quoted(folder.path.string()) + " || exit; ", last = {};
   std::map<std::string, std::string> state = {};
-  int runs = 0;
+  int tries = 0, runs = 0;
 
   void prepare(const std::string& script) {
     REQUIRE(test::run(here + script).exit_code == 0);
     state = test::state_of(folder.path);
   }
-  void operator()(const std::string& command, const std::string& sentence, const std::string& before = "") {
+  // Returns whether the command was run: builds with sanitizers run one of eight.
+  bool operator()(const std::string& command, const std::string& sentence, const std::string& before = "") {
+    if (!test::is_taken(tries++, 8)) return false;
     const Ran ran = test::run(here + before + "exec timeout 20 " + command);
     ++runs;
     last = ran.output;
@@ -123,6 +125,7 @@ struct Refusals {
     CHECK(contains(ran.output, sentence));
     CHECK(test::count_of("\n", ran.output) == 1);
     CHECK(test::state_of(folder.path) == state);
+    return true;
   }
 };
 
@@ -162,8 +165,8 @@ TEST_CASE("files of programs: an output that cannot be written is refused before
         targets.insert(targets.end(), {{"b", "b.lock is a pipe, but writing b needs a file of that name"},
                                        {"c", "c.lock is not a lock of heed"}});
       for (const auto& [target, sentence] : targets) {
-        refused(program(name) + flag.with + " " + flag.name + " " + target, sentence);
-        CHECK(contains(refused.last, flag.name + ": "));
+        if (refused(program(name) + flag.with + " " + flag.name + " " + target, sentence))
+          CHECK(contains(refused.last, flag.name + ": "));
       }
     }
   }
@@ -200,13 +203,11 @@ TEST_CASE("files of programs: a written file that another flag names too, under 
       "echo mine > text; echo mine > text.model; for e in '' .model; do ln -s text$e soft$e; ln text$e hard$e; ln -s "
       "free$e to_free$e; done; ln -s text link; echo mine > x.model.tmp.model; mkdir f");
   const std::string absolute = refused.folder.path.string();
-  int pairs = 0;
   for (const std::string& name : all_programs()) {
     const std::vector<Flag> flags = file_flags(name);
     for (const Flag& written : flags) {
       if (written.role == Role::input) continue;
       for (const Flag& other : flags) {
-        if (!test::is_taken(pairs++, 3)) continue;
         // Each pair of written files is tried once.
         if (other.name == written.name || (other.role != Role::input && other.name < written.name)) continue;
         if (contains(written.excludes + other.excludes, " " + other.name + " ")) continue;
