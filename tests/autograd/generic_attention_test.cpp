@@ -283,7 +283,7 @@ TEST_CASE("generic attention: errors") {
        call(f, {}, {.scale = -1})},
       {"generic_attention: the similarity 'nothing' has no f; it must be a function", call(nothing, {})},
       {"is given by its logarithm and normalised by count; it must be normalised by sum", call(counted, {})},
-      {"generic_attention: f of 'wide' made", call(wide, {})},
+      {"generic_attention: f of 'wide' returned", call(wide, {})},
       {"generic_attention: mask is [2, 2] float32; it must be bool8", call(relu, {.mask = bad})},
       {"generic_attention: bias is [2, 2] bool8 and q is ", call(relu, {.bias = mask})},
       {"generic_attention: dropout is 1.5; it must be in [0, 1]", call(relu, {.dropout = 1.5})},

@@ -76,6 +76,8 @@ TEST_CASE("copy task: options out of range") {
   CHECK_THROWS_WITH_AS(CopyTask({.length = 127}), doctest::Contains("the length is 127; it must be even and 4 or more"),
                        Error);
   CHECK_THROWS_WITH_AS(CopyTask({.length = 2}), doctest::Contains("the length is 2"), Error);
-  CHECK_THROWS_WITH_AS(CopyTask({.batch = 0}), doctest::Contains("0 rows of 10 symbols"), Error);
-  CHECK_THROWS_WITH_AS(CopyTask({.symbols = 0}), doctest::Contains("32 rows of 0 symbols"), Error);
+  CHECK_THROWS_WITH_AS(CopyTask({.batch = 0}),
+                       doctest::Contains("batch is 0 and symbols is 10; both must be 1 or more"), Error);
+  CHECK_THROWS_WITH_AS(CopyTask({.symbols = 0}),
+                       doctest::Contains("batch is 32 and symbols is 0; both must be 1 or more"), Error);
 }

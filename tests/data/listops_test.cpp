@@ -164,7 +164,7 @@ TEST_CASE("ListOps: errors") {
   CHECK(wrong("] 1") == "listops: token 14 at 0 must be a digit or begin a list");
   CHECK(wrong("1 2") == "listops: the expression ends at 1 but there are 2 tokens");
   CHECK(contains(wrong("[MAXI 1 2 ]"), "listops: '[MAXI' is not a token"));
-  CHECK(contains(error_of([] { ListOps::text(Ids{16}); }), "listops: token 16 is none"));
+  CHECK(contains(error_of([] { ListOps::text(Ids{16}); }), "listops: token 16 is out of range; tokens are 0 to "));
   CHECK(contains(error_of([] { ListOpsBatches(ListOps(), 0); }), "a batch has 0 rows; it must have 1 or more"));
   CHECK(contains(error_of([] { ListOpsHeldOut(ListOps(), 0, 5, 1); }), "count is 0 and rows is 5"));
 }

@@ -131,10 +131,10 @@ TEST_CASE(".npy files are NumPy's, byte for byte, and others are refused by name
   refused(npy("{'descr': '<c8', 'fortran_order': False, 'shape': (2,), }", four),
           " has dtype '<c8'; it must be little-endian float16, float32, float64, integer or bool");
   refused(npy("{'descr': '\x1B[2J\xFF', 'fortran_order': False, 'shape': (4,), }", four),
-          " holds '\\x1B[2J\\xFF'; it must be little-endian");
+          " has dtype '\\x1B[2J\\xFF'; it must be little-endian");
   refused(npy("{'descr': '" + std::string(5000, 'x') + "', 'fortran_order': False, 'shape': (4,), }", four),
-          (" holds '" + std::string(79, 'x') + "...; it must be").c_str());
-  refused(npy("{'descr': '>f4', 'fortran_order': False, 'shape': (4,), }", four), " holds '>f4'");
+          (" has dtype '" + std::string(79, 'x') + "...; it must be").c_str());
+  refused(npy("{'descr': '>f4', 'fortran_order': False, 'shape': (4,), }", four), " has dtype '>f4'");
   refused(npy("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 2), }", four),
           " is in Fortran order; it must be in C order");
   refused(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (5,), }", four),

@@ -304,9 +304,10 @@ TEST_CASE("token files that another program made are checked before anything of 
   CHECK(refused([](Header& h) { h.width = 4; }) ==
         "token file: " + name + " has 4 bytes per token; with a vocabulary of 5 it must be 2");
   const TokenSource other = TokenSource::open(changed([](Header& h) { h.vocabulary = 9; }));
-  CHECK(error_of([&] { other.tokenizer(); }) ==
-        "token file: the tokenizer in " + name +
-            " cannot be used: tokenizer: its vocabulary has 5 tokens and that of the file 9; they must be the same");
+  CHECK(
+      error_of([&] { other.tokenizer(); }) ==
+      "token file: the tokenizer in " + name +
+          " cannot be used: tokenizer: its vocabulary has 5 tokens and that of the file 9; the numbers must be equal");
 }
 
 static const fs::path kScript = test::in_source("docs/python/read_tokens.py");

@@ -60,7 +60,7 @@ TEST_CASE("attention_maps: prints the largest weight of each head on an earlier 
     CHECK(test::count_of("'T'                           0 ", maps(t, "Th").output) == 4);
     for (Index head = 0; head < 4; ++head) looks_at_itself += last_row(lm, "Th", head / 2, head % 2)[1] > 0.5 ? 1 : 0;
     const std::string picture = bytes_of(svg);
-    for (const char* label : {"<svg", "layer 0, head 0", "layer 1, head 1", "␣", "looks at", "the token"})
+    for (const char* label : {"<svg", "layer 0, head 0", "layer 1, head 1", "␣", "attends to", "token"})
       CHECK(contains(picture, label));
     CHECK(contains(picture, std::string(attention) + " attention"));
   }
@@ -108,7 +108,7 @@ TEST_CASE("attention_maps: a masked model looks at both sides, and so does its p
     }
     CHECK(sum == doctest::Approx(1));
   }
-  plot_matrices(expected, {"softmax attention", "the token", "looks at", labels, labels}, {{panel}});
+  plot_matrices(expected, {"softmax attention", "token", "attends to", labels, labels}, {{panel}});
   CHECK(bytes_of(svg) == bytes_of(expected));
 
   REQUIRE(maps(t, "T[MASK]e [MASK]uick", "--plot " + svg).exit_code == 0);

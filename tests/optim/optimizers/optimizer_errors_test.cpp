@@ -39,7 +39,7 @@ TEST_CASE("optimizers: a state that does not fit is refused and changes nothing"
   CHECK(contains(refused(bad), "is [2, 3] float64; it must be [2, 3] float32"));
   bad = good;
   bad[0].tensor = Tensor();
-  CHECK(contains(refused(bad), "'exp_avg.weight' is undefined"));
+  CHECK(contains(refused(bad), "'exp_avg.weight' in the state is undefined"));
   bad = good;
   bad.push_back(good[0]);
   CHECK(contains(refused(bad), "the state has 'exp_avg.weight' twice"));
