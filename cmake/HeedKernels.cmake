@@ -34,7 +34,7 @@ set(HEED_LEVELS "ALL" CACHE STRING "Instruction sets for kernels: ALL, or NATIVE
 set_property(CACHE HEED_LEVELS PROPERTY STRINGS ALL NATIVE)
 if(HEED_LEVELS STREQUAL "NATIVE" AND EXISTS /proc/cpuinfo)
   file(STRINGS /proc/cpuinfo flags REGEX "^flags" LIMIT_COUNT 1)
-  if(flags MATCHES " avx512f avx512dq .*avx512cd avx512bw avx512vl")
+  if(flags MATCHES " avx512f .*avx512dq .*avx512cd .*avx512bw .*avx512vl")
     list(REMOVE_ITEM levels baseline avx2)
   elseif(flags MATCHES " fma .* avx2 ")
     set(levels avx2)
