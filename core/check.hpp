@@ -29,11 +29,13 @@ using Where = std::source_location;
 #else  // clang before 15 has no std::source_location
 class Where {
  public:
+  // The location of the caller.
   static constexpr Where current(const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) noexcept {
     Where where;
     where.file_ = file, where.line_ = line;
     return where;
   }
+  // The file as the compiler was given it, and the line, from 1.
   constexpr const char* file_name() const noexcept { return file_; }
   constexpr unsigned line() const noexcept { return line_; }
 
@@ -57,6 +59,7 @@ std::string excerpt(std::string_view bytes, std::size_t max_characters = 80);
 // and print what(). The text is printable(), because a message may quote a file.
 class Error : public std::runtime_error {
  public:
+  // The message is printable(what).
   explicit Error(std::string_view what) : std::runtime_error(printable(what)) {}
 };
 

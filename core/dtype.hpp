@@ -27,9 +27,10 @@ enum class DType : std::uint8_t { float32, float64, bfloat16, int32, bool8 };
 
 // The upper 16 bits of a float32. Conversion from float rounds to nearest, ties to even; NaN stays NaN.
 struct bfloat16 {
-  std::uint16_t bits = 0;
+  std::uint16_t bits = 0;  // sign, 8 bits of exponent, 7 bits of mantissa
 
   bfloat16() = default;
+  // Rounds x.
   explicit bfloat16(float x) {
     std::uint32_t u;
     std::memcpy(&u, &x, sizeof u);
@@ -37,6 +38,7 @@ struct bfloat16 {
     bits = nan ? static_cast<std::uint16_t>((u >> 16) | 0x40u)
                : static_cast<std::uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
   }
+  // Exact.
   explicit operator float() const {
     const std::uint32_t u = static_cast<std::uint32_t>(bits) << 16;
     float x;
@@ -69,6 +71,7 @@ constexpr std::string_view name_of(DType t) {
   return "?";
 }
 
+// Whether the dtype is float32, float64 or bfloat16.
 constexpr bool is_floating(DType t) { return t == DType::float32 || t == DType::float64 || t == DType::bfloat16; }
 
 // Whether a tensor of this dtype can be set to the number. int32 and bool8 must hold it exactly; floating types round.

@@ -13,8 +13,9 @@ namespace heed {
 
 // The name of an elementwise op, as a template argument.
 struct OpName {
-  char text[16] = {};
+  char text[16] = {};  // padded with zeros
 
+  // From a string literal of at most 15 characters. A longer literal does not compile.
   template <size_t N>
   consteval OpName(const char (&name)[N]) {
     static_assert(N <= sizeof(text), "the name of an op has at most 15 letters");
@@ -33,7 +34,7 @@ struct OpName {
 // the score of query + i and key + j. Lanes from `queries` on belong to no query. Positions of queries are counted like
 // those of keys: the last query of the sequence has the position of the last key.
 struct ScoreTile {
-  int32_t batch, head, query, queries, key, keys, lanes;
+  int32_t batch, head, query, queries, key, keys, lanes;  // lanes: numbers per key in s
 };
 
 inline constexpr int kMaxScoreParameters = 4;                // of one function
@@ -42,17 +43,17 @@ inline constexpr double kScoreUnit = 1.4426950408889634074;  // log2(e): kernels
 // A tensor that a function of scores reads.
 template <class T>
 struct ScoreParameter {
-  const T* data;
+  const T* data;     // row-major
   int64_t sizes[4];  // of the axes; 1 beyond the rank
-  int64_t numel;
+  int64_t numel;     // product of the sizes
   double* sums;  // [numel], the gradient so far; null if no gradient is needed
 };
 
 // The function object of the program and its parameters, passed to each call.
 template <class T>
 struct ScoreContext {
-  const void* function;
-  ScoreParameter<T> parameters[kMaxScoreParameters];
+  const void* function;                               // the function object; the loops know its type
+  ScoreParameter<T> parameters[kMaxScoreParameters];  // those beyond the function's number of parameters are unused
 };
 
 // A function f of scores, as a pair of loops over a tile.

@@ -96,6 +96,7 @@ struct Member {
 // members() is compiled once and may be defined in a source file: void members(MemberVisitor& visit).
 class MemberVisitor {
  public:
+  // Visited members are appended to `found`.
   explicit MemberVisitor(std::vector<detail::Member>& found) : found_(found) {}
 
   void operator()(std::string_view name, Parameter& member);  // skips an undefined parameter, such as an absent bias
@@ -161,22 +162,22 @@ template <class M> std::vector<Member> members_of(std::vector<M>& models) {
 
 // A parameter and its path in the model. The model owns the parameter.
 struct NamedParameter {
-  std::string name = {};
-  Parameter* parameter = {};
+  std::string name = {};          // such as blocks.0.weight
+  Parameter* parameter = {};      // never null in the results of named_parameters()
   bool table = false;             // named by visit.table()
   std::vector<Index> parts = {};  // visit.stacked(): the rows of each map in the matrix; empty if it is one map
 };
 
 // A buffer and its path in the model. The model owns the buffer.
 struct NamedBuffer {
-  std::string name = {};
-  Tensor* buffer = {};
+  std::string name = {};  // such as decoder.mask
+  Tensor* buffer = {};    // never null in the results of named_buffers()
 };
 
 // A tensor and its name, in ordered lists such as the state of an optimizer.
 struct NamedTensor {
-  std::string name = {};
-  Tensor tensor = {};
+  std::string name = {};  // unique within a list
+  Tensor tensor = {};     // a handle, not a copy of the values
 };
 // Tensors for lookup by name, such as those of a batch or a checkpoint.
 using TensorsByName = std::map<std::string, Tensor, std::less<>>;

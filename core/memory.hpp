@@ -22,7 +22,7 @@ struct MemoryUse {
   std::size_t system_allocations = 0;  // number of blocks that were not reused; a training step after warm-up adds none
 };
 
-MemoryUse memory_use();
+MemoryUse memory_use();        // of all threads
 void reset_peak_memory();      // sets `peak` to `current`
 void release_cached_memory();  // returns cached blocks to the system
 
@@ -34,10 +34,12 @@ void deallocate(void* p, std::size_t bytes) noexcept;  // `bytes`: as given to a
 // An uninitialized array of n elements from the pool, for drivers of kernels. Returned at the end of the scope.
 template <class T> class Scratch {
  public:
+  // Takes memory for n elements. Throws Error if the system has no memory left.
   explicit Scratch(std::size_t n) : data_(static_cast<T*>(pool::allocate(n * sizeof(T)))), n_(n) {}
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
   ~Scratch() { pool::deallocate(data_, n_ * sizeof(T)); }
+  // The elements. Indices are not checked.
   T* data() { return data_; }
   T& operator[](std::size_t i) { return data_[i]; }
   std::size_t size() const { return n_; }
@@ -49,6 +51,8 @@ template <class T> class Scratch {
 
 // An allocator that takes memory from the pool, for std::allocate_shared and containers.
 template <class T> struct PoolAllocator {
+  // The members of a standard allocator. allocate() throws Error if the system has no memory left. Memory of one
+  // allocator can be freed by any other.
   using value_type = T;
   PoolAllocator() = default;
   template <class U> PoolAllocator(const PoolAllocator<U>&) {}

@@ -70,7 +70,7 @@ inline bool is_training() { return detail::mode().training; }
 // Suspends recording in its scope: values computed there are constants for every tape.
 class NoTape {
  public:
-  NoTape();
+  NoTape();  // begins the scope on this thread
 
  private:
   detail::ModeScope scope_;
@@ -79,7 +79,7 @@ class NoTape {
 // Turns training off in its scope: dropout passes its input through. Recording is not affected.
 class Evaluation {
  public:
-  Evaluation();
+  Evaluation();  // begins the scope on this thread
 
  private:
   detail::ModeScope scope_;

@@ -57,7 +57,7 @@ template <class F> void parallel_for(Index n, Index grain, F&& f) {
 // work. If several threads hold one, only the first has an effect.
 class AwakeThreads {
  public:
-  AwakeThreads();
+  AwakeThreads();  // begins the scope
   ~AwakeThreads();
   AwakeThreads(const AwakeThreads&) = delete;
   AwakeThreads& operator=(const AwakeThreads&) = delete;
@@ -72,9 +72,11 @@ int thread_slot();
 // chunks run concurrently.
 template <class T> class ThreadScratch {
  public:
+  // Takes memory for all threads() slots. Throws Error if the system has no memory left.
   explicit ThreadScratch(Index n)
       : stride_((static_cast<std::size_t>(n) * sizeof(T) + 63) / 64 * 64),
         all_(stride_ * static_cast<std::size_t>(threads())) {}
+  // The scratch of the calling thread, n elements.
   T* mine() { return reinterpret_cast<T*>(all_.data() + stride_ * static_cast<std::size_t>(thread_slot())); }
 
  private:

@@ -23,12 +23,14 @@ inline double dropout_scale(double p) { return p < 1 ? 1 / (1 - p) : 0; }
 // A random generator: a seed, a stream, and a position in the stream that each draw advances.
 class Rng {
  public:
+  // Begins at position 0 of the stream. Generators with the same seed and stream draw the same numbers.
   explicit Rng(std::uint64_t seed = 0, std::uint64_t stream = 0) : seed_(seed), stream_(stream) {}
 
+  // The arguments of the constructor.
   std::uint64_t seed() const { return seed_; }
   std::uint64_t stream() const { return stream_; }
   std::uint64_t position() const { return position_; }  // blocks of four words drawn so far
-  void set_position(std::uint64_t position) { position_ = position; }
+  void set_position(std::uint64_t position) { position_ = position; }  // continues there, as after a resume
   // Reserves `blocks` counters for an op that computes its own values from (seed, stream, position). Returns the first.
   std::uint64_t advance(std::uint64_t blocks) { const std::uint64_t p = position_; position_ += blocks; return p; }
 

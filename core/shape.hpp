@@ -33,12 +33,13 @@ concept NotWhole = std::is_arithmetic_v<N> && !kWhole<N>;
 template <class T>
 class Exactly {
  public:
+  // A number outside the range of T becomes the nearest T.
   template <class N>
   requires(detail::kWhole<N>) constexpr Exactly(N n) : value_(limited(static_cast<Index>(n))) {}
   template <detail::NotWhole N>
   Exactly(N) = delete;  // must be a whole number
 
-  constexpr operator T() const { return value_; }
+  constexpr operator T() const { return value_; }  // the number
 
  private:
   T value_;
@@ -56,11 +57,12 @@ inline constexpr int kMaxRank = 8;  // axes of a tensor
 class Shape {
  public:
   Shape() = default;
+  // Throw Error for more than kMaxRank sizes.
   Shape(std::initializer_list<Exactly<Index>> sizes) { for (Index s : sizes) push_back(s); }
   template <class It> Shape(It first, It last) { for (; first != last; ++first) push_back(*first); }
 
-  int rank() const { return rank_; }
-  bool empty() const { return rank_ == 0; }
+  int rank() const { return rank_; }         // number of sizes
+  bool empty() const { return rank_ == 0; }  // whether there are no sizes, as in the shape of a scalar
   // The product of the sizes; 1 without axes. Wraps around for sizes that no tensor has (detail::can_be_counted).
   Index numel() const {
     std::uint64_t n = 1;
@@ -68,10 +70,12 @@ class Shape {
     return static_cast<Index>(n);
   }
 
+  // The size of an axis, and of the last axis. Axes are not checked.
   Index operator[](Exactly<int> axis) const { return sizes_[place_of(axis)]; }
   Index& operator[](Exactly<int> axis) { return sizes_[place_of(axis)]; }
   Index back() const { return (*this)[-1]; }
 
+  // The range of the sizes, for loops and algorithms.
   const Index* begin() const { return sizes_.data(); }
   const Index* end() const { return sizes_.data() + rank_; }
   Index* begin() { return sizes_.data(); }
@@ -85,6 +89,7 @@ class Shape {
   Shape first(Exactly<int> n) const { return Shape(begin(), begin() + n); }
   Shape last(Exactly<int> n) const { return Shape(end() - n, end()); }
 
+  // Whether ranks and sizes are equal.
   friend bool operator==(const Shape& a, const Shape& b) {
     if (a.rank_ != b.rank_) return false;
     for (int i = 0; i < a.rank_; ++i) if (a[i] != b[i]) return false;
@@ -98,6 +103,7 @@ class Shape {
   std::size_t place_of(int axis) const { return static_cast<std::size_t>(axis < 0 ? axis + rank_ : axis); }
 };
 
+// A stride per axis, in elements. 0 for an axis that repeats the same elements.
 using Strides = Shape;
 
 Shape operator+(Shape a, const Shape& b);           // concatenation: {2, 3} + {4} is {2, 3, 4}

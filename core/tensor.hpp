@@ -111,6 +111,7 @@ class Tensor {
   template <class E>
     requires detail::ArrayExpression<E>
   explicit Tensor(const E& expression);
+  // The elements as an array of xtensor, for writing and for reading.
   template <class T> auto array();
   template <class T> auto array() const;
 
@@ -142,6 +143,7 @@ class Tensor {
   // The same from an iterator over `count` values.
   template <std::input_iterator I> static Tensor from_values(I values, Index count, const Shape& shape);
 
+  // Shape, strides in elements, and dtype. An undefined tensor has no axes: its rank is 0, and its numel() is 1.
   bool defined() const { return static_cast<bool>(storage_); }
   const Shape& shape() const { return shape_; }
   const Strides& strides() const { return strides_; }
@@ -257,6 +259,7 @@ std::string describe(const Tensor& x);                         // shape and dtyp
 // a variable, and so does g++ -Wall from -O1 on, if h is used.
 class In {
  public:
+  // Refers to x. `where` is the source location of the call.
   In(const Tensor& x HEED_LIFETIMEBOUND, Where where = Where::current()) : x_(&x), where_(where) {}
   // Reads the tensor, so that g++ can warn that it was destroyed. The read compiles to no code.
   In(const In& other) : x_(other.x_), where_(other.where_) {
@@ -264,11 +267,13 @@ class In {
   }
   In& operator=(const In&) = default;
 
+  // The tensor, and the source location of the call.
   operator const Tensor&() const { return *x_; }
   const Tensor& tensor() const { return *x_; }
   const Tensor* operator->() const { return x_; }
   const Where& where() const { return where_; }
 
+  // As the functions of Tensor.
   const Shape& shape() const { return x_->shape(); }
   Index dim(Exactly<int> axis) const { return x_->dim(axis); }
   int rank() const { return x_->rank(); }
@@ -315,6 +320,7 @@ template <class T> std::vector<T> Tensor::to_vector() const {
 class Axes {
  public:
   Axes() = default;
+  // One axis.
   template <class N>
   requires(detail::kWhole<N>) Axes(N axis) { add(Exactly<int>(axis)); }
   // max(x, 0.0) does not compile: the larger of each element and a number is maximum(x, 0.0), the smaller minimum().
