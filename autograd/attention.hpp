@@ -67,9 +67,9 @@ Tensor attention(In q, In k, In v, const AttentionCall& call = {}, std::optional
 // for lists shared by all heads, or [B, H, T + 1], where each head's lists follow the lists of the head before; keys
 // int32 [n].
 struct KeyLists {
-  Tensor offsets = {}, keys = {};
+  Tensor offsets = {}, keys = {};  // int32, in the layout above
 
-  auto tensors() { return std::tie(offsets, keys); }
+  auto tensors() { return std::tie(offsets, keys); }  // for saved(): a KeyLists can be kept for backward
 };
 
 // softmax(scale * q k^T + bias) v over the listed keys.

@@ -46,6 +46,7 @@ inline Tensor mul(In a, double b) { return detail::binary<"mul">(a, b); }
 inline Tensor div(In a, double b) { return detail::binary<"div">(a, b); }
 inline Tensor div(double a, In b) { return detail::binary<"div">(a, b); }
 
+// The functions above, as operators.
 inline Tensor operator+(In a, In b) { return add(a, b); }
 inline Tensor operator-(In a, In b) { return sub(a, b); }
 inline Tensor operator*(In a, In b) { return mul(a, b); }
@@ -116,7 +117,7 @@ inline Tensor operator>(In a, double b) { return gt(a, b); }
 inline Tensor operator>=(In a, double b) { return ge(a, b); }
 
 inline Tensor isnan(In x) { return detail::test<"isnan">(x); }  // floating -> bool8
-inline Tensor isfinite(In x) { return detail::test<"isfinite">(x); }
+inline Tensor isfinite(In x) { return detail::test<"isfinite">(x); }  // floating -> bool8; false for NaN and infinities
 
 // Logic on bool8 masks.
 inline Tensor logical_and(In a, In b) { return detail::compare<"logical_and">(a, b); }
@@ -139,7 +140,7 @@ Tensor masked_fill(In x, In mask, double value);  // value where the mask is tru
 enum class Gelu { none, tanh };  // PyTorch's `approximate`: exact, or the tanh form that GPT-2 uses
 
 inline Tensor sigmoid(In x) { return detail::unary<"sigmoid">(x); }  // 1 / (1 + e^-x)
-inline Tensor tanh(In x) { return detail::unary<"tanh">(x); }
+inline Tensor tanh(In x) { return detail::unary<"tanh">(x); }        // derivative 1 - tanh(x)^2
 inline Tensor relu(In x) { return detail::unary<"relu">(x); }  // derivative 0 at 0
 // relu(x)^2: So et al., "Primer: Searching for efficient Transformers for language modeling", 2021.
 inline Tensor relu_squared(In x) { return detail::unary<"relu_squared">(x); }

@@ -302,6 +302,8 @@ class ScoreMod {
  public:
   ScoreMod() = default;  // returns the score itself
 
+  // A function f(s, batch, head, query, key, tables...) and a tensor per table. Throws Error for a parameter that is
+  // not floating, has more than 4 axes or is empty.
   template <class F, class... P>
   requires(!std::is_same_v<F, ScoreMod> && (std::is_convertible_v<const P&, const Tensor&> && ...))
       ScoreMod(F f, const P&... parameters)
@@ -316,7 +318,8 @@ class ScoreMod {
     (add_parameter(parameters), ...);
   }
 
-  bool defined() const { return f32_ != nullptr; }
+  bool defined() const { return f32_ != nullptr; }  // false: the score itself
+  // Handles, in the order of the tables.
   std::vector<Tensor> parameters() const { return {parameters_.begin(), parameters_.begin() + count_}; }
   // The same function with other parameters: as many tensors, or Parameters. Throws Error for another number.
   template <class List>
@@ -346,13 +349,14 @@ class ScoreMod {
 class MaskMod {
  public:
   MaskMod() = default;
+  // From a function object. Copies of the MaskMod share it.
   template <class F>
   requires std::is_invocable_r_v<bool, const F&, int, int, int, int> MaskMod(F f)
       : function_(std::make_shared<const F>(std::move(f))),
         f32_(detail::MaskLoops<F>::template apply<float>),
         f64_(detail::MaskLoops<F>::template apply<double>),
         count_(detail::MaskLoops<F>::count) {}
-  bool defined() const { return count_ != nullptr; }
+  bool defined() const { return count_ != nullptr; }  // false: no function was given
 
  private:
   friend detail::ScoreModAccess;
@@ -378,7 +382,7 @@ auto or_masks(A a, B b) {
 class BlockMask {
  public:
   BlockMask() = default;  // allows all pairs
-  bool defined() const { return state_ != nullptr; }
+  bool defined() const { return state_ != nullptr; }  // false: all pairs are allowed
   const Shape& shape() const;  // [B or 1, H or 1, T, S]
   double sparsity() const;     // share of blocks that are skipped
 
@@ -398,7 +402,7 @@ BlockMask create_block_mask(const MaskMod& mask_mod, Index batch, Index heads, I
 
 // Options of flex_attention().
 struct FlexAttentionOptions {
-  ScoreMod score_mod = {};
+  ScoreMod score_mod = {};    // default: the score itself
   BlockMask block_mask = {};  // for the numbers of queries and keys of the call
   // [H]: an additional logit per head, which counts in the sum of the softmax and has no value (attention sinks of
   // gpt-oss; 0 is "softmax one"). It allows a head to attend to nothing. It has a gradient.
@@ -481,8 +485,8 @@ ScoreMod relative_bias(const Tensor& table);
 // keys after the query; otherwise all keys after the query are in bucket 0, as in T5's decoder. PyTorch's transformers
 // store the table as [buckets, H].
 struct T5BiasOptions {
-  bool bidirectional = true;
-  Index max_distance = 128;
+  bool bidirectional = true;  // false: for causal attention, as in T5's decoder
+  Index max_distance = 128;   // longer distances are in the bucket of this distance
 };
 ScoreMod t5_bias(const Tensor& table, const T5BiasOptions& options = {});
 Index t5_bucket(Index distance, Index buckets, const T5BiasOptions& options = {});  // bucket of the distance k - q

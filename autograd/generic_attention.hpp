@@ -37,9 +37,9 @@ enum class SimilarityNorm { sum, count };
 //
 //   const Similarity cube{.name = "cube", .f = [](const Tensor& s) { return pow(relu(s), 3); }};
 struct Similarity {
-  using Function = std::function<Tensor(const Tensor& s)>;
+  using Function = std::function<Tensor(const Tensor& s)>;  // scores in, values of the same shape out
 
-  std::string name = {};
+  std::string name = {};                    // for messages
   Function f = {};                          // or log f, if `log` is true
   Function derivative = {};                 // of `f`, of the same shape; undefined: computed by a tape
   bool log = false;                         // `f` is the logarithm; normalised by the sum

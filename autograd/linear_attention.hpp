@@ -29,7 +29,7 @@ using FeatureFunction = std::function<Tensor(In x)>;
 
 // Options of linear_attention(): the features that weights are made of.
 struct LinearFeatures {
-  FeatureMap feature_map = FeatureMap::elu;
+  FeatureMap feature_map = FeatureMap::elu;  // for queries and for keys
   // If both are given, they replace feature_map: f maps queries and g maps keys, to the same number of features R, and
   // weights are f(q) . g(k). g gets zeros for keys that key_lengths or key_mask exclude.
   FeatureFunction query_map = {}, key_map = {};

@@ -24,7 +24,7 @@ struct CrossEntropyOptions {
   Index ignore_index = -100;   // targets of this value are ignored
   double label_smoothing = 0;  // s in [0, 1]: the target's share is 1 - s, and s is spread over all classes
   Tensor weight = {};          // [C], class weights, constant; undefined: all 1
-  Reduction reduction = Reduction::mean;
+  Reduction reduction = Reduction::mean;  // mean: over the targets that are not ignored, weighted by `weight`
 };
 
 // -log softmax(logits)[target] over the last axis. logits [..., C] float32 or float64; targets [...] int32 in [0, C).
@@ -51,7 +51,7 @@ Tensor l1_loss(In x, In target,
 // Options of huber_loss().
 struct HuberOptions {
   double delta = 1;  // greater than 0
-  Reduction reduction = Reduction::mean;
+  Reduction reduction = Reduction::mean;  // over all elements
 };
 
 // (x - t)^2 / 2 where |x - t| <= delta, else delta (|x - t| - delta / 2). Huber, "Robust estimation of a location
@@ -62,7 +62,7 @@ Tensor huber_loss(In x, In target, const HuberOptions& options = {});
 struct BinaryCrossEntropyOptions {
   Tensor weight = {};      // w, a constant that broadcasts to x; undefined: 1
   Tensor pos_weight = {};  // p, the weight of positive targets, likewise
-  Reduction reduction = Reduction::mean;
+  Reduction reduction = Reduction::mean;  // over all elements
 };
 
 // -w (p t log sigmoid(x) + (1 - t) log(1 - sigmoid(x))) for targets t in [0, 1]; accurate for x of any size.

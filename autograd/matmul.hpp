@@ -68,7 +68,7 @@ Tensor product_operand(const Tensor& x);
 //   for (Index t = 0; t < steps; ++t) h = tanh(inputs.select(1, t) + recurrent(h));
 class WeightReuse {
  public:
-  WeightReuse();
+  WeightReuse();  // begins the scope
   ~WeightReuse();
   WeightReuse(const WeightReuse&) = delete;
   WeightReuse& operator=(const WeightReuse&) = delete;

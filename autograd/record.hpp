@@ -39,8 +39,8 @@ struct InputRef;
 // The memory that a derivative writes to. `gradient` has the shape of the input: add to it if `accumulate`, otherwise
 // overwrite all of it.
 struct Target {
-  Tensor gradient;
-  bool accumulate = false;
+  Tensor gradient;                                               // undefined if the gradient is not needed
+  bool accumulate = false;                                       // false: `gradient` holds no values yet
   explicit operator bool() const { return gradient.defined(); }  // false: this gradient is not needed
 };
 
@@ -241,6 +241,7 @@ inline detail::SavedList saved_list(const std::vector<Tensor>& tensors) {
 // The inputs of an op, as given to record(). Throws Error for more than kMaxInputs.
 class Inputs {
  public:
+  // Refers to the tensors, which must outlive the Inputs.
   Inputs(std::initializer_list<In> inputs) {
     check_count(inputs.size());
     for (const In& x : inputs) list_[count_++] = &x.tensor();
@@ -249,9 +250,9 @@ class Inputs {
     check_count(inputs.size());
     for (const Tensor& x : inputs) list_[count_++] = &x;
   }
-  std::span<const Tensor* const> list() const { return {list_.data(), count_}; }
+  std::span<const Tensor* const> list() const { return {list_.data(), count_}; }  // in the order given
 
-  static constexpr std::size_t kMaxInputs = 64;
+  static constexpr std::size_t kMaxInputs = 64;  // per op
 
  private:
   std::array<const Tensor*, kMaxInputs> list_;

@@ -29,8 +29,8 @@ Tensor mean(In x, const Axes& axes = {}, bool keepdim = false);  // NaN of no el
 // Options of variance() and stddev(). The sum of squared deviations is divided by n - correction, or by 0 if that is
 // negative (as torch.var): 1 gives the unbiased estimate, 0 the mean square.
 struct VarianceOptions {
-  double correction = 1;
-  bool keepdim = false;
+  double correction = 1;  // subtracted from n
+  bool keepdim = false;   // true: reduced axes remain, with size 1
 };
 Tensor variance(In x, const Axes& axes = {}, VarianceOptions options = {});
 // The square root of the variance (torch.std). Where it is 0, the gradient is taken as 0. Both functions correct for
@@ -47,8 +47,8 @@ Tensor logsumexp(In x, const Axes& axes = {}, bool keepdim = false);
 // infinite p, all largest |x| share the gradient. Throws Error unless p > 0.
 // Write norm(x, {-1}, {.p = 1}): a number alone, which is p in PyTorch and an axis in the ops above, does not compile.
 struct NormOptions {
-  double p = 2;
-  bool keepdim = false;
+  double p = 2;          // above 0; may be infinite
+  bool keepdim = false;  // true: reduced axes remain, with size 1
 };
 Tensor norm(In x, const Axes& axes = {}, NormOptions options = {});
 template <class Number, class... Rest>
@@ -85,7 +85,7 @@ Tensor all(In mask, const Axes& axes = {}, bool keepdim = false);
 // The gradient of a value flows to its element. Takes floating types. Throws Error unless 0 <= k <= the size of the
 // axis.
 struct TopK {
-  Tensor values = {}, indices = {};
+  Tensor values = {}, indices = {};  // of the dtype of x; int32
 };
 TopK top_k(In x, Index k, int axis = -1, bool largest = true);
 template <detail::NotWhole Count, class... Rest>

@@ -36,7 +36,7 @@ struct TapeOptions {
 // its thread, or after that thread has ended: see core/mode.hpp.
 class Tape {
  public:
-  explicit Tape(TapeOptions options = {});
+  explicit Tape(TapeOptions options = {});  // begins to record on this thread
   ~Tape();
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
