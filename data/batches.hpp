@@ -62,13 +62,13 @@ struct Batch {
 
 // Limits of a batch: at most `rows` samples and at most `tokens` tokens, padding included. 0: no limit.
 struct Batching {
-  Index rows = 0, tokens = 0;
+  Index rows = 0, tokens = 0;  // per batch
   bool operator==(const Batching&) const = default;
 };
 
 // A number of batches that a run has read, all with the same limits.
 struct BatchesRead {
-  Batching batching;
+  Batching batching;        // of each of these batches
   std::uint64_t count = 0;  // batches
 };
 
@@ -133,6 +133,7 @@ class RowOrder {
 class Dataset {
  public:
   Dataset() = default;  // no data: for a variable that is assigned later
+  // Holds any DatasetLike data set. Copies of a Dataset share it.
   template <DatasetLike T>
   requires(!std::same_as<T, Dataset>) Dataset(T set) : held_(std::make_shared<Held<T>>(std::move(set))) {}
   // A type with batch() that is neither kind of data set: the compiler names the missing part.
@@ -141,6 +142,7 @@ class Dataset {
     static_assert(DatasetLike<T>,
                   "Dataset: it must have `Batch batch(std::uint64_t seed, std::uint64_t step) const`; note the const");
   }
+  // The functions of the held data set.
   Batch batch(std::uint64_t seed, std::uint64_t step) const { return held_->batch(seed, step); }
   std::optional<std::string> fingerprint() const { return held_->fingerprint(); }  // nullopt if the type has none
   Batching batching() const { return held_->batching(); }                          // no limits if the type has none
@@ -184,19 +186,21 @@ struct Dataset::Held final : Concept {
 class EvaluationSet {
  public:
   EvaluationSet() = default;  // empty: size() is 0
+  // Holds any EvaluationSetLike set. Copies of an EvaluationSet share it.
   template <EvaluationSetLike T>
   requires(!std::same_as<T, EvaluationSet>) EvaluationSet(T set) : size_(set.size()) {
     const auto held = std::make_shared<T>(std::move(set));
     batch_ = [held](Index i) -> Batch { return held->batch(i); };
     fingerprint_ = [held] { return detail::fingerprint_of(*held); };
   }
+  // A type with batch() that is neither kind of data set: the compiler names the missing part.
   template <class T>
   requires(!DatasetLike<T> && !EvaluationSetLike<T> && requires { &T::batch; }) EvaluationSet(T) {
     static_assert(EvaluationSetLike<T>,
                   "EvaluationSet: it must have `Index size() const` and `Batch batch(Index i) const`; note the const");
   }
   Index size() const { return size_; }  // batches
-  Batch batch(Index i) const { return batch_(i); }
+  Batch batch(Index i) const { return batch_(i); }  // 0 <= i < size()
   std::optional<std::string> fingerprint() const {  // nullopt if the type has none or the set is empty
     return fingerprint_ ? fingerprint_() : std::nullopt;
   }
@@ -221,8 +225,9 @@ struct WindowOptions {
 // starts at any token, or at any separator, that T more tokens follow. Throws Error if there is no such start.
 class LanguageModelBatches {
  public:
-  LanguageModelBatches(TokenSource tokens, WindowOptions options);
+  LanguageModelBatches(TokenSource tokens, WindowOptions options);  // throws Error also for options out of range
   Batch batch(std::uint64_t seed, std::uint64_t step) const;  // inputs and targets int32 [B, T]
+  // The optional members of DatasetLike. The fingerprint is that of the tokens.
   std::string fingerprint() const { return tokens_.fingerprint(); }
   Batching batching() const { return {.rows = options_.batch}; }
   LanguageModelBatches continued(const std::vector<BatchesRead>& read) const;
@@ -244,13 +249,12 @@ class LanguageModelBatches {
 class WholeSplit {
  public:
   WholeSplit(TokenSource tokens, WindowOptions options);  // throws Error if the tokens do not fill one window
-  Index size() const {
-    return (windows() + options_.batch - 1) / options_.batch;
-  }  // batches; the last may have fewer rows
-  Batch batch(Index i) const;
-  std::string fingerprint() const { return tokens_.fingerprint(); }
-  Index windows() const { return static_cast<Index>(starts_->size()); }
-  const TokenSource& tokens() const { return tokens_; }
+  // Number of batches. The last may have fewer rows.
+  Index size() const { return (windows() + options_.batch - 1) / options_.batch; }
+  Batch batch(Index i) const;                                            // throws Error unless 0 <= i < size()
+  std::string fingerprint() const { return tokens_.fingerprint(); }      // of the tokens: see DatasetLike
+  Index windows() const { return static_cast<Index>(starts_->size()); }  // total number of windows
+  const TokenSource& tokens() const { return tokens_; }                  // the arguments of the constructor
   // The counted targets of the first `batches` (0: all) are the tokens [counted_begin(), counted_end(batches)).
   Index counted_begin() const { return 1; }
   Index counted_end(Index batches = 0) const;  // throws Error unless 0 <= batches <= size()
@@ -268,7 +272,7 @@ class WholeSplit {
 // set. Use from one thread. A run does not save this object: a resumed run requests the batch of its step.
 class Prefetch {
  public:
-  explicit Prefetch(Dataset data);
+  explicit Prefetch(Dataset data);  // starts the thread
   Prefetch(const Prefetch&) = delete;
   Prefetch& operator=(const Prefetch&) = delete;
   ~Prefetch();
@@ -311,7 +315,8 @@ struct MaskOptions {
 // positions and their new tokens are a pure function of (seed, step, row). Throws Error for options out of range.
 class MaskedBatches {
  public:
-  MaskedBatches(Dataset texts, const MaskOptions& options);
+  MaskedBatches(Dataset texts, const MaskOptions& options);  // throws Error for options out of range
+  // The members of a data set: see DatasetLike. Fingerprint and limits are those of the texts.
   Batch batch(std::uint64_t seed, std::uint64_t step) const;
   std::optional<std::string> fingerprint() const { return texts_.fingerprint(); }
   Batching batching() const { return texts_.batching(); }
@@ -329,7 +334,9 @@ class MaskedBatches {
 // undefined tensor). Throws Error unless the targets are int32 of the shape of the inputs.
 class MaskedEvaluation {
  public:
+  // `seed` chooses the hidden positions. Throws Error for options out of range.
   MaskedEvaluation(EvaluationSet texts, const MaskOptions& options, std::uint64_t seed = 0);
+  // The members of an evaluation set: see EvaluationSetLike. The fingerprint is that of the texts.
   Index size() const { return texts_.size(); }
   Batch batch(Index i) const;
   std::optional<std::string> fingerprint() const { return texts_.fingerprint(); }

@@ -28,9 +28,9 @@ struct Checkpoint {
   // A tensor whose values are produced when the file is written, one tensor at a time. For values that are stored
   // elsewhere or are too large for a second copy. values() is called once and must return this shape and dtype.
   struct Late {
-    Shape shape;
-    DType dtype = DType::float32;
-    std::function<Tensor()> values = {};
+    Shape shape;                          // of the tensor that values() returns
+    DType dtype = DType::float32;         // of the same tensor
+    std::function<Tensor()> values = {};  // must be set
   };
 
   TensorsByName tensors = {};  // any dtype and shape; handles: the values are read when the checkpoint is saved

@@ -30,7 +30,7 @@ enum class FileRole {
 struct FileUse {
   std::string name = {};            // a flag or an option of run(), for messages
   std::filesystem::path path = {};  // empty: no file
-  FileRole role = FileRole::input;
+  FileRole role = FileRole::input;  // how the program uses the file
 };
 
 // Thrown if a named file cannot be used in its role.

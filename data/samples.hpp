@@ -35,7 +35,7 @@ struct Padding {
   bool lengths = false;  // adds NAME_lengths to the batch: int32 [B], the lengths without padding
   bool mask = false;     // adds NAME_mask to the batch: bool8 [B, T], true except for padding
 };
-using PaddingByName = std::map<std::string, Padding, std::less<>>;
+using PaddingByName = std::map<std::string, Padding, std::less<>>;  // by the name of the tensor
 
 // Joins samples into a batch; each tensor becomes [B, ...]. A tensor named in `padding` is padded at its end to the
 // longest length. Batch::counted is
@@ -62,6 +62,7 @@ concept SamplesLike = requires(const T& t, Index i) {
 // Holds a list of samples of any type that is SamplesLike.
 class Samples {
  public:
+  // Holds any SamplesLike list. Copies of a Samples share it.
   template <SamplesLike T>
   requires(!std::same_as<T, Samples>) Samples(T set) : size_(set.size()) {
     const auto held = std::make_shared<const T>(std::move(set));
@@ -81,7 +82,7 @@ class Samples {
     static_assert(has_sample, "Samples: its sample() must be `Sample sample(Index i) const`; note the const");
     static_assert(!has_size || !has_sample, "Samples: its sample() must return Sample, which is TensorsByName");
   }
-  Index size() const { return size_; }
+  Index size() const { return size_; }                   // number of samples
   Sample sample(Index i) const;                          // throws Error unless 0 <= i < size()
   std::string where(Index i) const;                      // "sample 3", with its origin if known
   Samples chosen(const std::vector<Index>& rows) const;  // these, in this order; Error as in sample()
@@ -102,11 +103,13 @@ std::pair<Samples, Samples> split(const Samples& samples, double share, std::uin
 // Samples in memory: sample i is row i of each tensor. Throws Error if there is no tensor or the first axes differ.
 class TensorDataset {
  public:
-  explicit TensorDataset(TensorsByName tensors);
+  explicit TensorDataset(TensorsByName tensors);  // [samples, ...], by name
+  // The members of a list of samples: see SamplesLike. sample(i) has views of the tensors. The fingerprint has a hash
+  // of names and values.
   Index size() const { return tensors_.begin()->second.dim(0); }
   Sample sample(Index i) const;
   std::string fingerprint() const;
-  const TensorsByName& tensors() const { return tensors_; }
+  const TensorsByName& tensors() const { return tensors_; }  // the argument of the constructor
 
  private:
   TensorsByName tensors_;
@@ -120,6 +123,7 @@ class TensorDataset {
 //   SampleBatches training(samples, {.tokens = 4096, .padding = padding});           // of similar length
 //   SampleEvaluation held_out(other_samples, {.tokens = 4096, .padding = padding});  // in order
 
+// Options of SampleBatches and SampleEvaluation.
 struct SampleBatchOptions {
   Index rows = 0;  // max samples per batch; 0: no limit except `tokens`
   // Max tokens per batch, padding included: rows times the longest of its padded tensors. 0: no limit.
@@ -137,9 +141,11 @@ struct SampleBatchOptions {
 // nor tokens is given, or if a sample is longer than `tokens`.
 class SampleBatches {
  public:
-  SampleBatches(Samples samples, SampleBatchOptions options);
+  SampleBatches(Samples samples, SampleBatchOptions options);  // errors as above
+  // Number `step` of the run, from 0; epochs follow each other.
   Batch batch(std::uint64_t seed, std::uint64_t step) const;
   Index size() const { return batches_; }  // batches per epoch, the same number in every epoch
+  // The optional members of DatasetLike.
   std::optional<std::string> fingerprint() const { return samples_.fingerprint(); }
   Batching batching() const { return {options_.rows, options_.tokens}; }
   // Reads the rest of the current epoch, then whole epochs. `read` may have any limits.
@@ -166,7 +172,8 @@ class SampleBatches {
 // Every sample once, in order. Each batch holds as many samples as the options allow. Errors as in SampleBatches.
 class SampleEvaluation {
  public:
-  SampleEvaluation(Samples samples, SampleBatchOptions options);
+  SampleEvaluation(Samples samples, SampleBatchOptions options);  // errors as above
+  // The members of an evaluation set: see EvaluationSetLike. batch() throws Error for an index out of range.
   Index size() const { return static_cast<Index>(begins_.size()) - 1; }
   Batch batch(Index i) const;
   std::optional<std::string> fingerprint() const { return samples_.fingerprint(); }
@@ -188,7 +195,7 @@ class SampleEvaluation {
 
 // How a CSV file is read.
 struct CsvOptions {
-  char separator = ',';
+  char separator = ',';  // one byte between fields
   // Names of the columns, for a file without a line of names.
   std::vector<std::string> names = {};
   // Line ends (within quotes too) and invalid UTF-8; InvalidUtf8::skip leaves out rows.
@@ -205,7 +212,7 @@ class CsvTable {
   static CsvTable read(const std::filesystem::path& file, const CsvOptions& options = {});
 
   Index rows() const { return static_cast<Index>(lines_.size()); }  // without the line of names
-  const std::vector<std::string>& names() const { return names_; }
+  const std::vector<std::string>& names() const { return names_; }  // of the columns, in order
   // The field in this row, from 0. Throws Error if there is no such row or column.
   const std::string& field(Index row, std::string_view column) const;
 
@@ -243,7 +250,7 @@ class CsvTable {
 
 // A text and its translation.
 struct TextPair {
-  std::string source = {}, target = {};
+  std::string source = {}, target = {};  // without line ends
   Index line = 0;  // line of the files, from 1; 0: not from a file
 };
 
@@ -258,8 +265,8 @@ std::vector<TextPair> read_text_pairs(const std::filesystem::path& tab_separated
 // The tokens that begin and end a text, "<s>" and "</s>", and the number of ids that a model needs with them. If the
 // tokenizer lacks either token, both are new ids after its vocabulary.
 struct TextMarks {
-  std::int32_t begin = 0, end = 0;
-  Index vocabulary = 0;
+  std::int32_t begin = 0, end = 0;  // ids
+  Index vocabulary = 0;             // number of ids, with both marks
 };
 TextMarks text_marks(const Tokenizer& tokenizer);
 
@@ -283,6 +290,7 @@ class TextPairs {
   TextPairs(const std::vector<TextPair>& pairs, const Tokenizer& source, const Tokenizer& target,
             const TextPairOptions& options = {});
 
+  // The members of a list of samples: see SamplesLike.
   Index size() const { return static_cast<Index>(sources_.size()); }
   Sample sample(Index i) const;
   std::string fingerprint() const;
@@ -292,6 +300,7 @@ class TextPairs {
   const TokenCounts& source_counts() const { return source_counts_; }
   const TokenCounts& target_counts() const { return target_counts_; }
 
+  // The ids of the marks of a target.
   std::int32_t begin() const { return target_.begin; }
   std::int32_t end() const { return target_.end; }
   Index source_vocabulary() const { return source_.vocabulary; }  // for the encoder of a model

@@ -22,7 +22,7 @@ enum class BleuTokens { v13a, none };
 
 // How corpus_bleu() counts.
 struct BleuOptions {
-  BleuTokens tokens = BleuTokens::v13a;
+  BleuTokens tokens = BleuTokens::v13a;  // how texts are split into words
   bool lowercase = false;  // by Python's str.lower(), as in sacreBLEU
 };
 
@@ -32,11 +32,11 @@ struct BleuOptions {
 struct Bleu {
   double score = 0;                       // 0 to 100
   std::array<double, 4> precisions = {};  // of 1 to 4 words, in percent
-  double brevity_penalty = 0;
+  double brevity_penalty = 0;             // factor of the score, below 1 for texts shorter than the references
   Index length = 0, reference_length = 0;  // words
   std::array<Index, 4> matches = {}, counts = {};  // n-grams of 1 to 4 words
   Index references = 1;                            // lists of references
-  BleuOptions options = {};
+  BleuOptions options = {};                        // those given to corpus_bleu()
 
   std::string text() const;  // BLEU = 29.33 61.2/35.5/22.4/14.5 (BP = 0.985 ratio = 0.985 hyp_len = .. ref_len = ..)
   std::string signature() const;  // the settings: nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp
@@ -52,7 +52,7 @@ struct ChrfOptions {
   Index characters = 6;  // max length of character n-grams
   Index words = 0;       // max length of word n-grams; 2: chrF++
   double beta = 2;       // recall has beta times the weight of precision
-  bool lowercase = false;
+  bool lowercase = false;  // by Python's str.lower(), as in sacreBLEU
 };
 
 // chrF: Popovic, "chrF: character n-gram F-score for automatic MT evaluation", 2015, and "chrF++: words helping
@@ -61,7 +61,7 @@ struct ChrfOptions {
 struct Chrf {
   double score = 0;  // 0 to 100
   Index references = 1;  // lists of references
-  ChrfOptions options = {};
+  ChrfOptions options = {};  // those given to corpus_chrf()
 
   std::string text() const;       // chrF2 = 52.35
   std::string signature() const;  // nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no

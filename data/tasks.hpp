@@ -50,13 +50,14 @@ class CopyTask {
 
   // Throws Error if batch or symbols is below 1, or if length is odd or below 4.
   explicit CopyTask(CopyTaskOptions options = {});
+  // The members of a data set: see DatasetLike.
   Batch batch(std::uint64_t seed, std::uint64_t step) const;
   std::string fingerprint() const;
   Batching batching() const { return {.rows = options_.batch}; }
   CopyTask continued(const std::vector<BatchesRead>& read) const;
-  Index vocabulary() const { return options_.symbols + 1; }
+  Index vocabulary() const { return options_.symbols + 1; }  // symbols and separator
   Index copied() const { return options_.length / 2 - 1; }  // n, the counted targets per row
-  const CopyTaskOptions& options() const { return options_; }
+  const CopyTaskOptions& options() const { return options_; }  // the argument of the constructor
 
  private:
   CopyTaskOptions options_;
@@ -83,7 +84,7 @@ struct ListOpsOptions {
 
 // An expression and its value.
 struct ListOpsExample {
-  Tokens tokens;
+  Tokens tokens;           // without padding
   std::int32_t value = 0;  // 0 to 9
 };
 
@@ -98,8 +99,8 @@ class ListOps {
   explicit ListOps(const ListOpsOptions& options = {});
 
   ListOpsExample example(std::uint64_t seed, std::uint64_t index) const;  // a pure function of (seed, index)
-  const ListOpsOptions& options() const { return options_; }
-  std::string fingerprint() const;
+  const ListOpsOptions& options() const { return options_; }              // the argument of the constructor
+  std::string fingerprint() const;                                        // depends on the options: see DatasetLike
 
   static std::string text(std::span<const std::int32_t> tokens);    // "[MAX 2 9 ]", without padding
   static Tokens tokens(std::string_view text);                      // throws Error for other words
@@ -113,7 +114,8 @@ class ListOps {
 // int32 [B]. Row r of step s is a pure function of (seed, s, r). Held-out examples use separate random streams.
 class ListOpsBatches {
  public:
-  ListOpsBatches(ListOps examples, Exactly<Index> rows);
+  ListOpsBatches(ListOps examples, Exactly<Index> rows);  // throws Error for rows below 1
+  // The members of a data set: see DatasetLike.
   Batch batch(std::uint64_t seed, std::uint64_t step) const;
   std::string fingerprint() const { return examples_.fingerprint(); }
   Batching batching() const { return {.rows = rows_}; }
@@ -129,7 +131,9 @@ class ListOpsBatches {
 class ListOpsHeldOut {
  public:
   // `count` examples in batches of `rows`, for the run with this seed.
+  // Throws Error for count or rows below 1.
   ListOpsHeldOut(ListOps examples, Exactly<Index> count, Exactly<Index> rows, std::uint64_t seed);
+  // The members of an evaluation set: see EvaluationSetLike.
   Index size() const { return (count_ + rows_ - 1) / rows_; }
   Batch batch(Index i) const;
   ListOpsExample example(Index i) const;
@@ -154,17 +158,17 @@ class ListOpsHeldOut {
 
 // A sentence and the date in it.
 struct DateSentence {
-  std::string source = {}, target = {};
+  std::string source = {}, target = {};  // a sentence; its date as YYYY-MM-DD
   // The characters [begin, end) of the source that contain each field of the target.
   struct Field {
-    Index begin = 0, end = 0;
+    Index begin = 0, end = 0;  // [begin, end)
   };
   Field year = {}, month = {}, day = {};
 };
 
 // The dates that occur.
 struct DateOptions {
-  Index first_year = 1950, last_year = 2049;
+  Index first_year = 1950, last_year = 2049;  // both may occur
   // One day in ten is held out. Held-out sentences have only these days, all other sentences only the other days.
   bool held_out = false;
 };
@@ -206,6 +210,7 @@ class Chooser {
   double log_probability() const { return log_probability_; }  // of the text so far
 
  protected:
+  // Returns the index of the option to take. `total` is the sum of the weights.
   virtual std::size_t pick(std::span<const Option> options, double total) = 0;
 
  private:
@@ -216,8 +221,8 @@ class Chooser {
 // Samples a random text, a pure function of (seed, index).
 class Sampler : public Chooser {
  public:
-  Sampler(std::uint64_t seed, std::uint64_t index) : rng_(seed, index) {}
-  const std::string& text() const { return text_; }
+  Sampler(std::uint64_t seed, std::uint64_t index) : rng_(seed, index) {}  // text number `index` of the seed
+  const std::string& text() const { return text_; }                        // the text so far
 
  private:
   std::size_t pick(std::span<const Option> options, double total) override;
@@ -260,10 +265,11 @@ void enumerate(const std::function<void(Chooser&)>& grammar,
 
 // The words of the stories. Short lists give a grammar whose texts can be enumerated.
 struct StoryWords {
+  // One word or group of words per item.
   std::vector<std::string> girls = {}, boys = {}, things = {}, colours = {}, prepositions = {}, spots = {}, lands = {},
                            asides = {};
 
-  static StoryWords all();
+  static StoryWords all();  // the words of the built-in stories
   static StoryWords few();  // one to three words of each kind: a few thousand texts
 };
 
@@ -279,7 +285,7 @@ struct StoryOptions {
 // One question of a text. Positions are characters from the start of the text.
 struct StoryQuestion {
   std::size_t question = 0;  // begin of "Where is ..."
-  std::size_t answer = 0, answer_end = 0;
+  std::size_t answer = 0, answer_end = 0;  // [answer, answer_end), the words of the answer
   std::size_t fact = 0;  // begin of the words that determine the answer: a place, or the name of the holder
   std::size_t distance() const { return answer - fact; }  // characters from the fact to the answer
 };
@@ -287,15 +293,15 @@ struct StoryQuestion {
 // A story with its probability and questions.
 struct Story {
   std::string text = {};  // one line, ends with a line feed
-  double log_probability = 0;
-  std::vector<StoryQuestion> questions = {};
+  double log_probability = 0;                 // in nats
+  std::vector<StoryQuestion> questions = {};  // in the order of the text
 };
 
 // Generates stories and computes the probabilities of given ones.
 class Stories {
  public:
-  // Throws Error if a list is empty. Later calls throw Error if one word begins with another, since a text would be
-  // ambiguous.
+  // Throws Error for max_events below 1, an empty list, fewer than 2 spots, and fewer things than max_events. Later
+  // calls throw Error if one word begins with another, since a text would be ambiguous.
   explicit Stories(StoryWords words = StoryWords::all(), StoryOptions options = {});
 
   Story story(std::uint64_t seed, std::uint64_t index) const;  // a pure function of (seed, index)
@@ -327,7 +333,6 @@ class Stories {
 // ---- Minimal loss of stories ----
 
 // The minimal loss on the built-in stories.
-
 struct StoryFloor {
   double loss = 0;  // mean -log p per token, in nats
   // Standard error of `loss` as an estimate from these stories. A model's loss on them may be slightly below the floor

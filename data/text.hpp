@@ -77,8 +77,8 @@ struct TextReport {
 
 // How text files are read.
 struct ReadTextOptions {
-  LineEnds line_ends = LineEnds::lf;
-  InvalidUtf8 invalid = InvalidUtf8::refuse;
+  LineEnds line_ends = LineEnds::lf;          // how carriage returns are read
+  InvalidUtf8 invalid = InvalidUtf8::refuse;  // how bytes that are not UTF-8 are read
   bool may_be_empty = false;     // an empty text is allowed; otherwise an error
   TextReport* report = nullptr;  // changes are added to it
 };
@@ -95,8 +95,8 @@ std::string read_text(const std::filesystem::path& file_or_folder, const ReadTex
 // except in a piece that replaces a line end or invalid bytes. A line feed added between two files is such a piece, at
 // the end of the first file.
 struct TextPiece {
-  std::string_view text;
-  const std::filesystem::path& file;
+  std::string_view text;              // valid until the callback returns
+  const std::filesystem::path& file;  // see shown_file()
   std::size_t offset;  // position of the first byte in the file
 };
 

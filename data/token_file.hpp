@@ -36,13 +36,13 @@ bool is_token_file(const std::filesystem::path& path);
 // throws it for a token outside the vocabulary.
 class TokenWriter {
  public:
-  TokenWriter(const std::filesystem::path& path, const Tokenizer& tokenizer);
+  TokenWriter(const std::filesystem::path& path, const Tokenizer& tokenizer);  // stores the tokenizer in the file, too
   TokenWriter(const std::filesystem::path& path, Exactly<Index> vocabulary);  // without a tokenizer
   TokenWriter(const TokenWriter&) = delete;
   TokenWriter& operator=(const TokenWriter&) = delete;
   ~TokenWriter();
-  void append(std::span<const std::int32_t> tokens);
-  void finish();
+  void append(std::span<const std::int32_t> tokens);  // after the tokens written before
+  void finish();                                      // call it once, last
   Index size() const;  // tokens written
 
  private:
@@ -68,11 +68,11 @@ class TokenSource {
   static TokenSource open(const std::filesystem::path& file,
                           std::optional<std::uint64_t> tokenizer_hash = std::nullopt);
 
-  Index size() const { return end_ - begin_; }
-  Index vocabulary_size() const;
+  Index size() const { return end_ - begin_; }                  // number of tokens
+  Index vocabulary_size() const;                                // ids are below this number
   std::int32_t operator[](Index i) const;                       // 0 <= i < size()
   void read(Index from, std::span<std::int32_t> tokens) const;  // throws Error beyond the end or for a damaged token
-  Tokens to_vector() const;
+  Tokens to_vector() const;                                     // a copy of all tokens in memory
   // The tokenizer stored in the file. Throws Error if there is none, if it is damaged, or if its kind is unknown.
   Tokenizer tokenizer() const;
   // XXH64 of the tokens in the format of a token file. Reads all tokens. Throws Error if they are a whole file and

@@ -53,8 +53,9 @@ concept TokenizerLike = requires(const T& t, std::string_view text, std::span<co
 // Thrown by encode() for text that the tokenizer cannot express: "SUBJECT at byte offset 12 REASON".
 class EncodeError : public Error {
  public:
+  // A `file` that is not empty is named after the offset.
   EncodeError(std::string subject, std::size_t offset, std::string reason, const std::string& file = {});
-  std::size_t offset() const { return offset_; }
+  std::size_t offset() const { return offset_; }  // in bytes
   // The same error at another offset: in a longer text, or in a file.
   EncodeError at(std::size_t offset, const std::string& file = {}) const { return {subject_, offset, reason_, file}; }
 
@@ -66,10 +67,12 @@ class EncodeError : public Error {
 // A tokenizer of any kind. An immutable value: copies are cheap and share it. Its members are described above.
 class Tokenizer {
  public:
+  // Holds any TokenizerLike tokenizer.
   template <TokenizerLike T>
   requires(!std::same_as<T, Tokenizer>) Tokenizer(T tokenizer)
       : held_(std::make_shared<Held<T>>(std::move(tokenizer))) {}
 
+  // The functions of the held tokenizer. encode_next() is encode() if the tokenizer has none.
   Tokens encode(std::string_view text) const { return held_->encode(text); }
   Tokens encode_next(std::string_view text) const { return held_->encode_next(text); }
   std::string decode(std::span<const std::int32_t> ids) const { return held_->decode(ids); }
@@ -148,9 +151,9 @@ class Tokenizer {
 
 // Counts tokens, and among them unknown tokens ("<unk>") and bytes of characters without a token (line feeds excluded).
 struct TokenCounts {
-  Index tokens = 0, unknown = 0, bytes = 0;
-  void add(const Tokenizer& tokenizer, std::span<const std::int32_t> ids);
-  TokenCounts& operator+=(const TokenCounts& other);
+  Index tokens = 0, unknown = 0, bytes = 0;                                 // numbers of tokens as above
+  void add(const Tokenizer& tokenizer, std::span<const std::int32_t> ids);  // counts the tokens of a text
+  TokenCounts& operator+=(const TokenCounts& other);                        // adds the counts
   // "3 of 120 tokens were unknown to the model", "3 of 120 tokens were byte pieces", or both; empty if there are none.
   std::string text() const;
 };
@@ -158,7 +161,9 @@ struct TokenCounts {
 // One token per byte, 256 in all. Expresses any text. With a form, bytes that are not UTF-8 are kept unchanged.
 class ByteTokenizer {
  public:
+  // Normalizes texts to this form.
   explicit ByteTokenizer(UnicodeForm unicode = UnicodeForm::none) : unicode_(unicode) {}
+  // The members of a tokenizer, described at the top of this file. decode() throws Error for an id out of range.
   Tokens encode(std::string_view text) const;
   std::string decode(std::span<const std::int32_t> ids) const;
   Index vocabulary_size() const { return 256; }
@@ -201,17 +206,18 @@ class CharTokenizer {
 struct WordOptions {
   Index vocabulary = 0;     // max number of words, by frequency; 0: all
   Index min_frequency = 1;  // rarer words are unknown
-  UnicodeForm unicode = UnicodeForm::nfc;
+  UnicodeForm unicode = UnicodeForm::nfc;  // the form of all words
 };
 
 // Words between white space, for texts that are already split into words. <pad>, <unk>, <s> and </s> are 0 to 3. The
 // words follow in the order of decreasing frequency, words of equal frequency in the order of their bytes.
 class WordTokenizer {
  public:
-  static constexpr std::int32_t kPad = 0, kUnknown = 1, kBegin = 2, kEnd = 3;
+  static constexpr std::int32_t kPad = 0, kUnknown = 1, kBegin = 2, kEnd = 3;  // ids of <pad>, <unk>, <s> and </s>
 
   // Learns the words of a text or of files. Throws Error if no word is left, or as read_text().
   explicit WordTokenizer(std::string_view text, const WordOptions& options = {});
+  // The same from files, read in pieces.
   static WordTokenizer train(const std::vector<std::filesystem::path>& files_and_folders,
                              const WordOptions& options = {}, const ReadTextOptions& reading = {});
   // Throws Error if a word is empty or occurs twice.
@@ -262,6 +268,7 @@ class SentencePieceTokenizer {
                                       const SentencePieceOptions& options = {}, const ReadTextOptions& reading = {});
   static SentencePieceTokenizer train_on_text(std::string_view text, const SentencePieceOptions& options = {});
 
+  // Throws Error if SentencePiece reports an error.
   Tokens encode(std::string_view text) const;
   // Encodes without the space that some models insert before every text.
   Tokens encode_next(std::string_view text) const;
@@ -303,7 +310,8 @@ Tokenizer make_tokenizer(const std::string& name, const std::vector<std::filesys
 // cuts.
 class StreamEncoder {
  public:
-  using Use = std::function<void(std::span<const std::int32_t>)>;
+  using Use = std::function<void(std::span<const std::int32_t>)>;  // receives the next tokens
+  // `use` receives all tokens of the text, in order.
   StreamEncoder(Tokenizer tokenizer, Use use) : tokenizer_(std::move(tokenizer)), use_(std::move(use)) {}
   void feed(std::string_view piece);  // throws EncodeError with the offset in the whole text
   void finish();                      // encodes the rest
@@ -324,7 +332,7 @@ Tokens encode_text(const Tokenizer& tokenizer, std::string_view text);
 // the character is complete, so that each piece is valid UTF-8.
 class StreamDecoder {
  public:
-  explicit StreamDecoder(Tokenizer tokenizer) : tokenizer_(std::move(tokenizer)) {}
+  explicit StreamDecoder(Tokenizer tokenizer) : tokenizer_(std::move(tokenizer)) {}  // begins a text
   std::string next(std::int32_t id);  // the new text; may be empty
   std::string finish();               // the bytes kept back, with U+FFFD for unfinished characters
 
