@@ -41,6 +41,7 @@ concept DecodeStateLike = std::copyable<T> && requires(T& state, const T& seen, 
 // read() runs without a tape and without dropout. The model must outlive the state.
 class DecodeState {
  public:
+  // Holds any DecodeStateLike state.
   template <class T>
   requires(!std::same_as<T, DecodeState> && DecodeStateLike<T>) DecodeState(T state)
       : self_(std::make_unique<Model<T>>(std::move(state))) {}
@@ -98,7 +99,7 @@ std::int32_t sample(const Tensor& logits, const SamplingOptions& options, Rng& r
 // Options of generate().
 struct GenerateOptions {
   Index count = 100;  // maximum number of tokens per row
-  SamplingOptions sampling = {};
+  SamplingOptions sampling = {};               // how tokens are chosen
   Tokens stop_tokens = {};                     // a row ends with the first of these, which is its last token
   std::uint64_t seed = 1, stream = 0;          // row i draws from Rng(seed, stream + i)
   // Called with each token. If it returns false, the row ends with the token.
@@ -145,7 +146,7 @@ struct BeamOptions {
   std::vector<Index> counts = {};  // per row, instead of `count`; empty: `count` for all
   Tokens stop_tokens = {};         // a text ends with the first of these
   Tokens never = {};               // tokens that are never chosen, such as one for unknown words
-  LengthPenalty penalty = LengthPenalty::average;
+  LengthPenalty penalty = LengthPenalty::average;  // how the length changes a score
   double alpha = 1;  // 0 or more
   // false: a row ends when at least `beam` texts have ended and no unfinished text has a better score than the n_best
   // ended ones. true: a row ends when no unfinished text could still get a better score than those.

@@ -18,6 +18,7 @@ struct Embedding {
   Parameter weight;                  // [count, width]
   std::optional<Index> padding_idx;  // a row that is initially 0 and gets no gradient; negative: from the end
 
+  // A table of `count` vectors of `width` numbers. `padding`: see padding_idx.
   Embedding(Exactly<Index> count, Exactly<Index> width, Rng& rng, std::optional<Index> padding = {})
       : weight(Tensor::empty({count, width})), padding_idx(padding) {
     require(count > 0 && width > 0, "Embedding: count is ", count, " and width is ", width, "; both must be 1 or more");
@@ -30,7 +31,7 @@ struct Embedding {
   // int32 [...] -> [..., width]
   Tensor operator()(In indices) const { return embedding(indices, weight, padding_idx); }
 
-  void members(auto&& visit) { visit.table("weight", weight); }
+  void members(auto&& visit) { visit.table("weight", weight); }  // a table: see MemberVisitor::table
 };
 
 // ---- Positions ----
@@ -53,6 +54,7 @@ void check_positions(const char* layer, Index offset, Index length, Index count,
 struct LearnedPositions {
   Parameter weight;  // [context, width]
 
+  // A vector of `width` numbers for each of `context` positions.
   LearnedPositions(Exactly<Index> context, Exactly<Index> width, Rng& rng) : weight(Tensor::empty({context, width})) {
     init::normal_(weight, rng, 0, 0.02);
   }
@@ -65,13 +67,14 @@ struct LearnedPositions {
   }
   Tensor operator()(In positions) const { return embedding(positions, weight); }  // int32 [B, T] -> [B, T, width]
 
-  void members(auto&& visit) { visit.table("weight", weight); }
+  void members(auto&& visit) { visit.table("weight", weight); }  // a table: see MemberVisitor::table
 };
 
 // A fixed vector per position: sinusoidal_positions().
 struct SinusoidalPositions {
   Tensor table;  // [context, width], float64 for the precision of float64 models
 
+  // The vectors of positions 0 to context - 1.
   SinusoidalPositions(Exactly<Index> context, Exactly<Index> width)
       : table(sinusoidal_positions(context, width, DType::float64)) {}
 
@@ -84,7 +87,7 @@ struct SinusoidalPositions {
   // int32 [B, T] -> [B, T, width]
   Tensor operator()(In positions, DType dtype) const { return embedding(positions, table).to(dtype); }
 
-  void members(auto&&) {}
+  void members(auto&&) {}  // none: the vectors are neither trained nor saved
 };
 
 // bias_hij = table_h[clip + min(max(j - P, -clip), clip)] for query i at position P = i + S - T: [H, T, S] from a table
@@ -99,6 +102,7 @@ Tensor relative_position_bias(In table, Index queries, Index keys);
 struct RelativePositionBias {
   Parameter weight;  // [heads, 2 clip + 1], normal(0, 0.02)
 
+  // Throws Error unless heads >= 1 and 1 <= clip < 2^31.
   RelativePositionBias(Exactly<Index> heads, Exactly<Index> clip, Rng& rng);
   Tensor operator()(Index queries, Index keys, Where where = Where::current()) const {  // [heads, queries, keys]
     return relative_position_bias({weight, where}, queries, keys);

@@ -15,9 +15,9 @@ namespace heed {
 struct Dropout {
   double p = 0.5;  // share of elements set to 0; the others are divided by 1 - p
 
-  Tensor operator()(In x) const { return dropout(x, p); }
+  Tensor operator()(In x) const { return dropout(x, p); }  // any shape
 
-  void members(auto&&) {}
+  void members(auto&&) {}  // none
 };
 
 // The activation of FeedForward. swiglu: down(silu(gate(x)) * up(x)) (Shazeer 2020). The others:
@@ -39,15 +39,16 @@ struct FeedForwardOptions {
 struct FeedForward {
   Linear up;    // [hidden, width]; for swiglu [2 hidden, width], gate first
   Linear down;  // [width, hidden]
-  FeedForwardKind activation;
-  Dropout drop;
+  FeedForwardKind activation;  // of the hidden layer
+  Dropout drop;                // of the result
 
   // Throws Error for a negative hidden size.
   FeedForward(Exactly<Index> width, Rng& rng, const FeedForwardOptions& options = {});
 
   Tensor operator()(In x) const;  // [..., width] -> [..., width]
-  Index hidden() const { return down.weight.dim(1); }
+  Index hidden() const { return down.weight.dim(1); }  // size of the hidden layer
 
+  // The parameters of up and down. For swiglu, up is two maps of hidden() rows: see MemberVisitor::stacked.
   void members(auto&& visit) {
     visit.stacked("up", up, {hidden()});
     visit("down", down);

@@ -22,19 +22,19 @@ namespace heed {
 
 // Options of GPT.
 struct GPTOptions {
-  Index vocabulary = 256;
+  Index vocabulary = 256;  // number of tokens
   Index context = 256;  // maximum number of positions
-  Index layers = 6;
-  Index heads = 6;
+  Index layers = 6;     // number of blocks
+  Index heads = 6;      // query heads per block; must divide `width` unless key_size is given
   Index kv_heads = 0;    // 0: heads
   Index key_size = 0;    // size of queries and keys per head; 0: width / heads
   Index value_size = 0;  // size of values per head; 0: key_size
-  Index width = 384;
+  Index width = 384;     // numbers per position between blocks
   Index hidden = 0;  // size of the feed-forward part; 0: its default
-  double dropout = 0;
+  double dropout = 0;  // of embeddings and after each part, and on attention weights if the mechanism supports that
   FeedForwardKind activation = FeedForwardKind::gelu;  // exact, as in BERT and as PyTorch's default
   NormKind norm = NormKind::layer;                     // eps 1e-5; rms: 1e-6
-  PositionKind positions = PositionKind::learned;
+  PositionKind positions = PositionKind::learned;      // see PositionKind
   bool rope = false;         // rotary positions in addition to another kind
   bool qk_norm = false;      // RMSNorm of queries and keys: see MultiHeadAttentionOptions
   Index relative_clip = 16;  // relative positions: largest distance with its own bias (RelativePositionBias)
@@ -51,10 +51,10 @@ class GPT {
  public:
   Embedding tokens;                           // [vocabulary, width]
   std::optional<LearnedPositions> positions;  // [context, width]
-  std::vector<TransformerBlock> blocks;
-  Norm norm;
+  std::vector<TransformerBlock> blocks;       // [layers]
+  Norm norm;                                  // after the last block
   Parameter output;  // [vocabulary, width]; undefined if tied
-  Dropout drop;
+  Dropout drop;      // of the embeddings
 
   // Weights are normal(0, 0.02); weights before a residual sum are divided by sqrt(2 layers), as in GPT-2 (but see
   // zero_init_residual). `mechanism` is kept for clone(), so objects that it refers to must outlive the model. Throws
@@ -83,6 +83,7 @@ class GPT {
   // Throws Error if the mechanism has no weights.
   std::vector<Tensor> attention_weights(In x) const;
 
+  // The arguments of the constructor.
   const GPTOptions& options() const { return options_; }
   const MechanismFactory& mechanism_factory() const { return mechanism_factory_; }
   // Bytes that a training step on `batch` rows of `length` tokens keeps for backward.
@@ -95,7 +96,7 @@ class GPT {
   // unchanged.
   void init_weights(const std::function<Rng&(const std::string& name)>& rng_for);
 
-  void members(MemberVisitor& visit);
+  void members(MemberVisitor& visit);  // tokens, positions, blocks, norm, output
 
  private:
   GPTOptions options_;
@@ -124,6 +125,7 @@ class BERT {
  public:
   GPT net;  // not causal; its members are the members of BERT
 
+  // As GPT, with options.causal = false.
   BERT(const BERTOptions& options, Rng& rng, const MechanismFactory& mechanism = softmax_mechanism)
       : net(not_causal(options), rng, mechanism) {}
 
@@ -138,6 +140,7 @@ class BERT {
   // Mean cross-entropy of the targets y, int32 [B, T], that are not -100. Never holds all logits at once.
   Tensor loss(In x, In y, const Tensor& key_lengths = {}) const { return net.loss(x, y, {.key_lengths = key_lengths}); }
 
+  // As in GPT.
   const BERTOptions& options() const { return net.options(); }
   const MechanismFactory& mechanism_factory() const { return net.mechanism_factory(); }
   ActivationBytes predict_activations(Index batch, Index length) const {
@@ -145,7 +148,7 @@ class BERT {
   }
   double flops_per_token(Index length) const { return net.flops_per_token(length); }
 
-  void members(auto&& visit) { net.members(visit); }
+  void members(auto&& visit) { net.members(visit); }  // those of `net`, by the same names
 
  private:
   static BERTOptions not_causal(BERTOptions options) {

@@ -41,8 +41,8 @@ std::vector<Tokens> generate(const GPT& model, std::span<const Tokens> prompts, 
 // A model and its tokenizer, with the same vocabulary. A masked model (options().causal is false: the network of a
 // BERT) has one more token, the mask.
 struct LanguageModel {
-  GPT model;
-  Tokenizer tokenizer;
+  GPT model;            // causal or masked
+  Tokenizer tokenizer;  // its vocabulary excludes the mask
 };
 
 // The texts "config" and "tokenizer" that describe a language model in a checkpoint. Throws Error if the config names
@@ -65,7 +65,7 @@ Tokens prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt);
 // Options of generate_text().
 struct TextOptions {
   Index count = 100;  // maximum number of tokens per text
-  SamplingOptions sampling = {};
+  SamplingOptions sampling = {};  // how tokens are chosen
   // A text ends with the first occurrence of one of these, which are converted to the tokenizer's Unicode form.
   std::vector<std::string> stop = {};
   Tokens stop_tokens = {};                     // a text ends with the first of these tokens, such as an end token

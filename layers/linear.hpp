@@ -18,6 +18,7 @@ namespace heed::init {
 // Initial values of parameters, with the names and formulas of torch.nn.init. Each function writes in place and draws
 // from `rng`. xavier, kaiming and orthogonal throw Error for fewer than 2 axes.
 
+// All elements `value`; uniform in [low, high); normal.
 void constant_(Parameter& p, double value);
 void uniform_(Parameter& p, Rng& rng, double low, double high);
 void normal_(Parameter& p, Rng& rng, double mean = 0, double deviation = 1);
@@ -64,7 +65,7 @@ M skip_init(Arguments&&... arguments) {
 
 // Options of Linear.
 struct LinearOptions {
-  bool bias = true;
+  bool bias = true;  // false: no bias
 };
 
 // A linear map y = x weight^T + bias.
@@ -78,7 +79,7 @@ struct Linear {
   // [..., in] -> [..., out]. `result` is the dtype of the result: see linear().
   Tensor operator()(In x, std::optional<DType> result = {}) const { return linear(x, weight, bias, result); }
 
-  void members(auto&& visit) {
+  void members(auto&& visit) {  // weight, bias
     visit("weight", weight);
     visit("bias", bias);
   }

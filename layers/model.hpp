@@ -21,7 +21,7 @@ namespace heed {
 
 // Bytes that a training step keeps from its forward pass until backward, without parameters.
 struct ActivationBytes {
-  std::size_t total = 0;
+  std::size_t total = 0;                                          // of all modules
   std::vector<std::pair<std::string, std::size_t>> modules = {};  // by module path: see Tape::saved_by_module()
 };
 

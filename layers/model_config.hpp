@@ -52,7 +52,7 @@ struct MechanismOption {
   std::string name = {};                     // "window", for the flag --window
   std::string text = {};                     // description, with the default
   std::vector<std::string> mechanisms = {};  // mechanisms with this option
-  std::variant<Index MechanismOptions::*, std::string MechanismOptions::*> member = {};
+  std::variant<Index MechanismOptions::*, std::string MechanismOptions::*> member = {};  // where the value is stored
   std::vector<std::string> words = {};  // allowed values of a text option
 
   bool of(std::string_view mechanism) const;  // whether the mechanism has the option
@@ -100,8 +100,8 @@ class OptionFields {
 
   void operator()(const std::string& name, Index& value, Index min = 0);    // from `min` to 2^24
   void operator()(const std::string& name, double& share);                  // 0 <= share < 1
-  void operator()(const std::string& name, bool& value);
-  void operator()(const std::string& name, std::string& word);
+  void operator()(const std::string& name, bool& value);                    // true or false
+  void operator()(const std::string& name, std::string& word);              // any string
   // A value of an enum, by its name in `words`.
   template <class T>
   void operator()(const std::string& name, T& value, const Words<T>& words) {
@@ -115,7 +115,7 @@ class OptionFields {
     if (reads()) value = words.at(word);
   }
 
-  bool reads() const;
+  bool reads() const;  // false: writes
   // For an optional field. Reading: whether the file has the field. Writing: returns `if_writing`.
   bool has(const std::string& name, bool if_writing) const;
   // For conditions on several fields. When reading, throws Error unless `right`; `must_be` describes the allowed
@@ -134,6 +134,7 @@ concept HasFields = requires(O& options, OptionFields& f) {
   options.fields(f);
 };
 
+// The fields of the options as a JSON object.
 template <HasFields O>
 std::string to_json(O options) {
   OptionFields f;
@@ -155,7 +156,7 @@ void mechanism_fields(OptionFields& f, const std::string& mechanism, MechanismOp
 
 // A GPT, or a BERT if options.causal is false, and the mechanism of its blocks.
 struct GPTConfig {
-  GPTOptions options = {};
+  GPTOptions options = {};            // causal = false: a BERT
   std::string attention = "softmax";  // one of mechanism_names(options.causal)
   MechanismOptions mechanism = {};    // causal, heads, head_size and context are set from `options`
 

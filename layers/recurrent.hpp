@@ -21,16 +21,16 @@ namespace heed {
 // Formulas in autograd/recurrent.hpp. Weights, biases and initial values, uniform in +-1/sqrt(hidden), are as in
 // PyTorch.
 struct RecurrentCell {
-  RecurrentKind kind;
+  RecurrentKind kind;   // GRU, LSTM or RNN
   Parameter weight_ih;  // [gates * hidden, input]
   Parameter weight_hh;  // [gates * hidden, hidden]
   Parameter bias_ih;    // [gates * hidden], or undefined; the same for bias_hh
-  Parameter bias_hh;
+  Parameter bias_hh;    // [gates * hidden], or undefined
 
   // Throws Error for input or hidden below 1.
   RecurrentCell(RecurrentKind kind, Exactly<Index> input, Exactly<Index> hidden, Rng& rng, bool bias = true);
 
-  Index hidden() const { return weight_hh.dim(1); }
+  Index hidden() const { return weight_hh.dim(1); }  // size of h
   // x [B, input] and a state, or zeros if undefined -> the next state. Use WeightReuse around a loop.
   Tensor operator()(In x, const Tensor& state = {}) const { return step(sums(x), state); }
   Tensor h(const Tensor& state) const { return state.slice(1, 0, hidden()); }  // [B, hidden]
@@ -40,7 +40,7 @@ struct RecurrentCell {
   Tensor sums(In x) const { return linear(x, weight_ih, bias_ih); }
   Tensor step(In sums, const Tensor& state) const { return recurrent_cell(kind, sums, state, weight_hh, bias_hh); }
 
-  void members(auto&& visit) {
+  void members(auto&& visit) {  // PyTorch's names
     visit("weight_ih", weight_ih);
     visit("weight_hh", weight_hh);
     visit("bias_ih", bias_ih);
@@ -52,11 +52,11 @@ struct RecurrentCell {
 
 // Options of Recurrent.
 struct RecurrentOptions {
-  Index input = 0;
-  Index hidden = 0;
-  Index layers = 1;
-  bool bidirectional = false;
-  bool bias = true;
+  Index input = 0;             // size of x; at least 1
+  Index hidden = 0;            // size of the state; at least 1
+  Index layers = 1;            // at least 1
+  bool bidirectional = false;  // each layer also reads the sequence from its end
+  bool bias = true;            // false: cells have no biases
   double dropout = 0;  // between layers, during training
 };
 
@@ -93,10 +93,11 @@ class Recurrent {
   Tensor step_from(In sums, std::vector<Tensor>& states) const;
   std::vector<Tensor> zero_states(Index batch) const;  // in the dtype of the weights
 
+  // The arguments of the constructor.
   RecurrentKind kind() const { return kind_; }
   const RecurrentOptions& options() const { return options_; }
   Index output() const { return options_.hidden * directions(); }  // width of y
-  Index directions() const { return options_.bidirectional ? 2 : 1; }
+  Index directions() const { return options_.bidirectional ? 2 : 1; }  // 2 if bidirectional, otherwise 1
 
   void members(MemberVisitor& visit);  // weight_ih_l0, weight_hh_l0, ..., weight_ih_l0_reverse: PyTorch's names
 
@@ -112,21 +113,21 @@ class Recurrent {
 
 // The stacks by kind. RNN uses tanh (Elman 1990).
 struct GRU : Recurrent {
-  GRU(const RecurrentOptions& options, Rng& rng) : Recurrent(RecurrentKind::gru, options, rng) {}
+  GRU(const RecurrentOptions& options, Rng& rng) : Recurrent(RecurrentKind::gru, options, rng) {}  // as Recurrent
 };
 struct LSTM : Recurrent {
-  LSTM(const RecurrentOptions& options, Rng& rng) : Recurrent(RecurrentKind::lstm, options, rng) {}
+  LSTM(const RecurrentOptions& options, Rng& rng) : Recurrent(RecurrentKind::lstm, options, rng) {}  // as Recurrent
 };
 struct RNN : Recurrent {
-  RNN(const RecurrentOptions& options, Rng& rng) : Recurrent(RecurrentKind::rnn_tanh, options, rng) {}
+  RNN(const RecurrentOptions& options, Rng& rng) : Recurrent(RecurrentKind::rnn_tanh, options, rng) {}  // as Recurrent
 };
 
 // ---- LSTMN ----
 
 // Options of LSTMN.
 struct LSTMNOptions {
-  Index input = 0;
-  Index hidden = 0;
+  Index input = 0;   // size of x
+  Index hidden = 0;  // size of h and of c
   Index units = 0;  // size of the attention's hidden layer; 0: hidden
 };
 
@@ -139,19 +140,21 @@ struct LSTMNOptions {
 // h~ and c~ are zeros at the first step. Time and memory grow with the square of the length.
 class LSTMN {
  public:
-  RecurrentCell cell;
+  RecurrentCell cell;  // LSTM, without attention
   Linear memory;    // W_h
   Linear inputs;    // W_x; has the bias of all three
   Linear attended;  // W_t
   Parameter score;  // v, [1, units]
 
+  // Initial values of the score are uniform in +-1/sqrt(units), others as in Linear and RecurrentCell. Throws Error for
+  // sizes below 1.
   LSTMN(const LSTMNOptions& options, Rng& rng);
 
   RecurrentOutput operator()(In x, const RecurrentInput& input = {}) const;  // as Recurrent, but without `states`
   // The weights s of each step: [B, T, T], where row t is 0 from column t on. No gradient.
   Tensor attention_weights(In x, const RecurrentInput& input = {}) const;
 
-  void members(auto&& visit) {
+  void members(auto&& visit) {  // cell, memory, inputs, attended, score
     visit("cell", cell);
     visit("memory", memory);
     visit("inputs", inputs);

@@ -43,18 +43,18 @@ enum class Bridge { linear, copy, zeros };
 
 // Options of Seq2Seq.
 struct Seq2SeqOptions {
-  Index source_vocabulary = 0;
-  Index target_vocabulary = 0;
-  Index embedding = 256;
+  Index source_vocabulary = 0;  // number of tokens
+  Index target_vocabulary = 0;  // number of tokens
+  Index embedding = 256;        // numbers per embedded token
   Index hidden = 512;  // size of the decoder's state; of the encoder's, both directions together
   Index layers = 1;    // of the encoder and of the decoder
-  RecurrentKind cell = RecurrentKind::gru;
+  RecurrentKind cell = RecurrentKind::gru;  // of the encoder and of the decoder
   bool bidirectional = true;  // of the encoder
-  DecoderAttention attention = DecoderAttention::bahdanau;
+  DecoderAttention attention = DecoderAttention::bahdanau;  // see DecoderAttention
   Index heads = 1;                 // of the attention; must divide hidden
   bool context_each_step = false;  // without attention: see DecoderAttention::none
   bool input_feeding = false;      // with luong: see DecoderAttention::luong
-  Bridge bridge = Bridge::linear;
+  Bridge bridge = Bridge::linear;  // see Bridge
   // Applied to embeddings, between layers, before the output, and to attention weights if the mechanism supports that.
   double dropout = 0;
   double label_smoothing = 0;  // of the loss, during training
@@ -65,7 +65,7 @@ class Seq2Seq {
  public:
   Embedding source;  // [source_vocabulary, embedding]
   Embedding target;  // [target_vocabulary, embedding]
-  Recurrent encoder;
+  Recurrent encoder;                            // reads the embedded source
   std::vector<Linear> bridges;                  // per layer; to [states * hidden]
   Recurrent decoder;                            // input [y_(t-1); c_t or h~_(t-1)], as above
   std::optional<AttentionMechanism> attention;  // queries s; keys and values of the encoder, [.., hidden / heads]
@@ -88,9 +88,10 @@ class Seq2Seq {
   // gradient. Throws Error without attention, or if the mechanism has no weights.
   std::vector<Tensor> attention_weights(const Batch& batch) const;
 
+  // The options, and the factory of the mechanism.
   const Seq2SeqOptions& options() const { return options_; }
   const MechanismFactory& mechanism_factory() const { return factory_; }
-  void members(MemberVisitor& visit);
+  void members(MemberVisitor& visit);  // source, target, encoder, bridges, decoder, attention, combine, output
 
  private:
   Seq2SeqOptions options_;
@@ -112,12 +113,12 @@ class Seq2Seq {
 
 // A Seq2Seq as a configuration for checkpoints.
 struct Seq2SeqConfig {
-  Seq2SeqOptions options = {};
+  Seq2SeqOptions options = {};         // of the model
   std::string attention = "bahdanau";  // one of memory_mechanism_names(); not read without attention
   MechanismOptions mechanism = {};  // heads and head_size are set from `options`; context: length of the longest source
 
   MechanismFactory factory() const;  // throws Error as mechanism_by_name()
-  void fields(OptionFields& f);
+  void fields(OptionFields& f);      // the JSON of the configuration
 };
 
 }  // namespace heed

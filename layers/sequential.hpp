@@ -50,10 +50,11 @@ constexpr bool checked_part() {
 template <class... Layers>
 struct Sequential {
   static_assert((detail::checked_part<Layers>() && ...));
-  std::tuple<Layers...> layers;
+  std::tuple<Layers...> layers;  // in the order of application
 
-  explicit Sequential(Layers... parts) : layers(std::move(parts)...) {}
+  explicit Sequential(Layers... parts) : layers(std::move(parts)...) {}  // takes over the layers
 
+  // Applies the layers in order.
   Tensor operator()(In x) const {
     return std::apply(
         [&](const auto&... layer) {
@@ -64,12 +65,13 @@ struct Sequential {
         layers);
   }
 
+  // Layer number I, from 0.
   template <std::size_t I>
   auto& get() {
     return std::get<I>(layers);
   }
 
-  void members(auto&& visit) { visit_all(visit, std::index_sequence_for<Layers...>()); }
+  void members(auto&& visit) { visit_all(visit, std::index_sequence_for<Layers...>()); }  // 0, 1, ...
 
  private:
   template <class L>

@@ -27,13 +27,13 @@ namespace heed {
 
 // Options of TransformerSeq2Seq. Defaults are the paper's base model, except `joined`, which needs a common vocabulary.
 struct TransformerSeq2SeqOptions {
-  Index source_vocabulary = 0;
-  Index target_vocabulary = 0;
-  Index width = 512;
-  Index heads = 8;
+  Index source_vocabulary = 0;  // number of tokens
+  Index target_vocabulary = 0;  // number of tokens
+  Index width = 512;            // numbers per position
+  Index heads = 8;              // query heads
   Index hidden = 0;  // size of the feed-forward parts; 0: their default
-  Index encoder_layers = 6;
-  Index decoder_layers = 6;
+  Index encoder_layers = 6;  // number of blocks
+  Index decoder_layers = 6;  // number of blocks
   // Applied to embeddings, after each part, and to attention weights if the mechanism supports that.
   double dropout = 0.1;
   std::optional<double> attention_dropout = {};  // of attention weights, if it differs from `dropout`
@@ -54,9 +54,9 @@ struct TransformerSeq2SeqOptions {
 // Factories of the mechanisms: self-attention of the encoder and of the decoder, and attention of the decoder to the
 // encoded source.
 struct TransformerSeq2SeqMechanisms {
-  MechanismFactory encoder = softmax_mechanism;
-  MechanismFactory decoder = softmax_mechanism;
-  MechanismFactory cross = softmax_mechanism;
+  MechanismFactory encoder = softmax_mechanism;  // self-attention of the encoder
+  MechanismFactory decoder = softmax_mechanism;  // self-attention of the decoder
+  MechanismFactory cross = softmax_mechanism;    // attention of the decoder to the encoded source
 };
 
 // The Transformer for translation.
@@ -65,9 +65,9 @@ class TransformerSeq2Seq {
   Embedding source;                                                    // [source_vocabulary, width]
   std::optional<Embedding> target;                                     // [target_vocabulary, width]; none if joined
   std::optional<LearnedPositions> source_positions, target_positions;  // [context, width]
-  Transformer encoder, decoder;
+  Transformer encoder, decoder;                                        // the decoder attends to the encoder's output
   Parameter output;  // [target_vocabulary, width]; undefined if tied or joined
-  Dropout drop;
+  Dropout drop;      // of the embeddings
 
   // Initial values are those of fairseq's Transformer (Ott et al. 2019), which later translation recipes assume:
   // xavier_uniform_ for projections, divided by sqrt(2) for queries, keys and values; normal(0, 1 / sqrt(width)) for
@@ -91,9 +91,10 @@ class TransformerSeq2Seq {
   // gradient. Throws Error if the mechanism has no weights.
   std::vector<Tensor> attention_weights(const Batch& batch) const;
 
+  // The arguments of the constructor.
   const TransformerSeq2SeqOptions& options() const { return options_; }
   const TransformerSeq2SeqMechanisms& mechanism_factory() const { return mechanisms_; }
-  void members(MemberVisitor& visit);
+  void members(MemberVisitor& visit);  // source, target, source_positions, target_positions, encoder, decoder, output
 
  private:
   TransformerSeq2SeqOptions options_;
@@ -113,7 +114,7 @@ class TransformerSeq2Seq {
 
 // A TransformerSeq2Seq as a configuration for checkpoints.
 struct TransformerSeq2SeqConfig {
-  TransformerSeq2SeqOptions options = {};
+  TransformerSeq2SeqOptions options = {};     // of the model
   std::string encoder_attention = "softmax";  // one of mechanism_names(false)
   std::string decoder_attention = "softmax";  // one of mechanism_names(true)
   std::string cross_attention = "softmax";    // one of memory_mechanism_names()
@@ -121,7 +122,7 @@ struct TransformerSeq2SeqConfig {
   MechanismOptions encoder_mechanism = {}, decoder_mechanism = {}, cross_mechanism = {};
 
   TransformerSeq2SeqMechanisms factory() const;  // throws Error as mechanism_by_name()
-  void fields(OptionFields& f);
+  void fields(OptionFields& f);                  // the JSON of the configuration
 };
 
 }  // namespace heed

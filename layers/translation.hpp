@@ -39,7 +39,7 @@ TranslationModel make_translation_model(const TranslationConfig& config, const C
 
 // A model and its tokenizers.
 struct Translator {
-  TranslationModel model;
+  TranslationModel model;    // recurrent or Transformer
   Tokenizer source, target;  // have the model's vocabularies: text_marks()
 };
 
@@ -58,7 +58,7 @@ Translator load_translator(const std::filesystem::path& file);
 struct TranslateOptions {
   Index beam = 5;                                  // width of the search; 1: greedy
   LengthPenalty penalty = LengthPenalty::average;  // of scores: see LengthPenalty
-  double alpha = 1;
+  double alpha = 1;                                // exponent of the length penalty: see LengthPenalty
   bool unknown = false;                          // whether a translation may contain "<unk>"
   Index longest = 0;                             // maximum number of tokens per text, otherwise Error; 0: no limit
   double max_per_token = 2;                      // a translation has at most max_per_token tokens per source token,
@@ -76,7 +76,7 @@ std::vector<std::string> translate(const Translator& translator, std::span<const
 // How each token of a target attends to each token of the source, as the mean over heads in the decoder's last layer.
 // Both end with the end token.
 struct Alignment {
-  Tokens source = {}, target = {};
+  Tokens source = {}, target = {};  // tokens of the two texts
   Tensor weights = {};  // [targets, sources]
 };
 // Throws Error for a source without tokens, and if the model has no weights.

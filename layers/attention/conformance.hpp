@@ -138,8 +138,8 @@ struct ConformanceOptions {
 
 // The result of one check.
 struct ConformanceCheck {
-  std::string name = {};
-  bool passed = false;
+  std::string name = {};  // one of conformance_checks()
+  bool passed = false;    // no comparison failed
   // Passed: the number of comparisons and the largest difference. Failed: the first failure, with the index of the
   // worst element, its value and the expected value, the variant of the call and the shapes of q, k and v.
   std::string detail = {};
@@ -147,7 +147,7 @@ struct ConformanceCheck {
 
 // The results of all checks of one mechanism.
 struct ConformanceReport {
-  std::string mechanism = {};
+  std::string mechanism = {};                 // its name()
   std::vector<ConformanceCheck> checks = {};  // the checks that compared something
   std::vector<std::string> left_out = {};     // skipped parts, with reasons: «causal: 600 positions, as longest is 150»
 

@@ -18,8 +18,8 @@ namespace heed {
 
 // Options of FlexAttention.
 struct FlexMechanismOptions {
-  std::string name = "flex";
-  ScoreMod score_mod = {};
+  std::string name = "flex";  // returned by name()
+  ScoreMod score_mod = {};    // default: the score itself
   // true: the parameters of score_mod are trained. false: they are buffers. Saved as score.0, score.1, ...
   bool trained = false;
   MaskMod mask_mod = {};
@@ -35,6 +35,7 @@ class FlexAttention {
  public:
   // Throws Error unless sinks are undefined or floating [heads].
   explicit FlexAttention(FlexMechanismOptions options);
+  // The members of a mechanism: see mechanism.hpp. Names: score.0, score.1, ..., and sinks.
   std::string name() const { return options_.name; }
   AttentionCapabilities capabilities() const {
     AttentionCapabilities can = AttentionCapabilities::of_places();
@@ -76,18 +77,18 @@ class FlexAttention {
 
 // Attention by any similarity of queries and keys (Wang, Girshick, Gupta, He, "Non-local neural networks", 2018), as a
 // mechanism. Formula and derivative: autograd/generic_attention.hpp.
-
 class GenericAttention {
  public:
   // Throws Error for a pool below 1.
   explicit GenericAttention(Similarity similarity, const GenericAttentionOptions& options = {});
+  // The members of a mechanism: see mechanism.hpp.
   std::string name() const { return "generic"; }
   AttentionCapabilities capabilities() const;
   Tensor apply(In q, In k, In v, const AttentionCall& call) const {
     return generic_attention(q, k, v, similarity_, call, options_);
   }
   AttentionState make_state() const;
-  const Similarity& similarity() const { return similarity_; }
+  const Similarity& similarity() const { return similarity_; }  // the argument of the constructor
   void members(auto&&) {}
 
  private:

@@ -42,9 +42,11 @@ inline AttentionCapabilities linear_capabilities(bool logarithms = false) {
 }
 }  // namespace detail
 
+// Linear attention (Katharopoulos et al. 2020), as a mechanism: see linear_attention().
 struct LinearAttention {
   LinearFeatures features = {};  // LinearAttention{{.feature_map = FeatureMap::relu}}
 
+  // The members of a mechanism: see mechanism.hpp. keys_per_query() is the number of features.
   std::string name() const { return "linear"; }
   AttentionCapabilities capabilities() const {
     AttentionCapabilities can = detail::linear_capabilities(features.feature_map == FeatureMap::exp);
@@ -64,8 +66,8 @@ struct LinearAttention {
 // Efficient attention (Shen et al., "Efficient attention: attention with linear complexities", 2018; A2-Nets, Chen et
 // al. 2018), as a mechanism: softmax_d(Q) (softmax_n(K)^T V). The softmax of queries is over their features; the
 // softmax of keys is over positions. Formulas and derivative: core/kernels/linear_attention/log_attention.hpp.
-
 struct EfficientAttention {
+  // The members of a mechanism: see mechanism.hpp.
   std::string name() const { return "efficient"; }
   AttentionCapabilities capabilities() const {
     return {.key_mask = true,
@@ -83,6 +85,7 @@ struct EfficientAttention {
 // Efficient attention with the softmax of keys over the positions so far. Row i is the result of EfficientAttention for
 // the keys j <= i.
 struct CausalEfficientAttention {
+  // The members of a mechanism: see mechanism.hpp.
   std::string name() const { return "efficient"; }
   AttentionCapabilities capabilities() const { return detail::linear_capabilities(true); }
   double keys_per_query(Index, Index size) const { return static_cast<double>(size); }
@@ -109,10 +112,10 @@ struct CausalEfficientAttention {
 // The rounding error of a cosine, 1e-7 in float32, is large relative to the weight of nearly opposite vectors, and
 // relative to a row in which all keys are nearly opposite. A vector of zeros has the cosine 0 with all others, and no
 // gradient: dx = (dn - n (n . dn)) / |x| for n = x / |x|.
-
 struct TaylorAttention {
   double eps = 1e-6;  // as in LinearFeatures; avoids 0 / 0 for a single key opposite to the query
 
+  // The members of a mechanism: see mechanism.hpp. keys_per_query() is the number of features.
   std::string name() const { return "taylor"; }
   AttentionCapabilities capabilities() const { return detail::linear_capabilities(); }
   double keys_per_query(Index, Index size) const { return static_cast<double>(size + 1); }
@@ -142,11 +145,13 @@ struct FavorOptions {
   Index layer = 0;         // index of the layer: each layer has its own w
 };
 
+// Attention with random features, as above.
 class FavorAttention {
  public:
   // size: of a head. Throws Error if it is below 1.
   explicit FavorAttention(Exactly<Index> size, const FavorOptions& options = {});
 
+  // The members of a mechanism: see mechanism.hpp. keys_per_query() is the number of features.
   std::string name() const { return "favor"; }
   AttentionCapabilities capabilities() const { return detail::linear_capabilities(true); }
   double keys_per_query(Index, Index) const { return static_cast<double>(w_.dim(0)); }
@@ -170,13 +175,13 @@ class FavorAttention {
 // are projected from positions to m rows, softmax(Q (E K)^T / sqrt(D)) (F V). Padding is set to 0 before the
 // projection. The projection mixes all positions, so the mechanism has no causal form, and weights of single positions
 // may be negative.
-
 struct LinformerAttention {
   Parameter e, f;  // [rows, positions]: m x n, n >= S
 
   // positions: the length of the longest sequence. Throws Error for positions or rows below 1.
   LinformerAttention(Exactly<Index> positions, Exactly<Index> rows, Rng& rng);
 
+  // The members of a mechanism: see mechanism.hpp. keys_per_query() counts the rows of both projections.
   std::string name() const { return "linformer"; }
   AttentionCapabilities capabilities() const {
     return {.key_mask = true, .cross = true, .grouped = true, .why = "its rows of keys mix all positions"};

@@ -31,6 +31,7 @@ namespace heed {
 
 // The dot score, without parameters.
 struct LuongDot {
+  // The members of a mechanism: see mechanism.hpp.
   std::string name() const { return "luong-dot"; }
   AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs(); }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
@@ -42,8 +43,9 @@ struct LuongDot {
 struct LuongGeneral {
   Parameter W;  // [heads, size, size]
 
-  LuongGeneral(Exactly<Index> heads, Exactly<Index> size, Rng& rng);
+  LuongGeneral(Exactly<Index> heads, Exactly<Index> size, Rng& rng);  // W: uniform in +-1/sqrt(size)
 
+  // The members of a mechanism: see mechanism.hpp.
   std::string name() const { return "luong-general"; }
   AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs(); }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
@@ -84,8 +86,10 @@ struct LuongConcatOptions {
 
 // The concat score. Throws Error for heads or a size below 1, and for negative units.
 struct LuongConcat : detail::AdditiveMechanism {
+  // Initial values are uniform in +-1/sqrt(2 size), and in +-1/sqrt(units) for score.
   LuongConcat(Exactly<Index> heads, Exactly<Index> size, Rng& rng, const LuongConcatOptions& options = {});
 
+  // The members of a mechanism: see mechanism.hpp. The others are in the base class.
   std::string name() const { return "luong-concat"; }
   void members(auto&& visit) {
     visit("W", W);
@@ -104,8 +108,10 @@ struct LuongLocationOptions {
 struct LuongLocation {
   Parameter W;  // [heads, positions, size]
 
+  // Initial values are uniform in +-1/sqrt(size).
   LuongLocation(Exactly<Index> heads, Exactly<Index> size, Rng& rng, const LuongLocationOptions& options);
 
+  // The members of a mechanism: see mechanism.hpp.
   std::string name() const { return "luong-location"; }
   AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs(); }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
@@ -141,8 +147,8 @@ enum class LuongAlignment { monotonic, predictive };  // local-m, local-p
 
 // Options of LuongLocalAttention.
 struct LuongLocalOptions {
-  LuongScore score = LuongScore::dot;
-  LuongAlignment alignment = LuongAlignment::monotonic;
+  LuongScore score = LuongScore::dot;                    // concat and general have parameters
+  LuongAlignment alignment = LuongAlignment::monotonic;  // local-p has parameters
   Index radius = 10;         // D
   bool renormalise = false;  // local-p: divide by the sum of weights after the Gaussian
   // The window is centred on key min(floor(p), S - 1) instead of p. Past the end of a source it contains the last D + 1
@@ -153,14 +159,16 @@ struct LuongLocalOptions {
 
 // Local attention. Throws Error for heads, a size or a radius below 1, and for negative units.
 struct LuongLocalAttention {
-  LuongLocalOptions options;
+  LuongLocalOptions options;  // the argument of the constructor
   // general: W [heads, size, size]. concat: W and U [heads, units, size], bias and score [heads, units].
   Parameter W, U, bias, score;
   Parameter position_W;      // [heads, units, size]; local-p
   Parameter position_score;  // [heads, units]; local-p
 
+  // Makes the parameters that the options need; the others are undefined.
   LuongLocalAttention(Exactly<Index> heads, Exactly<Index> size, Rng& rng, const LuongLocalOptions& options = {});
 
+  // The members of a mechanism: see mechanism.hpp.
   std::string name() const;
   AttentionCapabilities capabilities() const;
   double keys_per_query(Index positions, Index) const {
@@ -204,8 +212,10 @@ struct BahdanauOptions {
 // Bahdanau's additive attention. With `normalized`, gain is initially 1 / sqrt(units) and bias 0; otherwise they are
 // undefined. Throws Error for heads or a size below 1, and for negative units.
 struct BahdanauAttention : detail::AdditiveMechanism {
+  // Initial values are uniform in +-1/sqrt(size), and in +-1/sqrt(units) for score.
   BahdanauAttention(Exactly<Index> heads, Exactly<Index> size, Rng& rng, const BahdanauOptions& options = {});
 
+  // The members of a mechanism: see mechanism.hpp. The others are in the base class.
   std::string name() const { return "bahdanau"; }
   void members(auto&& visit) {
     visit("W", W);

@@ -97,6 +97,7 @@ struct AttentionCapabilities {
 // A mechanism of any type. Move-only, because parameters are.
 class AttentionMechanism {
  public:
+  // Holds any mechanism with the members listed above. Throws Error for inputs out of range.
   template <class T>
   requires(!std::is_same_v<std::remove_cvref_t<T>, AttentionMechanism>) AttentionMechanism(T mechanism)
       : name_(mechanism.name()),
@@ -104,6 +105,7 @@ class AttentionMechanism {
         inputs_(checked(mechanism.name(), inputs_of(mechanism))),
         self_(std::make_unique<Model<T>>(std::move(mechanism))) {}
 
+  // What the mechanism declares.
   const std::string& name() const { return name_; }
   const AttentionCapabilities& capabilities() const { return capabilities_; }
   const std::vector<MechanismInput>& inputs() const { return inputs_; }
@@ -134,7 +136,7 @@ class AttentionMechanism {
   // Keys per query and head, for estimates of work: two dot products of length `size` per query, head and key.
   double keys_per_query(Index positions, Index size) const { return self_->keys_per_query(positions, size); }
 
-  void members(MemberVisitor& visit);
+  void members(MemberVisitor& visit);  // the members of the mechanism, by the same names
 
  private:
   struct Concept {

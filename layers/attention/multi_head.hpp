@@ -97,7 +97,7 @@ class MultiHeadAttention {
   // Sets the biases of the mechanism's inputs to their declared values. Call it after overwriting the layer's biases.
   void set_input_biases();
 
-  void members(MemberVisitor& visit);
+  void members(MemberVisitor& visit);  // qkv, or q, kv, k and v; proj; q_norm and k_norm; relative; mechanism
 
  private:
   MultiHeadAttentionOptions options_;

@@ -18,10 +18,10 @@ namespace heed {
 // ---- Softmax ----
 
 // Scaled dot-product attention with softmax (Vaswani et al. 2017), as a mechanism. See attention().
-
 struct SoftmaxAttention {
   std::optional<double> scale = {};  // 1 / sqrt(D) by default
 
+  // The members of a mechanism: see mechanism.hpp.
   std::string name() const { return "softmax"; }
   AttentionCapabilities capabilities() const {
     AttentionCapabilities can = AttentionCapabilities::of_pairs();
@@ -44,13 +44,13 @@ struct SoftmaxAttention {
 //   dx = (dn - n (n . dn)) / |x|, where n = x / |x|
 //
 // A query or key of zeros has the cosine 0 with all others, and no gradient.
-
 struct CosineAttention {
   Parameter log_beta;  // [heads]; initially 0, so that beta is 1
 
   // Throws Error for heads below 1. size and rng are not used; constructors of mechanisms with parameters take them.
   CosineAttention(Exactly<Index> heads, Exactly<Index> size, Rng& rng);
 
+  // The members of a mechanism: see mechanism.hpp.
   std::string name() const { return "cosine"; }
   AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs(); }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
@@ -76,10 +76,10 @@ struct CosineAttention {
 // rounded log gates and the sum of the remainders, so any number of gates may close, down to forget = -inf. Positions
 // after a gate of 0 give the same result, up to rounding, as a sequence that begins at the gate. A query whose keys are
 // all hidden by such gates gets zeros. A forget of -1e9 or less has no gradient.
-
 struct ForgettingAttention {
   std::optional<double> scale = {};  // 1 / sqrt(D) by default
 
+  // The members of a mechanism: see mechanism.hpp. The input `forget` is [B, Hk, S, 1].
   std::string name() const { return "forgetting"; }
   AttentionCapabilities capabilities() const {
     AttentionCapabilities can = AttentionCapabilities::of_pairs();

@@ -39,14 +39,14 @@ struct WindowAttentionOptions {
 // Options of StridedAttention.
 struct StridedAttentionOptions {
   Index stride = 0;  // l; the square root of the typical length gives the fewest pairs
-  std::optional<double> scale = {};
+  std::optional<double> scale = {};  // 1 / sqrt(D) by default
 };
 
 // Options of FixedAttention.
 struct FixedAttentionOptions {
   Index block = 0;    // l
   Index summary = 1;  // c: number of last positions per block that other blocks see
-  std::optional<double> scale = {};
+  std::optional<double> scale = {};  // 1 / sqrt(D) by default
 };
 
 namespace detail {
@@ -76,33 +76,38 @@ class ByPlace {
 // block. WindowAttention::options() has the globals sorted and without repeats.
 class WindowAttention : public detail::ByPlace<WindowAttention, WindowAttentionOptions> {
  public:
-  explicit WindowAttention(const WindowAttentionOptions& options);
+  explicit WindowAttention(const WindowAttentionOptions& options);  // errors as above
+  // The members of a mechanism: see mechanism.hpp. The others are in the base class.
   std::string name() const { return "window"; }
   double keys_per_query(Index positions, Index) const {
     return static_cast<double>(std::min(positions, options_.window + static_cast<Index>(options_.globals.size())));
   }
   AttentionState make_state() const;  // stores the window and the global positions only
-  void see(Index p, Index keys, bool causal, std::vector<std::int32_t>& seen) const;
+  void see(Index p, Index keys, bool causal, std::vector<std::int32_t>& seen) const;  // see detail::ByPlace
 };
 
+// The strided pattern.
 class StridedAttention : public detail::ByPlace<StridedAttention, StridedAttentionOptions> {
  public:
-  explicit StridedAttention(const StridedAttentionOptions& options);
+  explicit StridedAttention(const StridedAttentionOptions& options);  // throws Error for a stride below 1
+  // The members of a mechanism: see mechanism.hpp. The others are in the base class.
   std::string name() const { return "strided"; }
   double keys_per_query(Index positions, Index) const {
     return static_cast<double>(std::min(positions, options_.stride + positions / options_.stride));
   }
-  void see(Index p, Index keys, bool causal, std::vector<std::int32_t>& seen) const;
+  void see(Index p, Index keys, bool causal, std::vector<std::int32_t>& seen) const;  // see detail::ByPlace
 };
 
+// The fixed pattern.
 class FixedAttention : public detail::ByPlace<FixedAttention, FixedAttentionOptions> {
  public:
-  explicit FixedAttention(const FixedAttentionOptions& options);
+  explicit FixedAttention(const FixedAttentionOptions& options);  // throws Error unless 1 <= summary <= block
+  // The members of a mechanism: see mechanism.hpp. The others are in the base class.
   std::string name() const { return "fixed"; }
   double keys_per_query(Index positions, Index) const {
     return static_cast<double>(std::min(positions, options_.block + options_.summary * (positions / options_.block)));
   }
-  void see(Index p, Index keys, bool causal, std::vector<std::int32_t>& seen) const;
+  void see(Index p, Index keys, bool causal, std::vector<std::int32_t>& seen) const;  // see detail::ByPlace
 };
 
 // ---- By score ----
@@ -114,11 +119,11 @@ class FixedAttention : public detail::ByPlace<FixedAttention, FixedAttentionOpti
 //
 // min(k, allowed) keys are chosen; of equal scores the lower j. The choice is constant in the gradient. Scores of all
 // pairs are computed in blocks of queries: O(n^2 D) time, O(n k) memory.
-
 class TopKAttention {
  public:
   // `count` is k. Throws Error if it is below 1. The scale is 1 / sqrt(D) by default.
   explicit TopKAttention(Exactly<Index> count, std::optional<double> scale = {});
+  // The members of a mechanism: see mechanism.hpp.
   std::string name() const { return "top-k"; }
   AttentionCapabilities capabilities() const {
     AttentionCapabilities can = AttentionCapabilities::of_pairs();
@@ -157,16 +162,18 @@ class TopKAttention {
 struct LshAttentionOptions {
   Index size = 0;      // D of queries and keys
   Index buckets = 32;  // per round; even; about the typical length / window
-  Index rounds = 4;
+  Index rounds = 4;    // hash functions, each with its own buckets
   Index window = 32;                 // w
   bool shared = false;               // Reformer's shared queries and keys: keys are q / |q|, and k is not read
   std::uint64_t seed = 0;            // of the rotations
   std::optional<double> scale = {};  // 1 / sqrt(D) by default
 };
 
+// Attention within hash buckets, as above.
 class LshAttention {
  public:
   explicit LshAttention(const LshAttentionOptions& options);  // throws Error for sizes below 1 and odd buckets
+  // The members of a mechanism: see mechanism.hpp.
   std::string name() const { return "lsh"; }
   AttentionCapabilities capabilities() const {
     AttentionCapabilities can = AttentionCapabilities::of_places();

@@ -30,8 +30,8 @@ namespace heed {
 // function of the layer's input, and the layer computes it in the same product as queries and keys.
 //
 //   std::vector<MechanismInput> inputs() const { return {{.name = "gate", .bias = 1}}; }
-
 struct MechanismInput {
+  // The positions and heads for which the layer computes the tensor.
   enum class Of {
     queries,  // computed from x, per query head: [B, H, T, size]
     keys      // computed from x or the memory, as keys are, per key head: [B, Hk, S, size]
@@ -41,7 +41,7 @@ struct MechanismInput {
   Of of = Of::keys;  // queries for a gate of the output; with T = S and Hk = H, both choices have the same shape
   double bias = 0;   // initial value of the projection's biases, if the layer has biases
 
-  bool of_queries() const { return of == Of::queries; }
+  bool of_queries() const { return of == Of::queries; }  // one row per query, otherwise one per key
 };
 inline constexpr std::size_t kMaxMechanismInputs = 4;  // per mechanism; each input may have any size
 
@@ -185,6 +185,7 @@ class KeyValueState {
   // rows had the same length before the T positions.
   using Attend = std::function<Tensor(In q, In k, In v, const AttentionCall& call)>;
 
+  // `attend`: for apply() without a function of its own.
   explicit KeyValueState(Attend attend) : attend_(std::move(attend)) {}
   // Appends k and v, and attends with the state's own function or with `attend`. As AttentionState::apply(). No
   // gradient.
@@ -209,8 +210,10 @@ class MappedKeyState {
  public:
   using Map = std::function<Tensor(In k)>;  // [B, Hk, T, D] -> [B, Hk, T, A] or [B, H, T, A]
 
+  // `key` maps new keys. `attend` gets the mapped keys in place of keys.
   MappedKeyState(Map key, KeyValueState::Attend attend) : key_(std::move(key)), mapped_(std::move(attend)) {}
 
+  // As in KeyValueState.
   Tensor apply(In q, In k, In v, const AttentionCall& call = {});
   const Tensor& lengths() const { return mapped_.lengths(); }
   void members(auto&& visit) { mapped_.members(visit); }
@@ -228,15 +231,15 @@ class MappedKeyState {
 //   return LinearAttentionState([](In q, In k, In v, LinearAttentionSums& sums, const AttentionCall& call) {
 //     return linear_attention_step(q, k, v, sums, call);
 //   });
-
 class LinearAttentionState {
  public:
   // Updates the sums of each row with T new positions. The call has key_lengths if some of the T keys are padding.
   using Step = std::function<Tensor(In q, In k, In v, LinearAttentionSums& sums, const AttentionCall& call)>;
 
-  explicit LinearAttentionState(Step step) : step_(std::move(step)) {}
+  explicit LinearAttentionState(Step step) : step_(std::move(step)) {}  // `step` computes apply()
   Tensor apply(In q, In k, In v, const AttentionCall& call = {});  // causal: [B, H, T, Dv]; no gradient
-  const Tensor& lengths() const { return lengths_; }
+  const Tensor& lengths() const { return lengths_; }  // int32 [B]: positions of each row; [0] before the first step
+  // The buffers: lengths, sums, norms and maxima.
   void members(auto&& visit) {
     visit.buffer("lengths", lengths_);
     visit.buffer("sums", sums_.sums);
