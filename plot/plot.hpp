@@ -19,14 +19,15 @@ struct RunResult;  // optim/run/result.hpp
 
 // Named points and the style in which they are drawn.
 struct Series {
-  std::string name = {};
-  std::vector<std::pair<double, double>> points = {};
+  std::string name = {};                               // in the key
+  std::vector<std::pair<double, double>> points = {};  // (x, y), in drawing order
+  // line and thin_line connect the points; points_only draws them; dashed is a broken line.
   enum Style { line, thin_line, points_only, dashed } style = line;
 };
 
 // The title of a frame and the names of its axes.
 struct PlotLabels {
-  std::string title = {}, x = {}, y = {};
+  std::string title = {}, x = {}, y = {};  // empty: none
 };
 
 // Throws Error unless the name ends with .svg or .png, the file can be written, and gnuplot is installed. Does nothing
@@ -50,7 +51,7 @@ void plot_losses(const std::filesystem::path& file, const RunResult& result, std
 
 // Values over a rectangle, evenly spaced. The first row is at y_min. At least 2 x 2.
 struct Field {
-  double x_min = {}, x_max = {}, y_min = {}, y_max = {};
+  double x_min = {}, x_max = {}, y_min = {}, y_max = {};  // the rectangle
   std::vector<std::vector<double>> values = {};  // [rows][columns]
 };
 // Draws two classes of points over a field with the probability of the second class, whose level 0.5 is the boundary.
@@ -66,8 +67,8 @@ void plot_matrix(const std::filesystem::path& file, const std::string& title,
 
 // One frame of a picture.
 struct Frame {
-  PlotLabels labels = {};
-  std::vector<Series> series = {};
+  PlotLabels labels = {};           // of this frame
+  std::vector<Series> series = {};  // drawn in this order
 };
 // Draws several frames, three per row, each with its own key. With `logarithmic`, both axes are logarithmic, and a
 // number that is not above 0 is an Error.
@@ -75,13 +76,13 @@ void plot_frames(const std::filesystem::path& file, const std::vector<Frame>& fr
 
 // One matrix of plot_matrices().
 struct MatrixPanel {
-  std::string title = {};
+  std::string title = {};                        // above the matrix
   std::vector<std::vector<double>> values = {};  // [row labels][column labels]
 };
 // The labels shared by all panels of plot_matrices().
 struct MatrixLabels {
-  std::string title = {}, rows_name = {}, columns_name = {};
-  std::vector<std::string> rows = {}, columns = {};
+  std::string title = {}, rows_name = {}, columns_name = {};  // of the picture and of both axes
+  std::vector<std::string> rows = {}, columns = {};           // one per row, one per column
 };
 // Draws rows of panels of equal size with numbers from 0 to 1 in cells, such as the attention weights of many heads.
 // NaN: an empty cell. The leftmost panels have row labels and the lowest panels have column labels, as many as fit.

@@ -35,7 +35,7 @@ class WeightAverage {
 
   void restart();  // starts again from the current weights; throws Error while swapped in
   void update();   // average = decay * average + (1 - decay) * weights; throws Error while swapped in
-  Index updates() const { return updates_; }
+  Index updates() const { return updates_; }  // calls of update() since the start or restart()
 
   // Exchanges the averages and the model's weights exactly: two calls change nothing. swap(), update() and restart()
   // throw Error if no model owns one of the parameters any more. Make the average after calls that replace parameters
@@ -66,6 +66,7 @@ class WeightAverage {
 // Swaps the averages in during its lifetime. Does nothing if they are swapped in already.
 class AveragedWeights {
  public:
+  // Swaps the averages in if the model has its own weights.
   explicit AveragedWeights(WeightAverage& average) : average_(average), outermost_(!average.swapped()) {
     if (outermost_) average_.swap();
   }
@@ -88,8 +89,8 @@ class LastWeights {
   LastWeights(const ParameterGroups& parameters, Exactly<Index> count);
 
   void keep();  // keeps the current weights; if `count` are kept already, drops the oldest
-  Index count() const { return count_; }
-  Index kept() const { return static_cast<Index>(kept_.size()); }
+  Index count() const { return count_; }                           // max number of kept weights
+  Index kept() const { return static_cast<Index>(kept_.size()); }  // number of kept weights, at most count()
 
   // Sets the model's weights to the mean of the kept weights, summed in float64 from the oldest on and rounded once.
   // Throws Error if none are kept. load_mean() and keep() throw Error if no model owns one of the parameters any more.

@@ -36,15 +36,17 @@ class RankStep;
 struct UpdateChunk {
   static constexpr int kMaxStates = 6;  // max number of state slots of an optimizer
 
-  DType dtype = {};
-  Index count = {};
-  void* values = {};
+  DType dtype = {};                   // of values, gradients and states
+  Index count = {};                   // number of items
+  void* values = {};                  // the parameter's; written by update()
   const void* gradients = {};         // as backward left them
   void* states[kMaxStates] = {};      // by slot; null if the parameter has no such state
   double gradient_scale = {};         // multiply gradients by this factor; negative if steps maximize
   double lr = {}, weight_decay = {};  // of the group
   Index step = {};                    // number of this step for the parameter, from 1
 
+  // The arrays as pointers to T, which must be the C++ type of `dtype`. state() returns null if the parameter has no
+  // such state.
   template <class T>
   T* parameter() const {
     return static_cast<T*>(values);
@@ -133,9 +135,9 @@ class Optimizer {
   DType communication_dtype() const { return rounds_ ? DType::bfloat16 : DType::float32; }
   // A tensor of the state, and the part of the tensor on this rank.
   struct StatePart {
-    std::string name;
+    std::string name;  // name in state()
     Shape shape;  // of the whole tensor
-    DType dtype;
+    DType dtype;  // of the whole tensor
     Tensor here;    // the whole tensor, a stretch of it, or no items
     int parameter;  // index of its parameter; -1: the whole tensor is on each rank
   };
@@ -146,12 +148,14 @@ class Optimizer {
   // A state that the optimizer keeps for each parameter, such as exp_avg, in the parameter's dtype. An optimizer has at
   // most UpdateChunk::kMaxStates slots.
   struct StateSlot {
-    std::string name;
-    double initial = 0;
+    std::string name;    // such as exp_avg
+    double initial = 0;  // value of all items before the first step
     // The shape of the state for a parameter of this shape, in a group that is elementwise or not; nullopt if such a
     // parameter has no such state. Null: the shape of the parameter.
     std::optional<Shape> (*shape)(const Shape& parameter, bool elementwise) = nullptr;
   };
+  // Throws Error without parameters, for a parameter or a name given twice, for rates or weight decays below 0, and for
+  // more than UpdateChunk::kMaxStates slots.
   Optimizer(std::string name, const ParameterGroups& parameters, double lr, double weight_decay,
             std::vector<StateSlot> slots, bool maximize = false);
 

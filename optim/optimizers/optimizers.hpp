@@ -18,9 +18,9 @@ namespace heed {
 
 // Options of SGD.
 struct SGDOptions {
-  double lr = 1e-3;
-  double momentum = 0;
-  double dampening = 0;
+  double lr = 1e-3;         // learning rate
+  double momentum = 0;      // share of the buffer that a step keeps; 0: no buffer
+  double dampening = 0;     // the buffer gets (1 - dampening) times the gradient
   double weight_decay = 0;  // L2: added to the gradient
   bool nesterov = false;    // needs momentum above 0 and dampening 0
   bool maximize = false;    // gradient ascent instead of descent
@@ -30,7 +30,7 @@ struct SGDOptions {
 // buffer without dampening.
 class SGD final : public Optimizer {
  public:
-  explicit SGD(const ParameterGroups& parameters, SGDOptions options = {});
+  explicit SGD(const ParameterGroups& parameters, SGDOptions options = {});  // throws Error for options out of range
 
  private:
   SGDOptions options_;
@@ -40,9 +40,9 @@ class SGD final : public Optimizer {
 
 // Options of Adam.
 struct AdamOptions {
-  double lr = 1e-3;
-  std::array<double, 2> betas = {0.9, 0.999};
-  double eps = 1e-8;
+  double lr = 1e-3;                            // learning rate
+  std::array<double, 2> betas = {0.9, 0.999};  // share of the old averages of gradients and of squares
+  double eps = 1e-8;                           // added to the root of the average of squares
   double weight_decay = 0;  // L2: added to the gradient
   bool amsgrad = false;     // divides by the largest second moment so far
   bool maximize = false;    // gradient ascent instead of descent
@@ -51,10 +51,12 @@ struct AdamOptions {
 // Kingma and Ba, "Adam", 2015, algorithm 1, as torch.optim.Adam.
 class Adam : public Optimizer {
  public:
+  // Throws Error for options out of range.
   explicit Adam(const ParameterGroups& parameters, AdamOptions options = {})
       : Adam("Adam", parameters, options, false) {}
 
  protected:
+  // For derived classes. `decoupled`: weight decay as in AdamW.
   Adam(const char* name, const ParameterGroups& parameters, AdamOptions options, bool decoupled);
 
  private:
@@ -66,9 +68,9 @@ class Adam : public Optimizer {
 
 // Options of AdamW.
 struct AdamWOptions {
-  double lr = 1e-3;
-  std::array<double, 2> betas = {0.9, 0.999};
-  double eps = 1e-8;
+  double lr = 1e-3;                            // learning rate
+  std::array<double, 2> betas = {0.9, 0.999};  // share of the old averages of gradients and of squares
+  double eps = 1e-8;                           // added to the root of the average of squares
   double weight_decay = 1e-2;  // decoupled: each step multiplies parameters by 1 - lr * weight_decay
   bool amsgrad = false;        // divides by the largest second moment so far
   bool maximize = false;       // gradient ascent instead of descent
@@ -77,17 +79,18 @@ struct AdamWOptions {
 // Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019, algorithm 2, as torch.optim.AdamW.
 class AdamW final : public Adam {
  public:
+  // Throws Error for options out of range.
   explicit AdamW(const ParameterGroups& parameters, AdamWOptions o = {})
       : Adam("AdamW", parameters, {o.lr, o.betas, o.eps, o.weight_decay, o.amsgrad, o.maximize}, true) {}
 };
 
 // Options of RMSprop.
 struct RMSpropOptions {
-  double lr = 1e-2;
+  double lr = 1e-2;     // learning rate
   double alpha = 0.99;  // share of the old average of squares
-  double eps = 1e-8;
+  double eps = 1e-8;    // added to the divisor
   double weight_decay = 0;  // L2: added to the gradient
-  double momentum = 0;
+  double momentum = 0;      // share of the buffer that a step keeps; 0: no buffer
   bool centered = false;  // divides by the standard deviation of the gradient, not by its root mean square
   bool maximize = false;  // gradient ascent instead of descent
 };
@@ -95,6 +98,7 @@ struct RMSpropOptions {
 // Tieleman and Hinton, lecture 6.5, 2012; centered: Graves, arXiv 1308.0850. As torch.optim.RMSprop.
 class RMSprop final : public Optimizer {
  public:
+  // Throws Error for options out of range.
   explicit RMSprop(const ParameterGroups& parameters, RMSpropOptions options = {});
 
  private:
@@ -106,17 +110,18 @@ class RMSprop final : public Optimizer {
 
 // Options of Adagrad.
 struct AdagradOptions {
-  double lr = 1e-2;
+  double lr = 1e-2;         // learning rate
   double lr_decay = 0;      // the rate of step t (from 1) is lr / (1 + (t - 1) * lr_decay)
   double weight_decay = 0;  // L2: added to the gradient
-  double initial_accumulator_value = 0;
-  double eps = 1e-10;
+  double initial_accumulator_value = 0;  // initial sum of squares
+  double eps = 1e-10;                    // added to the root of the sum of squares
   bool maximize = false;  // gradient ascent instead of descent
 };
 
 // Duchi et al., "Adaptive Subgradient Methods", 2011, as torch.optim.Adagrad.
 class Adagrad final : public Optimizer {
  public:
+  // Throws Error for options out of range.
   explicit Adagrad(const ParameterGroups& parameters, AdagradOptions options = {});
 
  private:
@@ -147,6 +152,7 @@ struct AdafactorOptions {
 // A step needs memory for three copies of its largest parameter.
 class Adafactor final : public Optimizer {
  public:
+  // Throws Error for options out of range.
   explicit Adafactor(const ParameterGroups& parameters, AdafactorOptions options = {});
 
  private:
@@ -156,7 +162,8 @@ class Adafactor final : public Optimizer {
 
 // Options of Lion.
 struct LionOptions {
-  double lr = 1e-4;
+  double lr = 1e-4;  // learning rate
+  // Share of the old average: in the step's direction, and in the new average.
   std::array<double, 2> betas = {0.9, 0.99};
   double weight_decay = 0;  // decoupled: each step multiplies parameters by 1 - lr * weight_decay
   bool maximize = false;    // gradient ascent instead of descent
@@ -166,7 +173,7 @@ struct LionOptions {
 // gradients.
 class Lion final : public Optimizer {
  public:
-  explicit Lion(const ParameterGroups& parameters, LionOptions options = {});
+  explicit Lion(const ParameterGroups& parameters, LionOptions options = {});  // throws Error for options out of range
 
  private:
   LionOptions options_;
@@ -181,14 +188,14 @@ enum class AdjustLr { original, match_rms_adamw };
 
 // Options of Muon.
 struct MuonOptions {
-  double lr = 1e-3;
+  double lr = 1e-3;           // learning rate
   double weight_decay = 0.1;  // decoupled: each step multiplies parameters by 1 - lr * weight_decay
-  double momentum = 0.95;
-  bool nesterov = true;
+  double momentum = 0.95;     // share of the old average that a step keeps
+  bool nesterov = true;       // false: u = m
   std::array<double, 3> ns_coefficients = {3.4445, -4.7750, 2.0315};  // a, b, c of the iteration
   double eps = 1e-7;                                                  // min norm that a matrix is divided by
   int ns_steps = 5;                                                   // iterations, 0 to 99
-  AdjustLr adjust_lr_fn = AdjustLr::original;
+  AdjustLr adjust_lr_fn = AdjustLr::original;                         // the factor r of the step
   // For parameters that get AdamW's step.
   std::array<double, 2> betas = {0.9, 0.95};
   double adamw_eps = 1e-8;
@@ -210,7 +217,7 @@ struct MuonOptions {
 // bfloat16, and the results of products are float32. (PyTorch's iteration is bfloat16 throughout.)
 class Muon final : public Optimizer {
  public:
-  explicit Muon(const ParameterGroups& parameters, MuonOptions options = {});
+  explicit Muon(const ParameterGroups& parameters, MuonOptions options = {});  // throws Error for options out of range
 
  private:
   MuonOptions options_;
@@ -221,10 +228,10 @@ class Muon final : public Optimizer {
 
 // Options of make_optimizer(). Each optimizer uses those that it has. weight_decay is for groups that set none.
 struct OptimizerOptions {
-  double lr = 1e-3;
-  std::array<double, 2> betas = {0.9, 0.999};
+  double lr = 1e-3;                            // learning rate
+  std::array<double, 2> betas = {0.9, 0.999};  // adam, adamw, lion, muon
   double momentum = 0.9;  // sgd (Nesterov momentum if above 0), rmsprop, muon
-  double weight_decay = 0;
+  double weight_decay = 0;  // of groups that set none
 };
 
 // Makes an optimizer by name: "sgd", "adam", "adamw", "rmsprop", "adagrad", "lion", "adafactor" or "muon". "muon" uses

@@ -26,7 +26,7 @@ namespace heed {
 
 // Parameters with the same settings.
 struct ParameterGroup {
-  std::vector<NamedParameter> parameters = {};
+  std::vector<NamedParameter> parameters = {};  // not owned: the model must outlive the group
   double lr_scale = 1;                      // the group's learning rate is the optimizer's times this
   std::optional<double> weight_decay = {};  // nullopt: the optimizer's
   bool elementwise = false;                 // Muon gives these parameters AdamW's step, even matrices (embeddings)
@@ -36,13 +36,14 @@ struct ParameterGroup {
 // group, or several groups.
 class ParameterGroups {
  public:
+  // Groups as they are, or one group with the default settings.
   ParameterGroups(std::vector<ParameterGroup> groups) : groups_(std::move(groups)) {}
   ParameterGroups(ParameterGroup group) { groups_.push_back(std::move(group)); }
   ParameterGroups(std::vector<NamedParameter> parameters) { groups_.push_back({std::move(parameters), 1, {}}); }
   ParameterGroups(std::initializer_list<NamedParameter> parameters) { groups_.push_back({parameters, 1, {}}); }
   ParameterGroups(const std::vector<Parameter*>& parameters);  // named by path, or parameter.N without a path
 
-  const std::vector<ParameterGroup>& groups() const { return groups_; }
+  const std::vector<ParameterGroup>& groups() const { return groups_; }  // in the order given
 
  private:
   std::vector<ParameterGroup> groups_;
@@ -79,7 +80,7 @@ std::vector<ParameterGroup> muon_groups(M& model, const MuonGroupOptions& option
 // `parts` names, by their names or by prefixes of names that end before a dot ("tokens", "blocks.0"). Throws Error if a
 // part matches no parameter.
 struct ParameterSplit {
-  std::vector<NamedParameter> chosen = {}, others = {};
+  std::vector<NamedParameter> chosen = {}, others = {};  // in the order of the argument
 };
 ParameterSplit split_parameters(const std::vector<NamedParameter>& parameters, const std::vector<std::string>& parts);
 template <detail::Layer M>

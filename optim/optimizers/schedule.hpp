@@ -65,7 +65,7 @@ class Schedule {
  public:
   // Throws Error for an unknown name and for options out of range.
   Schedule(std::string_view name, const ScheduleOptions& options);
-  static const std::vector<std::string>& names();
+  static const std::vector<std::string>& names();  // the names that the constructor accepts
   // Your own schedule.
   template <ScheduleLike T>
   requires(!std::same_as<T, Schedule>) Schedule(T own)

@@ -32,8 +32,8 @@ namespace heed {
 
 // Work of one direction of an op, or of a part. All numbers except the shares are per step.
 struct ProfileWork {
-  double calls = 0;
-  double seconds = 0;
+  double calls = 0;            // number of calls
+  double seconds = 0;          // of the thread of the profile; for `concurrent`, of other threads
   double flops = 0;            // of products; a multiply-add counts as 2
   double bytes = 0;            // min bytes to read and write: inputs, results, and tensors kept for backward
   double share_of_peak = 0;    // time at peak_flops() of the operands' types, relative to `seconds`
@@ -44,13 +44,14 @@ struct ProfileWork {
 // `concurrent` are work of other threads at the same time: the ranks of a run exchange gradients and new values, and
 // `bytes` are those sent.
 struct ProfileRow {
+  // rest: the time of a step outside of ops and parts.
   enum Kind { op, part, rest, span, concurrent };
-  Kind kind = op;
+  Kind kind = op;  // defines which of the following are set
   std::string name =
       {};  // "linear"; of a part "optimizer"; of a span the name of its RecordFunction; concurrent: "values"
   std::string module = {};  // of an op: "blocks.2.mlp"; empty: the model itself
-  ProfileWork forward = {}, backward = {};
-  double seconds() const { return forward.seconds + backward.seconds; }
+  ProfileWork forward = {}, backward = {};                               // only ops have `backward`
+  double seconds() const { return forward.seconds + backward.seconds; }  // both directions
 };
 
 // Options of a Profile.
@@ -107,7 +108,7 @@ class Profile {
 // Records its lifetime as a span with this name. Does nothing if the thread has no profile.
 class RecordFunction {
  public:
-  explicit RecordFunction(const std::string& name);
+  explicit RecordFunction(const std::string& name);  // begins the span
   ~RecordFunction();
   RecordFunction(const RecordFunction&) = delete;
   RecordFunction& operator=(const RecordFunction&) = delete;

@@ -30,14 +30,14 @@ namespace heed {
 // Bytes to send to another rank, and memory for bytes from another rank. The bytes that rank a sends to rank b in an
 // exchange are those that b receives from a in the same exchange, in the same order and sizes.
 struct Outgoing {
-  int rank = {};
-  const void* bytes = {};
-  std::size_t count = {};
+  int rank = {};           // receiver
+  const void* bytes = {};  // memory to read
+  std::size_t count = {};  // number of bytes
 };
 struct Incoming {
-  int rank = {};
-  void* bytes = {};
-  std::size_t count = {};
+  int rank = {};           // sender
+  void* bytes = {};        // memory to write
+  std::size_t count = {};  // number of bytes
 };
 
 // One process of a run, and its communication with the others. A transport derives from this class.
@@ -48,7 +48,7 @@ class Ranks {
   Ranks& operator=(const Ranks&) = delete;
 
   int rank() const { return rank_; }  // of this process, 0 to size() - 1; rank 0 logs, shows progress and writes files
-  int size() const { return size_; }
+  int size() const { return size_; }  // number of ranks
   virtual std::string host() const = 0;  // name of this process's machine, for messages
 
   // An exchange in progress. Its memory must stay valid, and the caller must not change it, until it is done.
@@ -80,6 +80,7 @@ class Ranks {
   virtual void failed(const std::string& reason, int exit_code = 1) = 0;
 
  protected:
+  // For transports: this process is rank `rank` of `size`.
   Ranks(int rank, int size) : rank_(rank), size_(size) {}
   // Implements start().
   virtual std::unique_ptr<Exchange> begin(std::span<const Outgoing> out, std::span<const Incoming> in, int channel) = 0;

@@ -29,7 +29,7 @@ class Ranks;    // optim/ranks/ranks.hpp
 // A finished step, as the log and callbacks get it.
 struct RunStep {
   Index step = 0;  // 1, 2, ...
-  double loss = 0, lr = 0, grad_norm = 0;
+  double loss = 0, lr = 0, grad_norm = 0;  // grad_norm: before clipping
   double tokens_per_second = 0;   // 0: targets are not of tokens (Batch::has_token_targets)
   double samples_per_second = 0;  // Batch::samples()
   // Numbers of the updates after the first (Update): lr_NAME, and for an update with its own loss also loss_NAME and

@@ -28,8 +28,8 @@ namespace heed {
 
 // One optimizer of a run with its schedule and loss. A step does all updates of the run in order.
 struct Update {
-  Optimizer& optimizer;
-  Schedule& schedule;
+  Optimizer& optimizer;  // must outlive the run
+  Schedule& schedule;    // of the optimizer's learning rate; must outlive the run
   // Mean over the batch's counted targets, or a weighted mean (autograd/losses.hpp). Empty: the update shares the loss
   // and the gradients of the update before it. Empty in the first update: the model's loss.
   std::function<Tensor(const Batch&)> loss = {};
@@ -41,9 +41,9 @@ struct RunParts {
   std::function<void(Checkpoint&)> store = {};       // stores the model's values in a checkpoint
   std::function<void(const Checkpoint&)> load = {};  // loads the model's values from a checkpoint
   std::function<Tensor(const Batch&)> loss = {};     // the model's; as Update::loss
-  std::vector<Update> updates = {};
-  Dataset data = {};
-  EvaluationSet validation = {};
+  std::vector<Update> updates = {};                  // in the order of a step; at least one
+  Dataset data = {};                                 // for training
+  EvaluationSet validation = {};                     // for evaluations; empty: no evaluations
   // Means over the targets of an evaluation batch: "loss" and others by name, which the progress line, the log and the
   // checkpoint show. Empty: {"loss", loss(batch)}.
   std::function<Metrics(const Batch&)> metrics = {};

@@ -27,7 +27,7 @@ struct ProgressState {
   double tokens_per_second = 0;                // for models of sequences
   double samples_per_second = 0;               // shown if tokens_per_second is 0
   double share_of_peak = 0;                    // 0: unknown
-  double seconds_left = 0;
+  double seconds_left = 0;                     // estimate; shown before the last step
 };
 
 // The text of a progress line. `brief`: shortened for a terminal of 80 columns.
@@ -37,6 +37,7 @@ std::string progress_line(const ProgressState& state, bool brief = false);
 // Elsewhere, a line is printed for each important update and when `quiet_seconds` have passed since the last line.
 class Progress {
  public:
+  // `quiet_seconds`: longest time without a line if `file` is not a terminal.
   explicit Progress(std::FILE* file, double quiet_seconds = 30);
   ~Progress();
   Progress(const Progress&) = delete;

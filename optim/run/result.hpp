@@ -30,7 +30,7 @@ struct RunResult {
   bool interrupted = false;  // ended before the last step, by a signal
   bool stopped = false;      // ended before the last step, by a callback, by patience or by the time limit
   Index best_step = 0;       // step of the best evaluation by RunOptions::monitor; 0: none
-  RunHistory history = {};
+  RunHistory history = {};   // of all steps
   std::optional<double> validation_loss = {};  // of the last evaluation
   Metrics validation_metrics = {};             // other metrics of that evaluation
   std::vector<std::string> warnings = {};      // failed saves and damage of the log, as in the progress output
