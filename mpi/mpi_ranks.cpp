@@ -222,7 +222,16 @@ class MpiRanks final : public Ranks {
 
   // MPI progresses messages while they are tested.
   struct Messages final : Exchange {
-    std::vector<MPI_Request> requests;
+    std::vector<MPI_Request> requests;  // receives first
+    std::size_t receives = 0;
+    // After a failure, MPI must not write to memory that is freed.
+    ~Messages() override {
+      for (std::size_t i = 0; i < receives; ++i) {
+        if (requests[i] == MPI_REQUEST_NULL) continue;
+        MPI_Cancel(&requests[i]);
+        MPI_Request_free(&requests[i]);
+      }
+    }
     bool done() override {
       int all = 0;
       MPI_Testall(static_cast<int>(requests.size()), requests.data(), &all, MPI_STATUSES_IGNORE);
@@ -241,6 +250,7 @@ class MpiRanks final : public Ranks {
         MPI_Irecv(static_cast<char*>(i.bytes) + begin, count, MPI_BYTE, i.rank, channel, messages_,
                   &messages->requests.emplace_back(MPI_REQUEST_NULL));
       });
+    messages->receives = messages->requests.size();
     for (const Outgoing& o : out)
       in_pieces(o.count, [&](std::size_t begin, int count) {
         MPI_Isend(static_cast<const char*>(o.bytes) + begin, count, MPI_BYTE, o.rank, channel, messages_,

@@ -26,7 +26,7 @@ void Patience::wait() {
     std::this_thread::sleep_for(std::chrono::microseconds(50));
 }
 
-ExchangeThread::~ExchangeThread() {
+void ExchangeThread::stop() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;

@@ -23,7 +23,7 @@ class Patience {
 };
 
 // Starts the exchanges of each channel in order, a few at a time, and drives those in progress, because MPI moves bytes
-// only inside its calls. Memory of messages must stay valid until their exchange is done or this object is destroyed.
+// only inside its calls. Memory of messages must stay valid until their exchange is done or stop() has returned.
 class ExchangeThread {
  public:
   enum Channel { direct, gradients, values, small, kChannels };  // direct: Ranks::exchange()
@@ -42,7 +42,7 @@ class ExchangeThread {
   };
 
   explicit ExchangeThread(Ranks& ranks) : ranks_(ranks) {}
-  ~ExchangeThread();  // does not wait for exchanges in progress
+  ~ExchangeThread() { stop(); }  // does not wait for exchanges in progress
   ExchangeThread(const ExchangeThread&) = delete;
   ExchangeThread& operator=(const ExchangeThread&) = delete;
 
@@ -52,6 +52,8 @@ class ExchangeThread {
   void poll();  // drives all exchanges once, unless another thread does
   // Returns when the exchange is done, and drives all exchanges until then. Throws the exception of a failed exchange.
   void wait(const Ticket& ticket);
+  // Ends the thread. Nothing writes to the memory of messages afterwards, unless wait(), poll() or add() is called.
+  void stop();
   std::vector<Busy> take_busy();  // intervals that have ended since the last call
 
  private:

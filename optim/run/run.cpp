@@ -73,6 +73,10 @@ class Run {
     if (!is_one_process()) detail::require_same(*o_.ranks, detail::properties_of(run_));
   }
 
+  ~Run() { run_.ranks.stop(); }  // exchanges of a step that failed may use the memory of steps_
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+
   RunResult go();
 
  private:

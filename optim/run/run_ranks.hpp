@@ -26,6 +26,10 @@ class RunRanks {
   void sum(std::span<double> numbers) const;           // over ranks, in place; exact for whole numbers
   bool any(bool here) const;                           // whether `here` is true on any rank
   ExchangeThread& exchanges() { return *exchanges_; }  // only with several ranks
+  // Ends the thread of exchanges. Call before the memory of exchanges in progress is freed, as after an exception.
+  void stop() {
+    if (exchanges_) exchanges_->stop();
+  }
 
   // Sums in two parts. Between start and finish, other exchanges may be in progress, but only one sum of each kind. The
   // first pair of functions does what sum() does. finish_sum_of_shards() returns the sum of one number per shard, in
@@ -44,7 +48,6 @@ class RunRanks {
  private:
   Ranks* ranks_;
   ShardDivision shards_;
-  std::optional<ExchangeThread> exchanges_;
   // Numbers of all ranks, to which each rank contributes its own.
   struct Gathered {
     std::vector<double> numbers;
@@ -52,6 +55,7 @@ class RunRanks {
     ExchangeThread::Ticket ticket;
   };
   Gathered summed_, summed_of_shards_;
+  std::optional<ExchangeThread> exchanges_;  // the last member, as its thread writes to the numbers above
 
   Gathered among_all(std::span<const double> here, std::vector<Index> begins) const;
   Gathered among_all(std::span<const double> here) const;  // each rank has equally many

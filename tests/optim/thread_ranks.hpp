@@ -28,6 +28,7 @@ class PostOffice {
     std::deque<std::string>& box = boxes_[{from, to, channel}];
     require(!failed_ || !box.empty(), "another rank failed");
     if (box.empty()) return false;
+    if (before_delivery) before_delivery(to);
     require(box.front().size() == count, "rank ", to, " expects ", count, " bytes of rank ", from, " and gets ",
             box.front().size());
     std::memcpy(bytes, box.front().data(), count);
@@ -45,7 +46,8 @@ class PostOffice {
     return count;
   }
 
-  std::map<int, std::string> reasons;  // by rank
+  std::map<int, std::string> reasons;           // by rank
+  std::function<void(int to)> before_delivery;  // called before a message is copied to the memory of its receiver
 
  private:
   std::mutex mutex_;

@@ -1,5 +1,8 @@
 // Numbers that ranks exchange, which are then equal on all ranks.
+#include <atomic>
+#include <chrono>
 #include <heed/optim/run/run_ranks.hpp>
+#include <thread>
 
 #include "tests/optim/thread_ranks.hpp"
 #include "tests/support.hpp"
@@ -28,4 +31,24 @@ TEST_CASE("run_ranks: sums, answers and losses are the same on all") {
             require(sum == (((1e16 + 1) + 1) + 1) - 1e16, "another order");
           }).empty());
   }
+}
+
+// The address sanitizer reports a write to freed memory.
+TEST_CASE("run_ranks: a sum that is never finished is not written to after its memory is freed") {
+  test::PostOffice office;
+  std::atomic<bool> delivers = false;
+  office.before_delivery = [&](int to) {
+    if (to != 0) return;
+    delivers = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  };
+  test::ThreadRanks first(0, 2, office), second(1, 2, office);
+  detail::RunRanks other(&second, 2);
+  other.start_sum({2.0});
+  {
+    detail::RunRanks ranks(&first, 2);
+    ranks.start_sum({1.0});
+    while (!delivers) std::this_thread::yield();
+  }
+  CHECK(office.undelivered() <= 1);  // the sum of rank 0 has arrived at rank 1, or is on its way
 }
