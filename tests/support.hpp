@@ -21,7 +21,7 @@ inline constexpr bool kSanitized = false;
 // Whether a test takes repetition `number`: every one, or with sanitizers every `part`-th.
 inline bool is_taken(long number, long part) { return !kSanitized || number % part == 0; }
 // ConformanceOptions::longest for correct mechanisms.
-inline constexpr Index kLongest = kSanitized ? 100 : 1000;
+inline constexpr Index kLongest = kSanitized ? 40 : 1000;
 
 inline constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 inline constexpr double kInf = std::numeric_limits<double>::infinity();

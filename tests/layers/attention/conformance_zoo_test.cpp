@@ -165,6 +165,7 @@ TEST_CASE("conformance zoo: the fused op passes, with bfloat16 and mapped keys")
 
 TEST_CASE("conformance zoo: the mechanism without a fault passes, at several seeds") {
   for (const std::uint64_t seed : {1, 2, 3}) {
+    if (!is_taken(static_cast<long>(seed) - 1, 3)) continue;
     check_fails<Hooked, Hooks>(
         {"no fault", "", {}},
         {.longest = seed == 1 ? 600 : 150, .seed = seed, .reference = naive_mechanism("softmax", {})}, {});
@@ -375,6 +376,7 @@ const ConformanceOptions kWithReference{.reference = naive_mechanism("linear", {
 
 TEST_CASE("conformance zoo: linear attention without a fault passes, at several seeds") {
   for (const std::uint64_t seed : {1, 2, 3}) {
+    if (!is_taken(static_cast<long>(seed) - 1, 3)) continue;
     ConformanceOptions options = kWithReference;
     options.longest = seed == 1 ? 1000 : 150, options.seed = seed;
     check_fails<HookedLinear, LinearHooks>({"no fault", "", {}}, options, {});
