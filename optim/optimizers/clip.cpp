@@ -18,8 +18,7 @@ struct Gradients {
   Chunks chunks;
 
   Gradients(const std::string& caller, const ParameterGroups& groups) : parameters(detail::trained(caller, groups)) {
-    for (std::size_t i = 0; i < parameters.size(); ++i)
-      if (parameters[i].active()) chunks.add(static_cast<int>(i), parameters[i].value.numel());
+    chunks.assign_active(parameters);
   }
 
   // Calls f(kernels, first item, count) for each chunk.
@@ -39,11 +38,9 @@ struct Gradients {
 
 namespace detail {
 
-void squares_of(const std::vector<Trained>& parameters, const Chunks& chunks, std::vector<double>& sums,
-                const std::function<bool(const Chunk&)>& selected) {
+void squares_of(const std::vector<Trained>& parameters, const Chunks& chunks, std::vector<double>& sums) {
   sums.assign(static_cast<std::size_t>(chunks.size()), 0.0);
   chunks.run([&](Index i, const Chunk& c) {
-    if (selected && !selected(c)) return;
     const Tensor& gradient = gradient_of(parameters[static_cast<std::size_t>(c.parameter)]);
     with_kernels(gradient.dtype(), [&](auto zero, const auto& k) {
       sums[static_cast<std::size_t>(i)] = k.sum_squares(gradient.ptr<decltype(zero)>() + c.begin, c.count);

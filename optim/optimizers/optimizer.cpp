@@ -1,11 +1,8 @@
-// The base class of optimizers: groups, steps over chunks of parameters, and steps divided among ranks.
+// The base class of optimizers: groups, and steps over chunks of parameters.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <heed/core/profiler.hpp>
-#include <heed/optim/optimizers/division.hpp>
 #include <heed/optim/optimizers/optimizer.hpp>
-#include <heed/optim/optimizers/rounded.hpp>
 
 namespace heed {
 
@@ -30,6 +27,7 @@ Optimizer::Optimizer(std::string name, const ParameterGroups& parameters, double
     check_option(decay >= 0, "weight_decay of a group", decay, "0 or more");
     groups_.push_back({lr * g.lr_scale, g.lr_scale, decay});
   }
+  for (const Trained& p : parameters_) parts_.push_back({0, p.value.numel()});
   states_.resize(parameters_.size());
   steps_.resize(parameters_.size());
   for (std::size_t i = 0; i < parameters_.size(); ++i)
@@ -50,48 +48,43 @@ std::optional<Shape> Optimizer::state_shape(std::size_t parameter, const StateSl
   return slot.shape == nullptr ? p.value.shape() : slot.shape(p.value.shape(), p.elementwise);
 }
 
+bool Optimizer::keeps_all(std::size_t parameter) const {
+  return parts_[parameter].count() == parameters_[parameter].value.numel();
+}
+
+void Optimizer::require_all_kept() const {
+  for (std::size_t i = 0; i < parts_.size(); ++i)
+    require(keeps_all(i), name_, ": its state is sharded over ranks; only a run with these ranks can step and save it");
+}
+
+// The items that this optimizer keeps of a state of a parameter. A state of another shape than the parameter is kept
+// as a whole or not at all.
+detail::Stretch Optimizer::kept_of(std::size_t parameter, const Shape& state) const {
+  return detail::part_of_state(parts_[parameter], parameters_[parameter].value.numel(), state.numel());
+}
+
 void Optimizer::allocate_states(std::size_t parameter) {
   for (const StateSlot& slot : slots_) {
     std::optional<Shape> shape = state_shape(parameter, slot);
-    if (shape && division_ != nullptr && division_->owner(parameter) != ranks_->rank())
-      shape = Shape{division_->kept(parameter, ranks_->rank(), shape->numel()).count()};
+    if (shape && !keeps_all(parameter)) shape = Shape{kept_of(parameter, *shape).count()};
     const DType dtype = parameters_[parameter].value.dtype();
     states_[parameter].push_back(shape ? Tensor::full(*shape, slot.initial, dtype) : Tensor());
   }
 }
 
-// The part of a parameter's whole state that this rank keeps.
-Tensor Optimizer::part_here(std::size_t parameter, const Tensor& state) const {
-  if (division_->owner(parameter) == ranks_->rank()) return state;
-  const detail::Stretch here = division_->kept(parameter, ranks_->rank(), state.numel());
-  return state.detach().dense().view({state.numel()}).slice(0, here.begin, here.end);
+// The part that this optimizer keeps of a parameter's whole state.
+Tensor Optimizer::part_of(std::size_t parameter, const Tensor& state) const {
+  const detail::Stretch kept = kept_of(parameter, state.shape());
+  return state.detach().dense().view({state.numel()}).slice(0, kept.begin, kept.end);
 }
 
-void Optimizer::divide(Ranks& ranks, std::vector<Index>& loads) {
-  require(ranks_ == nullptr || ranks_ == &ranks, name_, ": it is sharded over other ranks; create a new optimizer");
-  if (ranks_ != nullptr) return;
-  std::vector<bool> whole;
-  for (const Trained& p : parameters_) whole.push_back(needs_whole(p.value.shape(), p.elementwise));
-  ranks_ = &ranks;
-  division_ = std::make_shared<detail::Division>(parameters_, whole, loads);
+void Optimizer::keep(std::vector<detail::Stretch> parts) {
+  require_all_kept();
+  parts_ = std::move(parts);
   const NoTape guard;
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     for (Tensor& state : states_[i])
-      if (state.defined() && division_->owner(i) != ranks.rank()) state = part_here(i, state).clone();
-}
-
-void Optimizer::set_communication_dtype(DType dtype) {
-  require(dtype == DType::float32 || dtype == DType::bfloat16, name_, ": communication_dtype is ", name_of(dtype),
-          "; it must be float32 or bfloat16");
-  const bool rounds = dtype == DType::bfloat16;
-  for (const Trained& p : parameters_)
-    require(!rounds || p.value.dtype() == DType::float32, name_, ": communication_dtype is bfloat16, but ", p.name,
-            " is ", name_of(p.value.dtype()), "; all parameters must be float32");
-  rounds_ = rounds;
-}
-
-bool Optimizer::is_here(const Chunk& chunk) const {
-  return division_ == nullptr || division_->owner_of(chunk) == ranks_->rank();
+      if (state.defined() && !keeps_all(i)) state = part_of(i, state).clone();
 }
 
 void Optimizer::update(const UpdateChunk&) const {
@@ -100,118 +93,59 @@ void Optimizer::update(const UpdateChunk&) const {
        "update_whole() must return true; mark your functions `override` to let the compiler check their signatures");
 }
 
-void Optimizer::collect() {
-  detail::check_owned(name_, "optimizer", parameters_);
-  chunks_.clear();
-  for (std::size_t i = 0; i < parameters_.size(); ++i)
-    if (parameters_[i].active()) chunks_.add(static_cast<int>(i), parameters_[i].value.numel());
+bool Optimizer::is_updated_whole(std::size_t parameter) const {
+  const Trained& p = parameters_[parameter];
+  return needs_whole(p.value.shape(), p.elementwise);
 }
 
-void Optimizer::update_chunk(const Chunk& c, double gradient_scale, bfloat16* added) const {
+void Optimizer::begin_step() {
+  detail::check_owned(name_, "optimizer", parameters_);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!parameters_[i].active()) continue;
+    if (states_[i].size() < slots_.size()) allocate_states(i);  // it was frozen before
+    steps_[i]++;
+  }
+}
+
+const std::vector<bool>& Optimizer::update_whole_parameters(double gradient_scale) {
+  wholes_.clear();
+  updated_.assign(parameters_.size(), false);
+  std::vector<std::size_t> indices;  // of wholes_ in parameters_
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Trained& p = parameters_[i];
+    if (!p.active() || !is_updated_whole(i) || !keeps_all(i)) continue;
+    indices.push_back(i);
+    const Group& group = groups_[static_cast<std::size_t>(p.group)];
+    wholes_.push_back({p.value, detail::gradient_of(p), states_[i], scale_of(gradient_scale), group.lr,
+                       group.weight_decay, steps_[i], p.elementwise, p.parts});
+  }
+  const NoTape guard;
+  update_wholes(wholes_);
+  for (std::size_t k = 0; k < indices.size(); ++k) updated_[indices[k]] = wholes_[k].done;
+  wholes_.clear();
+  return updated_;
+}
+
+void Optimizer::update_chunk(const Chunk& c, double gradient_scale) const {
   const auto i = static_cast<std::size_t>(c.parameter);
   const Trained& p = parameters_[i];
   const Group& group = groups_[static_cast<std::size_t>(p.group)];
   const auto from = [&](const Tensor& x, Index item) -> void* {
     return x.defined() ? detail::address_of(x, item) : nullptr;
   };
-  const Index states_begin = division_ == nullptr ? 0 : division_->of(i, ranks_->rank()).begin;
   UpdateChunk u{p.value.dtype(),
                 c.count,
                 from(p.value, c.begin),
                 from(detail::gradient_of(p), c.begin),
                 {},
-                gradient_scale,
+                scale_of(gradient_scale),
                 group.lr,
                 group.weight_decay,
                 steps_[i]};
-  for (std::size_t s = 0; s < slots_.size(); ++s) u.states[s] = from(states_[i][s], c.begin - states_begin);
-  if (!rounds_) return update(u);
-  float old[detail::Chunks::kLongest];
-  std::memcpy(old, u.values, static_cast<std::size_t>(c.count) * sizeof(float));
+  for (std::size_t s = 0; s < slots_.size(); ++s) u.states[s] = from(states_[i][s], c.begin - parts_[i].begin);
   update(u);
-  detail::round_step(u.parameter<float>(), old, added, c.count);
 }
 
-bool Optimizer::is_whole_here(std::size_t parameter) const {
-  const Trained& p = parameters_[parameter];
-  if (division_ != nullptr) return division_->owner(parameter) == ranks_->rank();
-  return needs_whole(p.value.shape(), p.elementwise);
-}
-
-// Counts the step of each parameter that gets one, and updates the parameters that this rank updates as a whole.
-void Optimizer::update_wholes_here(double gradient_scale) {
-  wholes_.clear();
-  old_.assign(parameters_.size(), Tensor());
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const Trained& p = parameters_[i];
-    if (!p.active()) continue;
-    count_step(i);
-    if (!is_whole_here(i)) continue;
-    if (rounds_) old_[i] = p.value.detach().clone();
-    const Group& group = groups_[static_cast<std::size_t>(p.group)];
-    wholes_.push_back({p.value, detail::gradient_of(p), states_[i], gradient_scale, group.lr, group.weight_decay,
-                       steps_[i], p.elementwise, p.parts});
-  }
-  const NoTape guard;
-  update_wholes(wholes_);
-}
-
-void Optimizer::apply(double gradient_scale) {
-  const detail::ProfileScope scope("optimizer");
-  if (maximize_) gradient_scale = -gradient_scale;
-  update_wholes_here(gradient_scale);
-  sent_.assign(parameters_.size(), Tensor());
-  chunks_.clear();
-  detail::Chunks updated;
-  auto whole = wholes_.begin();
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const Trained& p = parameters_[i];
-    if (!p.active()) continue;
-    if (division_ != nullptr) sent_[i] = rounds_ ? Tensor::empty(p.value.shape(), DType::bfloat16) : p.value;
-    const bool done = is_whole_here(i) && (whole++)->done;
-    if (!done || rounds_) (done ? updated : chunks_).add(static_cast<int>(i), p.value.numel());
-  }
-  wholes_.clear();
-  const auto added = [&](const Chunk& c) {
-    const Tensor& x = sent_[static_cast<std::size_t>(c.parameter)];
-    return rounds_ && x.defined() ? x.ptr<bfloat16>() + c.begin : nullptr;
-  };
-  chunks_.run([&](Index, const Chunk& c) {
-    if (is_here(c)) update_chunk(c, gradient_scale, added(c));
-  });
-  if (rounds_)
-    updated.run([&](Index, const Chunk& c) {
-      const auto i = static_cast<std::size_t>(c.parameter);
-      float* const values = parameters_[i].value.ptr<float>() + c.begin;
-      detail::round_step(values, old_[i].ptr<float>() + c.begin, added(c), c.count);
-    });
-  if (division_ != nullptr) gather_steps();
-  old_.clear();
-  sent_.clear();
-  end_step();
-}
-
-// Gathers the parts of other ranks of all parameters in this step: their new values, or their changes in bfloat16.
-void Optimizer::gather_steps() {
-  detail::all_gather(*ranks_, *division_, sent_);
-  if (!rounds_) return;
-  detail::Chunks all;
-  for (std::size_t i = 0; i < sent_.size(); ++i)
-    if (sent_[i].defined()) all.add(static_cast<int>(i), sent_[i].numel());
-  all.run([&](Index, const Chunk& c) {
-    const auto i = static_cast<std::size_t>(c.parameter);
-    if (!is_here(c))
-      detail::add_rounded(parameters_[i].value.ptr<float>() + c.begin, sent_[i].ptr<bfloat16>() + c.begin, c.count);
-  });
-}
-
-// Counts a step of the parameter. Allocates its state if it was frozen before.
-void Optimizer::count_step(std::size_t parameter) {
-  if (states_[parameter].size() < slots_.size()) allocate_states(parameter);
-  steps_[parameter]++;
-}
-
-// Call when all parameters of the step are updated.
 void Optimizer::end_step() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!parameters_[i].active()) continue;
@@ -223,55 +157,35 @@ void Optimizer::end_step() {
 }
 
 void Optimizer::step(double gradient_scale) {
-  collect();
-  apply(gradient_scale);
+  require_all_kept();
+  const detail::ProfileScope scope("optimizer");
+  begin_step();
+  const std::vector<bool>& updated = update_whole_parameters(gradient_scale);
+  chunks_.clear();
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (parameters_[i].active() && !updated[i]) chunks_.add(static_cast<int>(i), parameters_[i].value.numel());
+  chunks_.run([&](Index, const Chunk& c) { update_chunk(c, gradient_scale); });
+  end_step();
 }
 
 double Optimizer::clipped_step(double max_norm, NonFinite non_finite) {
   detail::check_max_norm(name_, max_norm);
   const double norm = grad_norm();
   if (!std::isfinite(norm)) {
-    if (non_finite == NonFinite::error) fail_non_finite(norm);
+    if (non_finite == NonFinite::error) detail::fail_non_finite(name_, norm, parameters_, chunks_, sums_);
     if (non_finite == NonFinite::skip) return norm;
   }
-  apply(clip_coefficient(norm, max_norm));
+  step(clip_coefficient(norm, max_norm));
   return norm;
 }
 
-void Optimizer::fail_non_finite(double norm) const {
-  detail::fail_non_finite(name_, norm, parameters_, chunks_, sums_);
-}
-
 double Optimizer::grad_norm() {
+  require_all_kept();
   const detail::ProfileScope scope("clipping");
-  collect();
-  detail::squares_of(parameters_, chunks_, sums_, [this](const Chunk& c) { return is_here(c); });
-  if (division_ != nullptr) gather_sums();
+  detail::check_owned(name_, "optimizer", parameters_);
+  chunks_.assign_active(parameters_);
+  detail::squares_of(parameters_, chunks_, sums_);
   return detail::norm_of(sums_);
-}
-
-// Gathers the sum of squares of each chunk from the rank that steps it, and the numbers in `extra`.
-void Optimizer::gather_sums(std::span<double> extra, std::span<const Index> parts) {
-  std::vector<std::vector<std::size_t>> chunks(static_cast<std::size_t>(ranks_->size()));  // [rank]
-  for (Index i = 0; i < chunks_.size(); ++i)
-    chunks[static_cast<std::size_t>(division_->owner_of(chunks_[i]))].push_back(static_cast<std::size_t>(i));
-  const auto extra_of = [&](std::size_t r) {
-    if (extra.empty()) return extra;
-    return extra.subspan(static_cast<std::size_t>(parts[r]), static_cast<std::size_t>(parts[r + 1] - parts[r]));
-  };
-  std::vector<Index> begins = {0};
-  std::vector<double> by_rank;
-  for (std::size_t r = 0; r < chunks.size(); ++r) {
-    for (const std::size_t i : chunks[r]) by_rank.push_back(sums_[i]);
-    for (const double x : extra_of(r)) by_rank.push_back(x);
-    begins.push_back(static_cast<Index>(by_rank.size()));
-  }
-  detail::all_gather(*ranks_, by_rank, begins);
-  auto number = by_rank.begin();
-  for (std::size_t r = 0; r < chunks.size(); ++r) {
-    for (const std::size_t i : chunks[r]) sums_[i] = *number++;
-    for (double& x : extra_of(r)) x = *number++;
-  }
 }
 
 void Optimizer::zero_grad() {

@@ -18,19 +18,12 @@
 //   optimizer.zero_grad();
 #pragma once
 #include <heed/optim/optimizers/parameter_group.hpp>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 namespace heed {
-
-class Ranks;  // optim/ranks/ranks.hpp
-namespace detail {
-class Division;
-class RankStep;
-}  // namespace detail
 
 // A chunk of one parameter, as update() gets it: arrays of `count` items of `dtype` (float32 or float64).
 struct UpdateChunk {
@@ -113,36 +106,39 @@ class Optimizer {
   //   steps                     int32 [parameters]: the steps of each parameter, in bytewise order of the names
   //   step_count                int32, a scalar
   //   lr                        float64 [1 + groups]: the rate of the optimizer, then of each group
-  // States of parameters are handles, not copies. Throws Error if the optimizer is divided.
+  // States of parameters are handles, not copies. Throws Error if the optimizer keeps a part of the state only (keep).
   std::vector<NamedTensor> state() const;
   // Copies a state into the optimizer. Throws Error, and changes nothing, if a name is missing or unknown, or a shape
   // or dtype differs. A parameter that was always frozen in the saved run has no tensors in the state. If it is not
   // frozen here, its state begins with the initial values at its next step.
   void load_state(const std::vector<NamedTensor>& state);
 
-  // Divides state and steps among ranks; run() does this for its optimizers. Each rank then keeps the state of its part
-  // of the parameters, and its gradients are used for this part only. step(), clipped_step() and grad_norm() must be
-  // called on all ranks together. After a step, all ranks have the same parameters. state() throws Error. `loads`
-  // [ranks] holds the items of each rank from optimizers that were divided before, and is updated. The ranks must
-  // outlive the optimizer's last step. Throws Error if the optimizer is divided among other ranks. Source: Rajbhandari,
-  // Rasley, Ruwase, He, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", 2020, section 5.1.
-  void divide(Ranks& ranks, std::vector<Index>& loads);
-  const detail::Division* division() const { return division_.get(); }  // null if not divided
-  // The dtype of the data that ranks exchange in a step: float32, or during a run RunOptions::communication_dtype. With
-  // bfloat16, the change that a step makes to each weight is rounded to bfloat16, in a single process too. Throws
-  // Error, and changes nothing, for other dtypes, and for bfloat16 if a parameter is not float32.
-  void set_communication_dtype(DType dtype);
-  DType communication_dtype() const { return rounds_ ? DType::bfloat16 : DType::float32; }
-  // A tensor of the state, and the part of the tensor on this rank.
+  // ---- For run() ----
+
+  // Keeps the state of these items only, one stretch per parameter, so that several processes can share the state. A
+  // parameter that is updated as a whole has all its items or none. If items are missing, step(), clipped_step(),
+  // grad_norm() and state() throw Error from now on.
+  void keep(std::vector<detail::Stretch> parts);
+  const std::vector<detail::Stretch>& parts() const { return parts_; }  // [parameter]; at first all items
+
+  // A tensor of the state, and the part of the tensor that this optimizer keeps.
   struct StatePart {
     std::string name;  // name in state()
     Shape shape;  // of the whole tensor
     DType dtype;  // of the whole tensor
     Tensor here;    // the whole tensor, a stretch of it, or no items
-    int parameter;  // index of its parameter; -1: the whole tensor is on each rank
+    int parameter;  // index of its parameter; -1: none, and `here` is the whole tensor
   };
-  // The state, also of an optimizer that is divided. The last three parts are "steps", "step_count" and "lr".
-  std::vector<StatePart> state_parts() const;
+  std::vector<StatePart> state_parts() const;  // the last three are "steps", "step_count" and "lr"
+
+  // A step in parts: begin_step(), update_whole_parameters(), update_chunk() for chunks of parts() on any threads, and
+  // end_step(). Parameters are those that have a gradient and are not frozen.
+  void begin_step();  // counts a step of each parameter
+  // Updates those that are updated as a whole. Returns which ones were [parameter]; the others are updated in chunks.
+  const std::vector<bool>& update_whole_parameters(double gradient_scale);
+  void update_chunk(const detail::Chunk& chunk, double gradient_scale) const;
+  void end_step();
+  bool is_updated_whole(std::size_t parameter) const;  // needs_whole()
 
  protected:
   // A state that the optimizer keeps for each parameter, such as exp_avg, in the parameter's dtype. An optimizer has at
@@ -174,7 +170,8 @@ class Optimizer {
   }
 
   // Whether a parameter of this shape, in a group that is elementwise or not, is updated as a whole or has a state of
-  // another shape. With several ranks, such a parameter belongs to one rank, and other parameters are divided by items.
+  // another shape. In a run of several processes, such a parameter is updated by one of them. Others are divided by
+  // items.
   virtual bool needs_whole(const Shape&, bool /*elementwise*/) const { return true; }
 
   // For constructors. Throws Error "AdamW: eps is -1; it must be 0 or more" unless `ok`, and for a value that is not
@@ -182,8 +179,6 @@ class Optimizer {
   void check_option(bool ok, const char* option, double value, const char* rule) const;
 
  private:
-  friend class detail::RankStep;  // makes the steps of a divided optimizer, in parts
-
   struct Group {
     double lr, lr_scale, weight_decay;
   };
@@ -193,39 +188,27 @@ class Optimizer {
   std::vector<StateSlot> slots_;
   std::vector<Group> groups_;
   std::vector<detail::Trained> parameters_;
+  std::vector<detail::Stretch> parts_;       // [parameter]: the items whose state is kept
   std::vector<std::vector<Tensor>> states_;  // [parameter][slot]; empty for a frozen parameter before its first step
   std::vector<std::int32_t> steps_;          // [parameter]
   bool maximize_;
   Index step_count_ = 0;
-  detail::Chunks chunks_;               // of the parameters that the current step updates
-  std::vector<WholeParameter> wholes_;  // parameters that the current step updates as a whole on this rank
-  std::vector<Tensor> old_;             // [parameter] if steps are rounded: values before the step, of whole parameters
-  std::vector<Tensor> sent_;  // [parameter] if divided: new values, or changes in bfloat16, that ranks exchange
-  std::vector<double> sums_;  // sums of squares, one per chunk
-  Ranks* ranks_ = nullptr;    // null if not divided
-  std::shared_ptr<const detail::Division> division_;
-  bool rounds_ = false;  // whether the change of each weight is rounded to bfloat16
+  detail::Chunks chunks_;               // of the parameters in the current step
+  std::vector<WholeParameter> wholes_;  // parameters that the current step updates as a whole
+  std::vector<bool> updated_;           // [parameter]: whether the current step updated it as a whole
+  std::vector<double> sums_;            // sums of squares, one per chunk
 
   const Group& group_at(int group) const;
   std::optional<Shape> state_shape(std::size_t parameter, const StateSlot& slot) const;
   void allocate_states(std::size_t parameter);
-  Tensor part_here(std::size_t parameter, const Tensor& state) const;
-  bool is_here(const detail::Chunk& chunk) const;  // whether this rank steps the chunk
-  // Gathers sums_ from all ranks. `extra`: further numbers to gather; rank r has those from parts[r] to parts[r + 1].
-  void gather_sums(std::span<double> extra = {}, std::span<const Index> parts = {});
-  [[noreturn]] void fail_non_finite(double norm) const;
-  void count_step(std::size_t parameter);
-  void end_step();
+  bool keeps_all(std::size_t parameter) const;
+  void require_all_kept() const;  // throws Error if items are missing in parts()
+  detail::Stretch kept_of(std::size_t parameter, const Shape& state) const;
+  Tensor part_of(std::size_t parameter, const Tensor& state) const;
   std::vector<NamedTensor> small_state() const;
-  // `added` receives the rounded changes; null if no rank needs them.
-  void update_chunk(const detail::Chunk& chunk, double gradient_scale, bfloat16* added = nullptr) const;
-  void gather_steps();
   std::vector<std::size_t> by_name() const;  // indices of the parameters, in the order of "steps" in a state
   void fit_states(const std::vector<NamedTensor>& given);
-  void collect();  // sets chunks_; throws Error if no model owns one of the parameters any more
-  void apply(double gradient_scale);
-  bool is_whole_here(std::size_t parameter) const;  // whether this rank updates the parameter as a whole
-  void update_wholes_here(double gradient_scale);
+  double scale_of(double gradient_scale) const { return maximize_ ? -gradient_scale : gradient_scale; }
 };
 
 }  // namespace heed

@@ -1,6 +1,5 @@
 // The state of optimizers for checkpoints.
 #include <algorithm>
-#include <heed/optim/optimizers/division.hpp>
 #include <heed/optim/optimizers/optimizer.hpp>
 #include <map>
 #include <numeric>
@@ -16,13 +15,9 @@ std::vector<std::size_t> Optimizer::by_name() const {
 }
 
 std::vector<NamedTensor> Optimizer::state() const {
-  require(division_ == nullptr, name_,
-          ": its state is sharded over ranks; call state_parts() for the part of this rank");
+  require_all_kept();
   std::vector<NamedTensor> parts;
-  for (std::size_t i = 0; i < parameters_.size(); ++i)
-    for (std::size_t s = 0; s < states_[i].size(); ++s)
-      if (states_[i][s].defined()) parts.push_back({slots_[s].name + "." + parameters_[i].name, states_[i][s]});
-  for (NamedTensor& part : small_state()) parts.push_back(std::move(part));
+  for (const StatePart& part : state_parts()) parts.push_back({part.name, part.here});
   return parts;
 }
 
@@ -78,21 +73,24 @@ void Optimizer::load_state(const std::vector<NamedTensor>& given) {
   fit_states(given);
   std::vector<NamedTensor> mine;
   const std::vector<StatePart> parts = state_parts();
-  for (const StatePart& p : parts)  // for divided tensors, one of the whole shape
-    mine.push_back({p.name, p.here.shape() == p.shape ? p.here : Tensor::scalar(0, p.dtype).expand(p.shape)});
+  const auto is_whole = [](const StatePart& p) { return p.here.shape() == p.shape; };
+  for (const StatePart& p : parts)
+    mine.push_back({p.name, is_whole(p) ? p.here : Tensor::scalar(0, p.dtype).expand(p.shape)});
   try {
     detail::check_state(name_, mine, given);
   } catch (const Error&) {
     states_ = had;
     throw;
   }
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (division_ == nullptr || parts[i].parameter < 0) continue;
-    const auto whole = std::ranges::find(given, parts[i].name, &NamedTensor::name);
-    mine[i].tensor = parts[i].here;
-    mine[i].tensor.copy_(part_here(static_cast<std::size_t>(parts[i].parameter), whole->tensor));
+  mine.clear();
+  for (const StatePart& p : parts) {
+    Tensor here = p.here;
+    if (is_whole(p))
+      mine.push_back({p.name, here});
+    else
+      here.copy_(
+          part_of(static_cast<std::size_t>(p.parameter), std::ranges::find(given, p.name, &NamedTensor::name)->tensor));
   }
-  if (division_ != nullptr) mine.erase(mine.begin(), mine.end() - 3);
   detail::copy_state(mine, given);
   const std::size_t last = mine.size();
   const std::vector<std::int32_t> steps = mine[last - 3].tensor.to_vector<std::int32_t>();

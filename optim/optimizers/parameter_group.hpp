@@ -12,7 +12,6 @@
 //   const double norm = clip_grad_norm_(groups, 1.0);
 #pragma once
 #include <algorithm>
-#include <functional>
 #include <heed/core/members.hpp>
 #include <heed/core/parallel.hpp>
 #include <optional>
@@ -125,6 +124,24 @@ namespace heed::detail {
 // A pass of an optimizer over all parameters, split into chunks. The chunks are grouped into tasks, so that many small
 // parameters cost one parallel_for and large parameters are shared among threads. Internal.
 
+// Items of a tensor, in row-major order.
+struct Stretch {
+  Index begin = 0, end = 0;
+  Index count() const { return end - begin; }
+};
+
+// The items of a state of `state_numel` items that are kept with a part of its parameter of `numel` items. All or none
+// of the parameter's items, or the same items of a state of its shape.
+inline Stretch part_of_state(const Stretch& part, Index numel, Index state_numel) {
+  if (part.count() == numel) return {0, state_numel};
+  return part.count() == 0 ? Stretch() : part;
+}
+
+// The address of an item of a contiguous tensor.
+inline char* address_of(const Tensor& x, Index item) {
+  return static_cast<char*>(x.raw()) + static_cast<std::size_t>(item) * size_of(x.dtype());
+}
+
 // A stretch of one parameter.
 struct Chunk {
   int parameter = {};  // index in the list of parameters
@@ -156,6 +173,13 @@ class Chunks {
 
   Index size() const { return static_cast<Index>(chunks_.size()); }
   const Chunk& operator[](Index i) const { return chunks_[static_cast<std::size_t>(i)]; }
+
+  // The chunks of the parameters that have a gradient and are not frozen.
+  void assign_active(const std::vector<Trained>& parameters) {
+    clear();
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+      if (parameters[i].active()) add(static_cast<int>(i), parameters[i].value.numel());
+  }
 
   // Calls f(chunk number, chunk) for all chunks, on several threads at once.
   template <class F>
@@ -206,10 +230,8 @@ void clip_grad_value_(const ParameterGroups& parameters, double limit);
 
 namespace detail {
 class Chunks;
-// Sets `sums` to the sums of squares of the gradients, one per chunk, and to 0 for chunks that `selected` rejects; an
-// empty `selected` accepts all. norm_of() adds the sums in this order, whichever rank computed them.
-void squares_of(const std::vector<Trained>& parameters, const Chunks& chunks, std::vector<double>& sums,
-                const std::function<bool(const Chunk&)>& selected = {});
+// Sets `sums` to the sums of squares of the gradients, one per chunk. norm_of() adds the sums in this order.
+void squares_of(const std::vector<Trained>& parameters, const Chunks& chunks, std::vector<double>& sums);
 // The square root of the total.
 double norm_of(const std::vector<double>& sums);
 // Throws Error that names the first parameter with a sum that is not finite.

@@ -38,6 +38,7 @@ void ExchangeThread::stop() {
 ExchangeThread::Ticket ExchangeThread::add(Messages messages, Channel channel) {
   const std::lock_guard lock(mutex_);
   Queue& queue = queues_[channel];
+  if (ranks_.size() == 1) return {channel, queue.done++};
   if (queue.is_idle()) queue.busy = {channel, seconds_now(), 0, 0};
   for (const Outgoing& o : messages.out) queue.busy.bytes += o.count;
   queue.waiting.push_back(std::move(messages));

@@ -47,7 +47,7 @@ class ExchangeThread {
   ExchangeThread& operator=(const ExchangeThread&) = delete;
 
   Ranks& ranks() { return ranks_; }
-  Ticket add(Messages messages, Channel channel);  // queues an exchange
+  Ticket add(Messages messages, Channel channel);  // queues an exchange; with one rank, it is done at once
   bool done(const Ticket& ticket) const { return queues_[ticket.channel].done > ticket.number; }
   void poll();  // drives all exchanges once, unless another thread does
   // Returns when the exchange is done, and drives all exchanges until then. Throws the exception of a failed exchange.

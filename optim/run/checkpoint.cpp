@@ -26,7 +26,7 @@ Checkpoint RunCheckpoint::state() const {
   };
   for (std::size_t i = 0; i < run_.parts.updates.size(); ++i) {
     const Optimizer& optimizer = run_.parts.updates[i].optimizer;
-    if (optimizer.division() == nullptr) store(run_.named("optimizer", i), optimizer.state());
+    run_.ranks.store(optimizer, run_.named("optimizer", i), c);
     store(run_.named("schedule", i), run_.parts.updates[i].schedule.state());
     c.texts[run_.named(kOptimizerName, i)] = optimizer.name();
   }
@@ -39,27 +39,13 @@ Checkpoint RunCheckpoint::state() const {
   store_settings(run_.options, c);
   run_.data.store(c, run_.done);
   c.texts[kInstructionSet] = arch();
-  for (const auto& [section, optimizer] : divided_sections())
-    for (const Optimizer::StatePart& part : optimizer->state_parts())
-      if (part.parameter < 0)
-        c.tensors[section + "/" + part.name] = part.here;
-      else  // gathered when it is written
-        c.late[section + "/" + part.name] = {part.shape, part.dtype};
   return c;
-}
-
-std::vector<std::pair<std::string, const Optimizer*>> RunCheckpoint::divided_sections() const {
-  std::vector<std::pair<std::string, const Optimizer*>> sections;
-  for (std::size_t i = 0; i < run_.parts.updates.size(); ++i)
-    if (const Optimizer& optimizer = run_.parts.updates[i].optimizer; optimizer.division() != nullptr)
-      sections.emplace_back(run_.named("optimizer", i), &optimizer);
-  return sections;
 }
 
 std::string RunCheckpoint::save(const std::filesystem::path& file) const {
   if (file.empty()) return "";
   Checkpoint c = state();
-  return run_.ranks.save(c, divided_sections(), [&file](const Checkpoint& whole) { save_checkpoint(file, whole); });
+  return run_.ranks.save(c, file);
 }
 
 }  // namespace heed::detail

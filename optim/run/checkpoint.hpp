@@ -3,7 +3,6 @@
 #include <heed/data/detail/disk.hpp>
 #include <heed/optim/run/state.hpp>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace heed::detail {
@@ -44,7 +43,6 @@ class RunCheckpoint {
   void resume_schedules(const Checkpoint& c);
   Index check_best();
   Checkpoint state() const;
-  std::vector<std::pair<std::string, const Optimizer*>> divided_sections() const;
 };
 
 // Whether a run stores a text with this name in its checkpoints.

@@ -5,7 +5,6 @@
 #include <heed/autograd/losses.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/core/profiler.hpp>
-#include <heed/optim/ranks/messages.hpp>
 #include <heed/optim/run/metrics.hpp>
 #include <sstream>
 
@@ -42,7 +41,7 @@ double evaluate(const std::function<Tensor(const Batch&)>& loss, const Evaluatio
 }
 
 Metrics evaluate_metrics(const std::function<Metrics(const Batch&)>& metrics, const EvaluationSet& set, Index batches) {
-  return detail::evaluate_metrics(metrics, set, batches, nullptr);
+  return detail::evaluate_metrics(metrics, set, batches, detail::RunRanks());
 }
 
 namespace detail {
@@ -103,6 +102,24 @@ struct OfBatch {
   bool has_tensors;
   double counted, weight = 0;  // of the loss
   Metrics metrics = {};
+
+  // As a text, and from it.
+  std::string packed() const {
+    Packed p;
+    p.add(has_tensors ? 1 : 0), p.add(counted), p.add(weight);
+    for (const auto& [name, value] : metrics) p.add(name), p.add(value);
+    return p.bytes();
+  }
+  static OfBatch unpacked(std::string bytes) {
+    Packed p(std::move(bytes));
+    OfBatch m{.has_tensors = p.number() > 0, .counted = p.number()};
+    m.weight = p.number();
+    while (!p.at_end()) {
+      const std::string name = p.text();
+      m.metrics[name] = p.number();
+    }
+    return m;
+  }
 };
 
 OfBatch measure(const std::function<Metrics(const Batch&)>& metrics, const EvaluationSet& set, Index i) {
@@ -155,38 +172,20 @@ std::string empty_tensor(const Batch& b) {
 }
 
 Metrics evaluate_metrics(const std::function<Metrics(const Batch&)>& metrics, const EvaluationSet& set, Index batches,
-                         Ranks* ranks) {
+                         const RunRanks& ranks) {
   const ProfileScope scope("evaluation");
   const NoTape no_tape;
   const Evaluation evaluation;
   const Index n = batches > 0 ? std::min(batches, set.size()) : set.size();
-  const Index me = ranks == nullptr ? 0 : ranks->rank(), size = ranks == nullptr ? 1 : ranks->size();
   MetricsMean mean;
-  Packed mine;
   bool empty = true;
-  for (Index i = me; i < n; i += size) {
-    const OfBatch m = measure(metrics, set, i);
-    empty = empty && !m.has_tensors;
-    if (ranks == nullptr) {
-      if (m.counted > 0) mean.add(i, m.counted, m.weight, m.metrics);
-      continue;
-    }
-    mine.add(m.counted), mine.add(m.weight), mine.add(static_cast<double>(m.metrics.size()));
-    for (const auto& [name, value] : m.metrics) mine.add(name), mine.add(value);
-  }
-  if (ranks == nullptr) return mean.value(n, empty);
-  std::vector<Packed> all;
-  for (std::string& bytes : all_gather(*ranks, mine.bytes())) all.emplace_back(std::move(bytes));
-  for (Index i = 0; i < n; ++i) {
-    Packed& from = all[static_cast<std::size_t>(i % size)];
-    const double counted = from.number(), weight = from.number();
-    Metrics values;
-    for (double left = from.number(); left > 0; --left) {
-      const std::string name = from.text();
-      values[name] = from.number();
-    }
-    if (counted > 0) mean.add(i, counted, weight, values);
-  }
+  ranks.each_in_order(
+      n, [&](Index i) { return measure(metrics, set, i).packed(); },
+      [&](Index i, std::string bytes) {
+        const OfBatch m = OfBatch::unpacked(std::move(bytes));
+        empty = empty && !m.has_tensors;
+        if (m.counted > 0) mean.add(i, m.counted, m.weight, m.metrics);
+      });
   return mean.value(n, empty);
 }
 

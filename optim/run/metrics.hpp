@@ -1,14 +1,14 @@
 // Evaluations of a run, and checks of their metrics. Internal.
 #pragma once
-#include <heed/optim/ranks/ranks.hpp>
+#include <heed/optim/ranks/run_ranks.hpp>
 #include <heed/optim/run/evaluation.hpp>
 #include <string>
 
 namespace heed::detail {
 
-// evaluate_metrics() with the batches distributed among the ranks. Null: one process.
+// evaluate_metrics() with the batches distributed among the ranks.
 Metrics evaluate_metrics(const std::function<Metrics(const Batch&)>& metrics, const EvaluationSet& set, Index batches,
-                         Ranks* ranks);
+                         const RunRanks& ranks);
 
 // The names of metrics for messages: "accuracy", "f1" and "loss", with the quotes.
 std::string names_of(const Metrics& metrics);

@@ -65,11 +65,11 @@ struct RunOptions {
   // but are summed in a fixed binary tree. A step holds up to 1 + log2(shards) gradients of the model at a time.
   Index shards = 1;
   // The processes among which the run is divided. All call run() with the same arguments. Each rank computes a part of
-  // the shards and of the evaluations, and keeps a part of the optimizers' state (Optimizer::divide), also after the
-  // run. There must be at least one shard per rank. Weights, results and the checkpoint have the same bits as with one
-  // process. Only rank 0 logs, shows progress and writes files; all ranks read the file to resume from. Callbacks are
-  // called on all ranks and must do the same there. The ranks must outlive the optimizers' last step. Null: this
-  // process is the whole run.
+  // the shards and of the evaluations, and keeps a part of the optimizers' state, also after the run. Then only another
+  // run with these ranks can make steps of the optimizers. There must be at least one shard per rank. Weights, results
+  // and the checkpoint have the same bits as with one process. Only rank 0 logs, shows progress and writes files; all
+  // ranks read the file to resume from. Callbacks are called on all ranks and must do the same there. Null: this
+  // process is the only rank.
   Ranks* ranks = nullptr;
   // The dtype of the data that ranks exchange. Like `shards`, it changes the results, with any number of ranks.
   // bfloat16 halves the bytes: each gradient and each sum of gradients in the tree is rounded to bfloat16, except the

@@ -71,12 +71,12 @@ RunProperties properties_of(const RunState& run) {
   return all;
 }
 
-void require_same(Ranks& ranks, const RunProperties& here) {
+void require_same(const RunRanks& ranks, const RunProperties& here) {
   Packed mine;
   mine.add(ranks.host());
   for (const auto& [name, value] : here) mine.add(name), mine.add(value);
   std::vector<Packed> all;
-  for (std::string& bytes : all_gather(ranks, mine.bytes())) all.emplace_back(std::move(bytes));
+  for (std::string& bytes : ranks.gather(mine.bytes())) all.emplace_back(std::move(bytes));
   const auto properties_of = [](Packed& p) {
     std::map<std::string, std::string> list;
     while (!p.at_end()) {

@@ -1,6 +1,5 @@
 // Properties of a run that must be the same on all ranks. Internal.
 #pragma once
-#include <heed/optim/ranks/ranks.hpp>
 #include <heed/optim/run/state.hpp>
 #include <string>
 #include <utility>
@@ -13,6 +12,6 @@ using RunProperties = std::vector<std::pair<std::string, std::string>>;
 // The properties before the next step. Weights are represented by a hash, data by their fingerprints.
 RunProperties properties_of(const RunState& run);
 // Throws Error on all ranks if a property differs between ranks. It names the property, the rank and the host.
-void require_same(Ranks& ranks, const RunProperties& here);
+void require_same(const RunRanks& ranks, const RunProperties& here);
 
 }  // namespace heed::detail

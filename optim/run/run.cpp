@@ -42,7 +42,7 @@ void check_options(const RunOptions& o, Index batches) {
   require(o.checkpoint_every == 0 || !o.checkpoint.empty(), "run: checkpoint_every is ", o.checkpoint_every,
           " but no checkpoint file is given");
   require(o.patience >= 0, "run: patience is ", o.patience, "; it must be 0 (none) or more");
-  if (o.ranks == nullptr || o.ranks->rank() == 0) check_files_of_run(o);
+  if (detail::ranks_of(o.ranks).rank() == 0) check_files_of_run(o);
   require(o.average == nullptr || !o.average->swapped(),
           "run: the averages are swapped into the model; swap back before the run");
   require(o.keep_every >= 0, "run: keep_every is ", o.keep_every, "; it must be 0 (checkpoint_every) or more");
@@ -65,12 +65,11 @@ class Run {
       : o_(options),
         run_(std::move(parts), options),
         checkpoint_(run_),
-        optimizers_(run_.parts.updates, options),
-        resumed_(checkpoint_.begin()),
+        resumed_(begin()),
         log_(run_.of_first(o_.log), run_.history.losses),
-        steps_(run_, optimizers_),
+        steps_(run_),
         progress_(run_) {
-    if (!is_one_process()) detail::require_same(*o_.ranks, detail::properties_of(run_));
+    if (!run_.ranks.is_alone()) detail::require_same(run_.ranks, detail::properties_of(run_));
   }
 
   ~Run() { run_.ranks.stop(); }  // exchanges of a step that failed may use the memory of steps_
@@ -83,7 +82,6 @@ class Run {
   const RunOptions& o_;
   detail::RunState run_;
   detail::RunCheckpoint checkpoint_;
-  detail::RunOptimizers optimizers_;
   Index resumed_;  // steps done before this run
   detail::RunLog log_;
   detail::RunSteps steps_;
@@ -94,7 +92,6 @@ class Run {
   std::string checkpoint_error_, best_error_;         // of the last save; empty if it was written
   std::vector<std::string> warnings_;
 
-  bool is_one_process() const { return o_.ranks == nullptr; }
   double seconds() const { return detail::seconds_now() - begin_; }
   // Whether this rank finds that the run must end. Rank 0 measures the time.
   bool is_out_of_time() const { return run_.ranks.is_first() && o_.seconds > 0 && seconds() >= o_.seconds; }
@@ -107,6 +104,7 @@ class Run {
     return detail::best_evaluation(run_.history, o_.monitor, o_.monitor_highest, run_.best_from);
   }
 
+  Index begin();
   RunStep step();
   void evaluate_into(RunStep& s);
   void write_log(const RunStep& s);
@@ -118,10 +116,18 @@ class Run {
   RunResult result(bool stopped);
 };
 
+// Returns the number of steps done before this run.
+Index Run::begin() {
+  std::vector<Optimizer*> optimizers;  // each once
+  for (const Update& u : run_.parts.updates)
+    if (std::ranges::find(optimizers, &u.optimizer) == optimizers.end()) optimizers.push_back(&u.optimizer);
+  run_.ranks.divide(optimizers, o_.communication_dtype);
+  return checkpoint_.begin();
+}
+
 RunStep Run::step() {
   RunStep made = steps_.make([this] { return detail::RunEnd{is_stop_requested(), is_out_of_time()}; });
-  out_of_time_ = is_one_process() ? is_out_of_time() : steps_.end_of_any().out_of_time;
-  if (!is_one_process()) stop_requested_ = steps_.end_of_any().stop;
+  out_of_time_ = run_.ranks.agreed(steps_.end_of_any().out_of_time, is_out_of_time());
   return made;
 }
 
@@ -158,7 +164,7 @@ void Run::write_log(const RunStep& s) {
   try {
     warn(log_.write(s, run_.history));
   } catch (const Error&) {
-    if (log_.is_stream() && is_one_process()) save(o_.checkpoint, checkpoint_error_);  // saving needs all ranks
+    if (log_.is_stream() && run_.ranks.is_alone()) save(o_.checkpoint, checkpoint_error_);  // saving needs all ranks
     throw;
   }
 }
@@ -178,8 +184,8 @@ void Run::evaluate_into(RunStep& s) {
   {
     std::optional<AveragedWeights> averaged;
     if (o_.average != nullptr) averaged.emplace(*o_.average);
-    s.validation_metrics = detail::evaluate_metrics(parts.metrics ? parts.metrics : loss_alone, parts.validation,
-                                                    batches, run_.ranks.get());
+    s.validation_metrics =
+        detail::evaluate_metrics(parts.metrics ? parts.metrics : loss_alone, parts.validation, batches, run_.ranks);
   }
   detail::check_monitor(o_.monitor, s.validation_metrics);
   s.validation_loss = s.validation_metrics.extract("loss").mapped();
@@ -227,7 +233,7 @@ RunResult Run::go() {
       if (save(o_.checkpoint, checkpoint_error_)) saved = run_.done;
     }
     if (o_.profile != nullptr) o_.profile->step();
-    if (is_one_process()) stop_requested_ = is_stop_requested();
+    stop_requested_ = run_.ranks.agreed(steps_.end_of_any().stop, is_stop_requested());
   }
   steps_.await_values();
   if (saved != run_.done)
@@ -279,14 +285,14 @@ static RunResult checked_run(RunParts parts, const RunOptions& options) {
 }
 
 RunResult run(RunParts parts, const RunOptions& options) {
-  if (options.ranks == nullptr) return checked_run(std::move(parts), options);
+  Ranks& ranks = detail::ranks_of(options.ranks);
   try {
     return checked_run(std::move(parts), options);
   } catch (const std::exception& e) {
-    options.ranks->failed(e.what(), dynamic_cast<const FileError*>(&e) != nullptr ? 2 : 1);
+    ranks.failed(e.what(), dynamic_cast<const FileError*>(&e) != nullptr ? 2 : 1);
     throw;
   } catch (...) {
-    options.ranks->failed("run: a callback or the data threw something other than a std::exception");
+    ranks.failed("run: a callback or the data threw something other than a std::exception");
     throw;
   }
 }

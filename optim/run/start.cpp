@@ -184,7 +184,7 @@ Index RunCheckpoint::check_best() {
     if (step < run_.done) return best < 0 ? run_.best_from : run_.done;
     if (best < 0) return run_.best_from;
     // The checkpoint to resume is the best. Several ranks would have to save it together.
-    return run_.ranks.get() == nullptr && save(o.best).empty() ? run_.best_from : run_.done;
+    return run_.ranks.is_alone() && save(o.best).empty() ? run_.best_from : run_.done;
   }
   const Checkpoint c = load_checkpoint(o.best);
   const Index at = static_cast<Index>(c.counter("step"));

@@ -1,10 +1,10 @@
 // The state of a run between two steps. Internal.
 #pragma once
+#include <heed/optim/ranks/run_ranks.hpp>
 #include <heed/optim/run/data.hpp>
 #include <heed/optim/run/options.hpp>
 #include <heed/optim/run/parts.hpp>
 #include <heed/optim/run/result.hpp>
-#include <heed/optim/run/run_ranks.hpp>
 #include <string>
 #include <vector>
 

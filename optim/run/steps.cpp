@@ -2,11 +2,9 @@
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/detail/loss_weight.hpp>
-#include <heed/autograd/detail/tape_state.hpp>
 #include <heed/autograd/matmul.hpp>
 #include <heed/core/clock.hpp>
 #include <heed/core/profiler.hpp>
-#include <heed/optim/run/gradient_tree.hpp>
 #include <heed/optim/run/metrics.hpp>
 #include <heed/optim/run/steps.hpp>
 #include <numeric>
@@ -42,15 +40,12 @@ void check_loss(const Tensor& loss) {
           "; it must be one number, such as the mean() of the losses of rows");
 }
 
-// Begins the step of the loss of update `first`. Returns null in one process.
-RankStep* RunSteps::begin_rank_step(std::size_t first) {
-  if (run_.ranks.get() == nullptr) return nullptr;
-  std::unique_ptr<RankStep>& step = rank_steps_[first];
-  if (step == nullptr)
-    step = std::make_unique<RankStep>(run_.ranks.exchanges(), run_.ranks.shards(), optimizers_.all(),
-                                      run_.options.communication_dtype);
-  step->begin();
-  return step.get();
+// Begins a step of the loss of update `first`.
+StepGradients& RunSteps::begin_gradients(std::size_t first) {
+  std::unique_ptr<StepGradients>& gradients = gradients_[first];
+  if (gradients == nullptr) gradients = run_.ranks.gradients();
+  gradients->begin();
+  return *gradients;
 }
 
 // Advice for an Error about numbers that are not finite.
@@ -63,36 +58,31 @@ std::string RunSteps::advice() const {
 
 // Computes the gradients of this rank's shards, and sums them over all shards. Each batch is weighted by its weight
 // divided by the counted targets of the step. apply() corrects the result if weights are not counts.
-std::vector<RunSteps::ShardSums> RunSteps::gradients_of(const Loss& loss, std::vector<Shard>& shards,
-                                                        const Totals& totals, RankStep* step) {
+std::vector<RunSteps::ShardSums> RunSteps::compute(const Loss& loss, std::vector<Shard>& shards, const Totals& totals,
+                                                   StepGradients& gradients) {
   std::vector<ShardSums> sums;
-  std::optional<GradientTree> tree;
-  if (step == nullptr && run_.options.shards > 1) tree.emplace(optimizers_.all(), run_.options.communication_dtype);
   for (Shard& shard : shards) {
-    const bool last = &shard == &shards.back();
+    const bool is_last = &shard == &shards.back();
     default_rng() = shard.rng;
-    sums.push_back(gradients_of(loss, shard.batches, totals, last ? step : nullptr));
+    sums.push_back(compute(loss, shard, is_last, totals, gradients));
     shard.rng = default_rng();
-    if (tree) tree->add_shard();
-    if (step != nullptr && !last) step->add_shard();
+    if (!is_last) gradients.add_shard();
   }
   totals();  // also if no target counts on this rank
-  if (tree) tree->finish();
-  if (step != nullptr) step->finish();
+  gradients.finish();
   return sums;
 }
 
-// Adds the gradients of the batches. `step` gets the parameters whose gradients the last batch completes.
-RunSteps::ShardSums RunSteps::gradients_of(const Loss& loss, const std::vector<Batch>& batches, const Totals& totals,
-                                           RankStep* step) {
+// Adds the gradients of the shard's batches to those of the parameters.
+RunSteps::ShardSums RunSteps::compute(const Loss& loss, const Shard& shard, bool is_last, const Totals& totals,
+                                      StepGradients& gradients) {
   ShardSums sums;
   const auto counts = [](const Batch& b) { return b.counted > 0; };  // the mean over no target is NaN
-  const auto last = std::find_if(batches.rbegin(), batches.rend(), counts);
-  for (const Batch& batch : batches) {
+  const auto last = std::find_if(shard.batches.rbegin(), shard.batches.rend(), counts);
+  for (const Batch& batch : shard.batches) {
     if (!counts(batch)) continue;
     Tape tape({.find_nan = run_.options.find_nan});
-    if (step != nullptr && &batch == &*last)
-      tape.state().completed = [step](const Tensor& parameter) { step->complete(parameter); };
+    if (is_last && &batch == &*last) gradients.watch(tape);
     const MatmulPrecision precision(run_.options.precision);
     std::optional<LossWeights> weights(std::in_place);
     const Tensor l = loss(batch);
@@ -117,7 +107,7 @@ RunSteps::ShardSums RunSteps::gradients_of(const Loss& loss, const std::vector<B
 
 // Starts the sum of the loss and of the reasons to end over all ranks, which is exchanged while optimizers step.
 void RunSteps::start_loss(const std::vector<ShardSums>& sums, const std::function<RunEnd()>& end) {
-  const RunEnd here = run_.ranks.get() != nullptr ? end() : RunEnd();
+  const RunEnd here = end();
   const bool flags[] = {here.stop, here.out_of_time};
   std::vector<double> losses;
   for (const ShardSums& s : sums) losses.push_back(s.loss);
@@ -131,23 +121,21 @@ double RunSteps::finish_loss() {
   return loss;
 }
 
-// The norm of an optimizer's gradients. Throws Error if it is not finite. `of_shards`: as for RankStep::norm().
-double RunSteps::checked_norm(Optimizer& optimizer, RankStep* step, std::span<double> of_shards) {
-  const double norm = step != nullptr ? step->norm(optimizer, of_shards) : optimizer.grad_norm();
+// The norm of an optimizer's gradients. Throws Error if it is not finite. `of_shards`: as for StepGradients::norm().
+double RunSteps::checked_norm(const Optimizer& optimizer, StepGradients& gradients, std::span<double> of_shards) const {
+  const double norm = gradients.norm(optimizer, of_shards);
   if (std::isfinite(norm)) return norm;
   try {
-    if (step != nullptr) step->fail_non_finite(optimizer, norm);
-    optimizer.clipped_step(INFINITY);
+    gradients.fail_non_finite(optimizer, norm);
   } catch (const Error& e) {
     fail("run: step ", run_.done + 1, ": ", e.what(), advice());
   }
-  return norm;
 }
 
 // Makes the steps of the optimizers `first` to `end` - 1, whose gradients are of one loss and are clipped together.
 // Gradients and losses were divided by `counted`. Their proper divisor is the sum of the weights of all shards, which
 // is known here.
-RunSteps::Applied RunSteps::apply(std::size_t first, std::size_t end, RankStep* step,
+RunSteps::Applied RunSteps::apply(std::size_t first, std::size_t end, StepGradients& gradients,
                                   const std::vector<ShardSums>& sums, double counted) {
   const double max_norm = run_.options.grad_clip > 0 ? run_.options.grad_clip : INFINITY;
   std::vector<double> weights(static_cast<std::size_t>(run_.options.shards));
@@ -155,7 +143,7 @@ RunSteps::Applied RunSteps::apply(std::size_t first, std::size_t end, RankStep* 
   double norm = 0, squares = 0;
   for (std::size_t i = first; i < end; ++i) {
     const std::span<double> of_shards = i == first ? std::span<double>(weights) : std::span<double>();
-    norm = checked_norm(run_.parts.updates[i].optimizer, step, of_shards);
+    norm = checked_norm(run_.parts.updates[i].optimizer, gradients, of_shards);
     squares += norm * norm;
   }
   if (end - first > 1) norm = std::sqrt(squares);
@@ -165,10 +153,7 @@ RunSteps::Applied RunSteps::apply(std::size_t first, std::size_t end, RankStep* 
   const double scale = is_one_batch() ? 1 : counted / weight;
   norm *= scale;
   const double factor = clip_coefficient(norm, max_norm) * scale;
-  for (std::size_t i = first; i < end; ++i) {
-    Optimizer& optimizer = run_.parts.updates[i].optimizer;
-    step != nullptr ? step->step(optimizer, factor) : optimizer.step(factor);
-  }
+  for (std::size_t i = first; i < end; ++i) gradients.apply(run_.parts.updates[i].optimizer, factor);
   return {norm, scale};
 }
 
@@ -195,11 +180,11 @@ void RunSteps::follow_loss(std::size_t first, std::size_t end, std::vector<Shard
   for (const Update& u : updates) u.optimizer.zero_grad();  // losses of a GAN reach the weights of both players
   for (std::size_t i = first; i < end; ++i) updates[i].optimizer.set_lr(updates[i].schedule(run_.done));
   lr_ = updates[first].optimizer.lr();
-  RankStep* const ranked = begin_rank_step(first);
+  StepGradients& gradients = begin_gradients(first);
   const Loss& loss_of = updates[first].loss ? updates[first].loss : run_.parts.loss;
-  const std::vector<ShardSums> sums = gradients_of(loss_of, shards, totals, ranked);
+  const std::vector<ShardSums> sums = compute(loss_of, shards, totals, gradients);
   start_loss(sums, end_here);
-  const auto [norm, scale] = apply(first, end, ranked, sums, totals()[0]);
+  const auto [norm, scale] = apply(first, end, gradients, sums, totals()[0]);
   const double loss = scale * finish_loss();
   const std::string& name = run_.names[first];
   for (std::size_t i = first; i < end; ++i)

@@ -2,8 +2,7 @@
 #pragma once
 #include <functional>
 #include <heed/core/random.hpp>
-#include <heed/optim/run/rank_step.hpp>
-#include <heed/optim/run/run_optimizers.hpp>
+#include <heed/optim/ranks/step_gradients.hpp>
 #include <heed/optim/run/state.hpp>
 #include <map>
 #include <memory>
@@ -21,17 +20,17 @@ struct RunEnd {
 // Makes the steps of a run.
 class RunSteps {
  public:
-  RunSteps(RunState& run, const RunOptimizers& optimizers) : run_(run), optimizers_(optimizers) {}
+  explicit RunSteps(RunState& run) : run_(run) {}
 
-  // Makes the next step of `run` and adds it to the history. With several ranks, each rank calls `end` when its
-  // gradients are done, and all ranks get the combined flags.
+  // Makes the next step of `run` and adds it to the history. Each rank calls `end` when its gradients are done, and all
+  // ranks get the combined flags.
   RunStep make(const std::function<RunEnd()>& end);
-  const RunEnd& end_of_any() const { return end_; }  // over all ranks, from the last step; not set in one process
+  const RunEnd& end_of_any() const { return end_; }  // over all ranks, from the last step
 
   // Waits for values from other ranks. Code that reads all values waits here, so that it does not wait in chunks of a
   // loop.
   void await_values() const {
-    for (const auto& [first, step] : rank_steps_) step->wait();
+    for (const auto& [first, gradients] : gradients_) gradients->wait();
   }
 
   double seconds() const { return seconds_; }  // of all steps made
@@ -60,8 +59,7 @@ class RunSteps {
   };
 
   RunState& run_;
-  const RunOptimizers& optimizers_;
-  std::map<std::size_t, std::unique_ptr<RankStep>> rank_steps_;  // by the first update of a loss
+  std::map<std::size_t, std::unique_ptr<StepGradients>> gradients_;  // of each loss, by its first update
   RunEnd end_;
   double lr_ = 0;  // learning rate of the first update of the current loss
   double seconds_ = 0, read_ = 0, samples_ = 0;
@@ -71,14 +69,15 @@ class RunSteps {
   std::vector<Shard> shards() const;
   void follow_loss(std::size_t first, std::size_t end, std::vector<Shard>& shards, const Totals& totals,
                    const std::function<RunEnd()>& end_here, RunStep& made);
-  RankStep* begin_rank_step(std::size_t first);
-  std::vector<ShardSums> gradients_of(const Loss& loss, std::vector<Shard>& shards, const Totals& totals,
-                                      RankStep* step);
-  ShardSums gradients_of(const Loss& loss, const std::vector<Batch>& batches, const Totals& totals, RankStep* step);
+  StepGradients& begin_gradients(std::size_t first);
+  std::vector<ShardSums> compute(const Loss& loss, std::vector<Shard>& shards, const Totals& totals,
+                                 StepGradients& gradients);
+  ShardSums compute(const Loss& loss, const Shard& shard, bool is_last, const Totals& totals, StepGradients& gradients);
   bool is_one_batch() const { return run_.options.shards * run_.options.accumulate == 1; }
   std::string advice() const;
-  double checked_norm(Optimizer& optimizer, RankStep* step, std::span<double> of_shards);
-  Applied apply(std::size_t first, std::size_t end, RankStep* step, const std::vector<ShardSums>& sums, double counted);
+  double checked_norm(const Optimizer& optimizer, StepGradients& gradients, std::span<double> of_shards) const;
+  Applied apply(std::size_t first, std::size_t end, StepGradients& gradients, const std::vector<ShardSums>& sums,
+                double counted);
   void start_loss(const std::vector<ShardSums>& sums, const std::function<RunEnd()>& end);
   double finish_loss();
 };

@@ -1,5 +1,6 @@
 // Errors of optimizers: states, options and parameters.
 #include <cmath>
+#include <heed/optim/ranks/step_gradients.hpp>
 
 #include "tests/optim/optim_testing.hpp"
 
@@ -113,11 +114,14 @@ TEST_CASE("optimizers: invalid options and parameters are errors that name them"
     bool needs_whole(const Shape&, bool) const override { return false; }
     bool update_whole(const WholeParameter&) const override { return true; }
   };
-  for (const DType communication : {DType::float32, DType::bfloat16}) {
-    Denying denying(p);
-    denying.set_communication_dtype(communication);
-    refuses([&] { denying.step(); }, "Denying: it does not override update(), so a step would do nothing");
-  }
+  Denying denying(p);
+  for (const bool rounds : {false, true})
+    refuses(
+        [&] {
+          detail::LocalGradients({{&denying, detail::Division({})}}, rounds ? DType::bfloat16 : DType::float32)
+              .apply(denying, 1);
+        },
+        "Denying: it does not override update(), so a step would do nothing");
   refuses([&] { decay_groups(m, -1); }, "decay_groups: weight_decay is -1; it must be 0 or more");
   SGD sgd(p);
   refuses([&] { sgd.set_lr(-1); }, "lr is -1");

@@ -206,6 +206,65 @@ TEST_CASE("optimizers: one of your own is updated in parallel, and has state") {
   CHECK(optimizer.state()[0].tensor.at({1, 1}) == -2);
 }
 
+TEST_CASE("optimizers: two that keep parts of the state together make the step of one") {
+  constexpr Index kCut = detail::Chunks::kLongest;  // within `large`; `small` and `table` belong to the second
+  struct Parts {
+    Parameter large{Tensor::zeros({5, 5000})}, small{Tensor::zeros({3})}, table{Tensor::zeros({4, 6})};
+    std::unique_ptr<Optimizer> optimizer;
+    explicit Parts(const std::string& name) {
+      std::vector<NamedParameter> all = {{"large", &large}, {"small", &small}, {"table", &table}};
+      Rng rng(3);
+      for (NamedParameter& p : all) p.parameter->detach().copy_(rng.normal(p.parameter->shape()));
+      // For Muon, `table` is the matrix, which is updated as a whole.
+      const std::vector<ParameterGroup> groups = {{{all[0], all[1]}, 1, {}, true}, {{all[2]}, 1, {}}};
+      optimizer = make_optimizer(name, groups, {.lr = 0.1});
+    }
+    void set_gradients(Index step) {
+      Rng rng(5, static_cast<std::uint64_t>(step));
+      for (Parameter* p : {&large, &small, &table}) {
+        p->storage()->parameter->gradient = rng.normal(p->shape());
+        p->storage()->parameter->has_gradient = true;
+      }
+    }
+  };
+  for (const std::string name : {"adamw", "muon"}) {
+    Parts whole(name), first(name), second(name);
+    first.optimizer->keep({{0, kCut}, {0, 0}, {0, 0}});
+    second.optimizer->keep({{kCut, 25000}, {0, 3}, {0, 24}});
+    second.optimizer->load_state(whole.optimizer->state());
+    const auto step_in_parts = [](Parts& p, std::vector<detail::Chunk> chunks) {
+      p.optimizer->begin_step();
+      const std::vector<bool>& updated = p.optimizer->update_whole_parameters(0.5);
+      for (const detail::Chunk& c : chunks)
+        if (!updated[static_cast<std::size_t>(c.parameter)]) p.optimizer->update_chunk(c, 0.5);
+      p.optimizer->end_step();
+    };
+    for (Index step = 0; step < 3; ++step) {
+      for (Parts* p : {&whole, &first, &second}) p->set_gradients(step);
+      whole.optimizer->step(0.5);
+      step_in_parts(first, {{0, 0, kCut}});
+      step_in_parts(second, {{0, kCut, 25000 - kCut}, {1, 0, 3}, {2, 0, 24}});
+    }
+    const auto range = [](const Tensor& x, Index begin, Index end) {
+      return x.detach().dense().view({x.numel()}).slice(0, begin, end).to_vector<float>();
+    };
+    CHECK(range(first.large, 0, kCut) == range(whole.large, 0, kCut));
+    CHECK(range(second.large, kCut, 25000) == range(whole.large, kCut, 25000));
+    CHECK(range(second.small, 0, 3) == range(whole.small, 0, 3));
+    CHECK(range(second.table, 0, 24) == range(whole.table, 0, 24));
+    const auto all = whole.optimizer->state();
+    const auto upper = second.optimizer->state_parts();
+    REQUIRE(all.size() == upper.size());
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      CHECK(upper[i].shape == all[i].tensor.shape());
+      const Index numel = all[i].tensor.numel(), kept = upper[i].here.numel();
+      CHECK(kept == (numel == 25000 ? 25000 - kCut : numel));
+      if (all[i].tensor.dtype() == DType::float32)
+        CHECK(range(upper[i].here, 0, kept) == range(all[i].tensor, numel - kept, numel));
+    }
+  }
+}
+
 TEST_CASE("optimizers: a loaded state continues with the same bits") {
   for (const std::string& name : optimizer_names()) {
     CAPTURE(name);

@@ -1,6 +1,5 @@
 // Runs on several ranks have the bits of one process, for any model and options.
-#include <heed/optim/optimizers/division.hpp>
-#include <heed/optim/ranks/ranks.hpp>
+#include <heed/optim/ranks/run_ranks.hpp>
 
 #include "tests/data/temporary_folder.hpp"
 #include "tests/optim/plane_run.hpp"
@@ -290,18 +289,25 @@ TEST_CASE("ranks: an error on one of them ends all") {
   CHECK(reasons == std::map<int, std::string>{{0, "another rank failed"}, {1, "no more"}, {2, "another rank failed"}});
 }
 
-TEST_CASE("ranks: a divided optimizer gives its state to run() alone, and stays with its ranks") {
+TEST_CASE("ranks: a divided optimizer makes steps and gives its state in runs alone, and stays with its ranks") {
   CHECK(on_ranks(2, [&](Ranks& ranks) {
           Rng rng(3);
           Linear model(4, 2, rng);
           AdamW optimizer(named_parameters(model));
-          std::vector<Index> loads(2);
-          optimizer.divide(ranks, loads);
-          CHECK(test::error_of([&] { optimizer.state(); }) ==
-                "AdamW: its state is sharded over ranks; call state_parts() for the part of this rank");
-          test::PostOffice office;
-          test::ThreadRanks others(0, 1, office);
-          CHECK(test::error_of([&] { optimizer.divide(others, loads); }) ==
-                "AdamW: it is sharded over other ranks; create a new optimizer");
+          detail::divide(ranks, {&optimizer});
+          const auto refused = [](auto f) {
+            require(test::error_of(f) ==
+                        "AdamW: its state is sharded over ranks; only a run with these ranks can step "
+                        "and save it",
+                    "another refusal");
+          };
+          refused([&] { optimizer.state(); });
+          refused([&] { optimizer.step(); });
+          refused([&] { optimizer.grad_norm(); });
+          refused([&] { optimizer.clipped_step(1); });
+          require(detail::divide(ranks, {&optimizer})[0].division.of(0, 1).count() == 0, "another division");
+          require(test::error_of([&] { detail::divide(detail::ranks_of(nullptr), {&optimizer}); }) ==
+                      "run: AdamW is sharded over other ranks than those of this run; create a new optimizer",
+                  "another refusal");
         }).empty());
 }

@@ -20,16 +20,27 @@ TEST_CASE("metrics: an evaluation of several ranks has the numbers of one proces
   const Metrics one = evaluate_metrics(metrics_of, Set{}), some = evaluate_metrics(metrics_of, Set{}, 5);
   for (const int size : {1, 2, 3, 8})
     CHECK(on_ranks(size, [&](Ranks& ranks) {
-            require(detail::evaluate_metrics(metrics_of, Set{}, 0, &ranks) == one, "other numbers");
-            require(detail::evaluate_metrics(metrics_of, Set{}, 5, &ranks) == some, "other numbers of some");
+            const detail::RunRanks all(&ranks, size);
+            require(detail::evaluate_metrics(metrics_of, Set{}, 0, all) == one, "other numbers");
+            require(detail::evaluate_metrics(metrics_of, Set{}, 5, all) == some, "other numbers of some");
           }).empty());
   const auto missing = [&](const Batch& b) {
     Metrics m = metrics_of(b);
     if (b.inputs.item() == 2) m.erase("other");
     return m;
   };
-  const auto reasons = on_ranks(2, [&](Ranks& ranks) { detail::evaluate_metrics(missing, Set{}, 0, &ranks); });
+  const auto on_two = [](const auto& metrics, const EvaluationSet& set) {
+    return on_ranks(2, [&](Ranks& ranks) { detail::evaluate_metrics(metrics, set, 0, detail::RunRanks(&ranks, 2)); });
+  };
+  const auto reasons = on_two(missing, Set{});
   CHECK(reasons.size() == 2);
   for (const auto& [rank, reason] : reasons)
     CHECK(contains(reason, "evaluate: batch 2 has the metrics \"loss\", but batch 0 has \"loss\" and \"other\""));
+  struct Uncounted {  // only the batches of rank 1 have tensors
+    Index size() const { return 4; }
+    Batch batch(Index i) const { return {i % 2 == 1 ? Tensor::scalar(1) : Tensor(), {}, 0}; }
+  };
+  const auto uncounted = on_two(metrics_of, Uncounted{});
+  CHECK(uncounted.size() == 2);
+  for (const auto& [rank, reason] : uncounted) CHECK(contains(reason, "evaluate: all targets are ignored"));
 }

@@ -1,10 +1,9 @@
-// A step of several ranks, whose exchanges overlap with computation.
+// The gradients of several ranks, whose exchanges overlap with computation.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
+#include <heed/autograd/detail/tape_state.hpp>
 #include <heed/core/profiler.hpp>
-#include <heed/optim/optimizers/rounded.hpp>
-#include <heed/optim/run/rank_step.hpp>
+#include <heed/optim/ranks/rank_gradients.hpp>
 #include <utility>
 
 namespace heed::detail {
@@ -15,18 +14,12 @@ namespace {
 // of all.
 constexpr Index kMinBucket = Index{1} << 16, kMaxBucket = Index{1} << 20, kBuckets = 16;
 // Max buckets in progress: the link stays busy while one bucket is joined.
-constexpr std::size_t kUnderWay = 4;
-
-bool steps_in_parts(const Optimizer& optimizer) {
-  for (std::size_t i = 0; i < optimizer.trained_parameters().size(); ++i)
-    if (optimizer.division()->owner(i) >= 0) return false;
-  return true;
-}
+constexpr std::size_t kBucketsUnderWay = 4;
 
 }  // namespace
 
-RankStep::RankStep(ExchangeThread& exchanges, const ShardDivision& shards, const std::vector<Optimizer*>& optimizers,
-                   DType communication)
+RankGradients::RankGradients(ExchangeThread& exchanges, const ShardDivision& shards,
+                             const std::vector<DividedOptimizer>& optimizers, DType communication)
     : exchanges_(exchanges),
       ranks_(exchanges.ranks()),
       shards_(shards),
@@ -34,9 +27,9 @@ RankStep::RankStep(ExchangeThread& exchanges, const ShardDivision& shards, const
       planned_(tree_.parameters().size()),
       values_(tree_.parameters().size()),
       progress_(tree_.parameters().size()) {
-  for (Optimizer* o : optimizers) {
-    first_[o] = owners_.size();
-    owners_.resize(owners_.size() + o->trained_parameters().size(), o);
+  for (const DividedOptimizer& o : optimizers) {
+    first_[o.optimizer] = owners_.size();
+    owners_.resize(owners_.size() + o.optimizer->trained_parameters().size(), &o);
   }
   for (int k = 1; k < ranks_.size(); ++k) others_.push_back((ranks_.rank() + k) % ranks_.size());
   for (int r = 0; r < ranks_.size(); ++r)
@@ -51,14 +44,14 @@ RankStep::RankStep(ExchangeThread& exchanges, const ShardDivision& shards, const
   bucket_ = std::clamp(items / kBuckets / Chunks::kLongest * Chunks::kLongest, kMinBucket, kMaxBucket);
 }
 
-RankStep::~RankStep() {
+RankGradients::~RankGradients() {
   for (Values& v : values_) {
     Arrival* mine = &v;
     v.storage->arrival.compare_exchange_strong(mine, nullptr);
   }
 }
 
-void RankStep::Values::wait() {
+void RankGradients::Values::wait() {
   const double begin = seconds_now();
   exchanges->wait(last);
   const std::lock_guard lock(mutex);
@@ -75,41 +68,36 @@ void RankStep::Values::wait() {
   if (Profiler* profiler = mode().profiler) profiler->waited("waiting for values", begin, seconds_now());
 }
 
-void RankStep::wait() {
+void RankGradients::wait() {
   for (Values& v : values_)
     if (v.storage->arrival == &v) v.wait();
 }
 
-const Stretch& RankStep::stretch_of(std::size_t parameter, int rank) const {
-  const Optimizer* o = owners_[parameter];
-  return o->division()->of(parameter - first_.at(o), rank);
-}
-
-Index RankStep::longest_stretch(std::size_t parameter) const {
+Index RankGradients::longest_stretch(std::size_t parameter) const {
   Index longest = 0;
   for (int r = 0; r < ranks_.size(); ++r) longest = std::max(longest, stretch_of(parameter, r).count());
   return longest;
 }
 
-Stretch RankStep::piece_of(const Piece& piece, int rank) const {
+Stretch RankGradients::piece_of(const Piece& piece, int rank) const {
   const Stretch& all = stretch_of(piece.parameter, rank);
   const Index begin = std::min(all.end, all.begin + piece.k * bucket_);
   return {begin, std::min(all.end, begin + bucket_)};
 }
 
-std::size_t RankStep::bytes_sent(const Piece& piece, int rank) const {
+std::size_t RankGradients::bytes_sent(const Piece& piece, int rank) const {
   return static_cast<std::size_t>(piece_of(piece, rank).count()) * size_sent(trained(piece.parameter).value);
 }
 
-std::vector<MessageMemory::Place> RankStep::places(MessageMemory& memory, const std::vector<Piece>& pieces,
-                                                   int rank) const {
+std::vector<MessageMemory::Place> RankGradients::places(MessageMemory& memory, const std::vector<Piece>& pieces,
+                                                        int rank) const {
   std::vector<MessageMemory::Place> list;
   for (const Piece& p : pieces) list.push_back(memory.add(bytes_sent(p, rank)));
   return list;
 }
 
-void RankStep::begin() {
-  for (Progress& p : progress_) p.complete = p.anywhere = p.counted = false;
+void RankGradients::begin() {
+  for (Progress& p : progress_) p.complete = p.anywhere = false;
   completed_.clear();
   buckets_.clear();
   started_ = joined_ = 0;
@@ -117,7 +105,7 @@ void RankStep::begin() {
 }
 
 // Appends buckets for parameters whose gradients may not be complete.
-void RankStep::add_buckets(const std::vector<std::size_t>& parameters) {
+void RankGradients::add_buckets(const std::vector<std::size_t>& parameters) {
   Index items = bucket_;  // in the last bucket
   for (const std::size_t i : parameters) {
     const Index longest = longest_stretch(i);
@@ -132,7 +120,11 @@ void RankStep::add_buckets(const std::vector<std::size_t>& parameters) {
   }
 }
 
-void RankStep::complete(const Tensor& parameter) {
+void RankGradients::watch(Tape& tape) {
+  tape.state().completed = [this](const Tensor& parameter) { complete(parameter); };
+}
+
+void RankGradients::complete(const Tensor& parameter) {
   const auto number = numbers_.find(parameter.storage());
   if (number == numbers_.end()) return;
   const ProfileScope scope("ranks");
@@ -141,7 +133,7 @@ void RankStep::complete(const Tensor& parameter) {
   advance(false);
 }
 
-void RankStep::take(std::size_t parameter) {
+void RankGradients::take(std::size_t parameter) {
   Progress& p = progress_[parameter];
   if (std::exchange(p.complete, true)) return;
   p.sum = tree_.take_sum(parameter);
@@ -152,10 +144,10 @@ void RankStep::take(std::size_t parameter) {
 }
 
 // Starts the buckets that are complete, and joins those that have arrived. `to_the_end`: waits until all are joined.
-void RankStep::advance(bool to_the_end) {
+void RankGradients::advance(bool to_the_end) {
   exchanges_.poll();
   while (joined_ < buckets_.size()) {
-    while (started_ < buckets_.size() && started_ - joined_ < kUnderWay && buckets_[started_].awaited == 0)
+    while (started_ < buckets_.size() && started_ - joined_ < kBucketsUnderWay && buckets_[started_].awaited == 0)
       start(buckets_[started_++]);
     if (joined_ == started_) return;
     Bucket& b = buckets_[joined_];
@@ -168,7 +160,7 @@ void RankStep::advance(bool to_the_end) {
   }
 }
 
-void RankStep::finish() {
+void RankGradients::finish() {
   const ProfileScope scope("ranks");
   for (std::size_t i = 0; i < progress_.size(); ++i) take(i);
   tree_.clear();
@@ -188,7 +180,7 @@ void RankStep::finish() {
 
 // Reports the exchanges since the gradients of the last step arrived: the values of that step, and the gradients of
 // this step.
-void RankStep::profile_exchanges() {
+void RankGradients::profile_exchanges() {
   const std::vector<ExchangeThread::Busy> busy = exchanges_.take_busy();
   Profiler* const profiler = mode().profiler;
   if (profiler == nullptr) return;
@@ -199,7 +191,7 @@ void RankStep::profile_exchanges() {
 }
 
 // Exchanges the parameters that are not planned, if any rank has a gradient.
-void RankStep::exchange_rest() {
+void RankGradients::exchange_rest() {
   std::vector<std::size_t> rest;
   std::string mine;
   for (std::size_t i = 0; i < planned_.size(); ++i) {
@@ -228,40 +220,22 @@ void RankStep::exchange_rest() {
   advance(true);
 }
 
-double RankStep::norm(Optimizer& o, std::span<double> of_shards) {
-  const ProfileScope scope("clipping");
-  o.collect();
-  o.sums_.assign(static_cast<std::size_t>(o.chunks_.size()), 0.0);
-  for (Index i = 0; i < o.chunks_.size(); ++i) {
-    const Chunk& c = o.chunks_[i];
-    if (o.is_here(c))
-      o.sums_[static_cast<std::size_t>(i)] = progress_[first_.at(&o) + static_cast<std::size_t>(c.parameter)]
-                                                 .squares[static_cast<std::size_t>(c.begin / Chunks::kLongest)];
-  }
-  o.gather_sums(of_shards, shards_.begins);
-  return norm_of(o.sums_);
-}
-
-void RankStep::fail_non_finite(const Optimizer& o, double norm) { o.fail_non_finite(norm); }
-
-void RankStep::step(Optimizer& o, double gradient_scale) {
-  if (!steps_in_parts(o)) return o.step(gradient_scale);
+void RankGradients::apply(Optimizer& o, double gradient_scale) {
   const ProfileScope scope("optimizer");
-  if (o.maximize_) gradient_scale = -gradient_scale;
-  for (auto b = buckets_.rbegin(); b != buckets_.rend(); ++b) step_bucket(*b, o, gradient_scale);
+  RoundedStep step(o, gradient_scale, tree_.rounds());
+  for (auto b = buckets_.rbegin(); b != buckets_.rend(); ++b) apply(*b, o, step);
   for (Values& v : values_)
     if (std::exchange(v.sent, false)) v.storage->arrival = &v;
-  o.end_step();
+  step.end();
 }
 
-void RankStep::step_bucket(const Bucket& b, Optimizer& o, double gradient_scale) {
+void RankGradients::apply(const Bucket& b, const Optimizer& o, const RoundedStep& step) {
   const int me = ranks_.rank();
   Chunks chunks;
   std::vector<Piece> stepped;
   for (const Piece& p : b.pieces) {
-    if (!progress_[p.parameter].anywhere || owners_[p.parameter] != &o) continue;
-    if (!std::exchange(progress_[p.parameter].counted, true)) o.count_step(p.parameter - first_.at(&o));
-    chunks.add(static_cast<int>(stepped.size()), piece_of(p, me).count());
+    if (!progress_[p.parameter].anywhere || owners_[p.parameter]->optimizer != &o) continue;
+    if (step.has_work(index_of(p.parameter))) chunks.add(static_cast<int>(stepped.size()), piece_of(p, me).count());
     stepped.push_back(p);
   }
   if (stepped.empty()) return;
@@ -295,7 +269,7 @@ void RankStep::step_bucket(const Bucket& b, Optimizer& o, double gradient_scale)
     const Piece& p = stepped[i];
     bfloat16* const to_send = tree_.rounds() ? added_by(me, i) + c.begin : nullptr;
     const Index begin = piece_of(p, me).begin + c.begin;
-    o.update_chunk({static_cast<int>(p.parameter - first_.at(&o)), begin, c.count}, gradient_scale, to_send);
+    step.update({static_cast<int>(index_of(p.parameter)), begin, c.count}, to_send);
   });
   const ExchangeThread::Ticket exchange = exchanges_.add(std::move(all), ExchangeThread::values);
   for (const Piece& p : stepped) {

@@ -1,22 +1,21 @@
-// The sums of a bucket in a step of several ranks: each rank receives the sums of the others over its stretch, and
-// joins them.
+// The sums of several ranks: each rank receives the sums of the others over its stretch of a bucket, and joins them.
+// The squares of the sums are gathered for their norm.
 #include <algorithm>
 #include <cstring>
-#include <heed/optim/optimizers/rounded.hpp>
 #include <heed/optim/optimizers/with_kernels.hpp>
-#include <heed/optim/run/rank_step.hpp>
+#include <heed/optim/ranks/rank_gradients.hpp>
 #include <type_traits>
 #include <utility>
 
 namespace heed::detail {
 
 // Whether any rank has gradient i. `has`: a list from each rank.
-bool RankStep::is_anywhere(const std::vector<std::string>& has, std::size_t i) {
+bool RankGradients::is_anywhere(const std::vector<std::string>& has, std::size_t i) {
   return std::any_of(has.begin(), has.end(), [i](const std::string& of_rank) { return of_rank[i] == '1'; });
 }
 
 // Sends each other rank a list of the gradients that this rank has, and its sums over the other's stretch.
-void RankStep::start(Bucket& b) {
+void RankGradients::start(Bucket& b) {
   note_gradients(b);
   const std::size_t count = b.pieces.size(), me = static_cast<std::size_t>(ranks_.rank());
   Messages all;
@@ -37,7 +36,7 @@ void RankStep::start(Bucket& b) {
 
 // Lists the gradients that this rank has. For a missing gradient, a rank sends undefined values, which the others
 // ignore.
-void RankStep::note_gradients(Bucket& b) {
+void RankGradients::note_gradients(Bucket& b) {
   const std::size_t size = static_cast<std::size_t>(ranks_.size());
   b.has.assign(size, std::string(b.pieces.size(), '0'));
   b.arrived.resize(size), b.here.resize(size), b.there.resize(size);
@@ -52,7 +51,7 @@ void RankStep::note_gradients(Bucket& b) {
 }
 
 // Adds the messages with sums, for ranks that do not read them in place.
-void RankStep::send_sums(Bucket& b, Messages& all) {
+void RankGradients::send_sums(Bucket& b, Messages& all) {
   const int me = ranks_.rank();
   std::vector<std::vector<MessageMemory::Place>> rounded(b.has.size());  // [rank][piece]
   for (const int r : others_) {
@@ -83,7 +82,7 @@ void RankStep::send_sums(Bucket& b, Messages& all) {
 
 // The sums of a rank over a chunk of a piece: where they arrived, or copied to `space`.
 template <class T>
-T* RankStep::sums_of(std::size_t rank, const Bucket& b, std::size_t piece, const Chunk& c, T* space) {
+T* RankGradients::sums_of(std::size_t rank, const Bucket& b, std::size_t piece, const Chunk& c, T* space) {
   if (shares_memory_[rank]) {
     const auto bytes = [](Index items) { return static_cast<std::size_t>(items) * sizeof(T); };
     ranks_.read(static_cast<int>(rank), b.there[rank][piece] + bytes(c.begin), space, bytes(c.count));
@@ -99,7 +98,7 @@ T* RankStep::sums_of(std::size_t rank, const Bucket& b, std::size_t piece, const
 }
 
 // Joins this rank's pieces: the sums of all ranks that have a gradient, in the order of the tree.
-void RankStep::join(Bucket& b) {
+void RankGradients::join(Bucket& b) {
   const auto me = static_cast<std::size_t>(ranks_.rank());
   Chunks chunks;
   for (std::size_t i = 0; i < b.pieces.size(); ++i) {
@@ -141,7 +140,7 @@ void RankStep::join(Bucket& b) {
 }
 
 // Returns when all ranks that read this rank's sums in place have joined them.
-void RankStep::await_readers() {
+void RankGradients::await_readers() {
   Messages all;
   char joined = 1;
   std::vector<char> theirs(shares_memory_.size());
@@ -151,6 +150,47 @@ void RankStep::await_readers() {
     all.receive(r, &theirs[static_cast<std::size_t>(r)], 1);
   }
   if (!all.out.empty()) ranks_.exchange(all.out, all.in);
+}
+
+// ---- Norms ----
+
+void RankGradients::sum_squares(const Optimizer& o, std::span<double> of_shards) {
+  const std::size_t first = first_.at(&o);
+  const Division& division = owners_[first]->division;
+  sums_.assign(static_cast<std::size_t>(chunks_.size()), 0.0);
+  for (Index i = 0; i < chunks_.size(); ++i) {
+    const Chunk& c = chunks_[i];
+    if (division.owner_of(c) == ranks_.rank())
+      sums_[static_cast<std::size_t>(i)] = progress_[first + static_cast<std::size_t>(c.parameter)]
+                                               .squares[static_cast<std::size_t>(c.begin / Chunks::kLongest)];
+  }
+  gather_sums(division, of_shards);
+}
+
+// Gathers the sum of squares of each chunk from the rank that updates it, and the numbers of its shards.
+void RankGradients::gather_sums(const Division& division, std::span<double> of_shards) {
+  std::vector<std::vector<std::size_t>> chunks(static_cast<std::size_t>(ranks_.size()));  // [rank]
+  for (Index i = 0; i < chunks_.size(); ++i)
+    chunks[static_cast<std::size_t>(division.owner_of(chunks_[i]))].push_back(static_cast<std::size_t>(i));
+  const auto shards_of = [&](std::size_t r) {
+    if (of_shards.empty()) return of_shards;
+    const auto begin = static_cast<std::size_t>(shards_.begins[r]),
+               end = static_cast<std::size_t>(shards_.begins[r + 1]);
+    return of_shards.subspan(begin, end - begin);
+  };
+  std::vector<Index> begins = {0};
+  std::vector<double> by_rank;
+  for (std::size_t r = 0; r < chunks.size(); ++r) {
+    for (const std::size_t i : chunks[r]) by_rank.push_back(sums_[i]);
+    for (const double x : shards_of(r)) by_rank.push_back(x);
+    begins.push_back(static_cast<Index>(by_rank.size()));
+  }
+  all_gather(ranks_, by_rank, begins);
+  auto number = by_rank.begin();
+  for (std::size_t r = 0; r < chunks.size(); ++r) {
+    for (const std::size_t i : chunks[r]) sums_[i] = *number++;
+    for (double& x : shards_of(r)) x = *number++;
+  }
 }
 
 }  // namespace heed::detail

@@ -1,4 +1,4 @@
-// Overlap of communication and computation in a step of several ranks. tests/optim/ranks/ranks_test.cpp tests the bits.
+// Overlap of communication and computation with several ranks. tests/optim/ranks/ranks_test.cpp tests the bits.
 #include <fstream>
 #include <heed/optim/profile/profile.hpp>
 #include <heed/optim/ranks/ranks.hpp>
@@ -47,7 +47,7 @@ void train(TwoLayers& model, Ranks& ranks, Index steps, const std::function<Tens
 
 }  // namespace
 
-TEST_CASE("rank step: gradients are sent while backward continues") {
+TEST_CASE("rank gradients: gradients are sent while backward continues") {
   CHECK(on_ranks(2, [](Ranks& ranks) {
           Rng rng(3);
           TwoLayers model(rng, 140000);  // each rank has one or more buckets of down.weight
@@ -65,7 +65,7 @@ TEST_CASE("rank step: gradients are sent while backward continues") {
         }).empty());
 }
 
-TEST_CASE("rank step: reading a new value waits until the value has arrived") {
+TEST_CASE("rank gradients: reading a new value waits until the value has arrived") {
   CHECK(on_ranks(2, [](Ranks& ranks) {
           Rng rng(3);
           TwoLayers model(rng);
@@ -82,7 +82,7 @@ TEST_CASE("rank step: reading a new value waits until the value has arrived") {
         }).empty());
 }
 
-TEST_CASE("rank step: a gradient after the last op that has its parameter is an Error") {
+TEST_CASE("rank gradients: a gradient after the last op that has its parameter is an Error") {
   const auto reasons = on_ranks(2, [](Ranks& ranks) {
     Rng rng(3);
     TwoLayers model(rng);
@@ -100,7 +100,7 @@ TEST_CASE("rank step: a gradient after the last op that has its parameter is an 
         "may have summed the gradient before; make it an input of that op");
 }
 
-TEST_CASE("rank step: a large parameter without a gradient on some ranks has the values of one process") {
+TEST_CASE("rank gradients: a large parameter without a gradient on some ranks has the values of one process") {
   // A rank's stretch of down.weight has several pieces. Of two shards, both use it in steps 0 and 3, the first one
   // alone in step 1, and none in step 2.
   const auto train_large = [](Ranks* ranks) {
@@ -125,7 +125,7 @@ TEST_CASE("rank step: a large parameter without a gradient on some ranks has the
         }).empty());
 }
 
-TEST_CASE("rank step: a profile shows communication between ranks in addition to ops") {
+TEST_CASE("rank gradients: a profile shows communication between ranks in addition to ops") {
   test::TemporaryFolder folder;
   std::map<std::string, double> sent[2];
   const auto reasons = on_ranks(2, [&](Ranks& ranks) {

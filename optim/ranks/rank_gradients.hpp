@@ -1,10 +1,10 @@
-// A step of several ranks. Gradients are summed over the ranks during the backward pass of the last shard. New values
+// The gradients of several ranks. They are summed over the ranks during the backward pass of the last shard. New values
 // are exchanged during the forward pass of the next step. Internal.
 #pragma once
-#include <heed/optim/optimizers/division.hpp>
 #include <heed/optim/ranks/exchange_thread.hpp>
 #include <heed/optim/ranks/messages.hpp>
-#include <heed/optim/run/gradient_tree.hpp>
+#include <heed/optim/ranks/rounded.hpp>
+#include <heed/optim/ranks/step_gradients.hpp>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -14,7 +14,7 @@
 
 namespace heed::detail {
 
-// The steps of one loss. Parameters are exchanged in buckets. All ranks have the same buckets in the same order, and
+// Parameters are exchanged in buckets. All ranks have the same buckets in the same order, and
 // start a bucket when all gradients in it are complete. The first step, in which nothing overlaps, determines the
 // order. Parameters without a gradient in the first step are exchanged at the end of later steps in which they have
 // one.
@@ -25,29 +25,23 @@ namespace heed::detail {
 // its stretch and sends the new values to all. The last bucket is first, because forward first reads the parameters
 // whose gradients backward completes last. Reading a value that has not arrived waits for it (Arrival). In bfloat16,
 // ranks send rounded sums, and instead of values the changes that the step made.
-class RankStep {
+class RankGradients final : public StepGradients {
  public:
-  // For all optimizers whose parameters may get gradients. They are divided among the ranks.
-  RankStep(ExchangeThread& exchanges, const ShardDivision& shards, const std::vector<Optimizer*>& optimizers,
-           DType communication);
-  ~RankStep();  // later reads do not wait for values that have not arrived
-  RankStep(const RankStep&) = delete;
-  RankStep& operator=(const RankStep&) = delete;
+  // For all optimizers whose parameters may get gradients.
+  RankGradients(ExchangeThread& exchanges, const ShardDivision& shards, const std::vector<DividedOptimizer>& optimizers,
+                DType communication);
+  ~RankGradients() override;  // later reads do not wait for values that have not arrived
+  RankGradients(const RankGradients&) = delete;
+  RankGradients& operator=(const RankGradients&) = delete;
 
-  void begin();                            // begins a step
-  void add_shard() { tree_.add_shard(); }  // call after each shard before the last one
-  void complete(const Tensor& parameter);  // call when the last shard's gradient of the parameter is complete
-  // Call when all gradients of the last shard are computed. Afterwards, a parameter that has a gradient on one rank has
-  // one on all ranks, and each rank has the sum over all shards in its own stretch.
-  void finish();
-
-  // Optimizer::clipped_step() in two parts. norm() returns the norm of the gradients. step() returns before all values
-  // have arrived, unless the optimizer updates whole parameters (Division::owner). `of_shards`: one number per shard;
-  // those of this rank's shards are set, and norm() sets the others. Empty: none.
-  double norm(Optimizer& optimizer, std::span<double> of_shards = {});
-  [[noreturn]] static void fail_non_finite(const Optimizer& optimizer, double norm);  // Error names the parameter
-  void step(Optimizer& optimizer, double gradient_scale);
-  void wait();  // returns when all values have arrived
+  void begin() override;
+  void add_shard() override { tree_.add_shard(); }
+  void watch(Tape& tape) override;
+  // Afterwards, a parameter that has a gradient on one rank has one on all ranks, and each rank has the sum over all
+  // shards in its own stretch.
+  void finish() override;
+  void apply(Optimizer& optimizer, double gradient_scale) override;
+  void wait() override;
 
  private:
   // Part k of the stretches of a parameter: at most bucket_ items of each rank's stretch.
@@ -74,7 +68,7 @@ class RankStep {
     float* to;
     Index count;
   };
-  // The values of a parameter that are in flight after step().
+  // The values of a parameter that are in flight after apply().
   struct Values final : Arrival {
     ExchangeThread* exchanges = nullptr;
     Storage* storage = nullptr;
@@ -90,7 +84,6 @@ class RankStep {
     Tensor sum;                   // over this rank's shards, then over all shards in its stretch; undefined: none
     bool here = false;            // whether this rank has a gradient
     bool anywhere = false;        // whether a rank has a gradient
-    bool counted = false;         // whether the optimizer has counted this step
     std::vector<double> squares;  // sum of squares of each chunk in this rank's stretch
   };
 
@@ -100,7 +93,7 @@ class RankStep {
   GradientTree tree_;
   std::vector<bool> shares_memory_;  // [rank]: whether it and this rank read each other's sums in place
   std::vector<int> others_;  // other ranks from the next one on, so that not all ranks send to the same rank at first
-  std::vector<Optimizer*> owners_;                           // [parameter]
+  std::vector<const DividedOptimizer*> owners_;              // [parameter]
   std::unordered_map<const Optimizer*, std::size_t> first_;  // index of an optimizer's first parameter
   std::unordered_map<const Storage*, std::size_t> numbers_;  // indices of parameters
   Index bucket_ = 0;                                         // items of a rank's stretches per bucket
@@ -114,7 +107,10 @@ class RankStep {
   std::size_t started_ = 0, joined_ = 0;  // numbers of buckets
 
   const Trained& trained(std::size_t parameter) const { return tree_.parameters()[parameter]; }
-  const Stretch& stretch_of(std::size_t parameter, int rank) const;
+  std::size_t index_of(std::size_t parameter) const { return parameter - first_.at(owners_[parameter]->optimizer); }
+  const Stretch& stretch_of(std::size_t parameter, int rank) const {
+    return owners_[parameter]->division.of(index_of(parameter), rank);
+  }
   Index longest_stretch(std::size_t parameter) const;  // over all ranks
   Stretch piece_of(const Piece& piece, int rank) const;
   std::size_t size_sent(const Tensor& x) const {  // bytes per item
@@ -123,6 +119,7 @@ class RankStep {
   std::size_t bytes_sent(const Piece& piece, int rank) const;
   // Reserves memory for one message per piece, each with a rank's part of the piece.
   std::vector<MessageMemory::Place> places(MessageMemory& memory, const std::vector<Piece>& pieces, int rank) const;
+  void complete(const Tensor& parameter);  // the last shard's gradient of the parameter is complete
   void take(std::size_t parameter);
   void add_buckets(const std::vector<std::size_t>& parameters);
   void advance(bool to_the_end);
@@ -136,7 +133,9 @@ class RankStep {
   void exchange_rest();
   void await_readers();
   void profile_exchanges();
-  void step_bucket(const Bucket& bucket, Optimizer& optimizer, double gradient_scale);
+  void sum_squares(const Optimizer& optimizer, std::span<double> of_shards) override;
+  void gather_sums(const Division& division, std::span<double> of_shards);
+  void apply(const Bucket& bucket, const Optimizer& optimizer, const RoundedStep& step);
 };
 
 }  // namespace heed::detail

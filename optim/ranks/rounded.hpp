@@ -1,9 +1,8 @@
-// Rounding of the numbers that ranks send in bfloat16 (RunOptions::communication_dtype). Internal: included by sources
-// only.
+// Rounding of the numbers that ranks send in bfloat16 (RunOptions::communication_dtype). Internal.
 #pragma once
 #include <heed/core/kernels/elementwise/elementwise.hpp>
 #include <heed/core/kernels/optimizer.hpp>
-#include <heed/optim/optimizers/parameter_group.hpp>
+#include <heed/optim/optimizers/optimizer.hpp>
 #include <utility>
 #include <vector>
 
@@ -26,6 +25,26 @@ inline void add_rounded(float* values, const bfloat16* added, Index n) { sent_ke
 inline void round_step(float* values, const float* old, bfloat16* added, Index n) {
   sent_kernels().step(values, old, added == nullptr ? nullptr : &added->bits, n);
 }
+
+// A step of an optimizer in parts. If it rounds, the change of each weight is rounded to bfloat16.
+class RoundedStep {
+ public:
+  // Begins the step, and updates the parameters that are updated as a whole.
+  RoundedStep(Optimizer& optimizer, double gradient_scale, bool rounds);
+  bool has_work(std::size_t parameter) const { return rounds_ || !updated_[parameter]; }  // for update()
+  // Updates a chunk, on any thread. If the step rounds, `added` receives the rounded changes. It may be null.
+  void update(const Chunk& chunk, bfloat16* added) const;
+  void end() { optimizer_.end_step(); }
+
+ private:
+  Optimizer& optimizer_;
+  double gradient_scale_;
+  bool rounds_;
+  std::vector<Tensor> old_;           // [parameter] if the step rounds: values before the step, of whole parameters
+  const std::vector<bool>& updated_;  // [parameter]: whether it was updated as a whole
+
+  const std::vector<bool>& begin();
+};
 
 // Rounds several arrays in one parallel pass.
 class Rounding {

@@ -1,7 +1,7 @@
 // Sums the gradients of a step's shards, in an order that does not depend on the rank or thread that computed them.
 // Internal.
 #pragma once
-#include <heed/optim/optimizers/optimizer.hpp>
+#include <heed/optim/ranks/division.hpp>
 #include <vector>
 
 namespace heed::detail {
@@ -11,16 +11,16 @@ namespace heed::detail {
 // each sum except the root is rounded to bfloat16 before it is added to another, whether it is sent or not.
 class GradientTree {
  public:
-  // For the parameters that these optimizers train. Call zero_grad() on the optimizers first.
-  explicit GradientTree(const std::vector<Optimizer*>& optimizers, DType communication = DType::float32);
+  // For the parameters that these optimizers train. Call zero_grad() on the optimizers before each step.
+  GradientTree(const std::vector<DividedOptimizer>& optimizers, DType communication);
 
   // Takes the gradients from the parameters, as those of the next shard. A parameter without a gradient adds nothing to
-  // its sums.
+  // its sums. Call after each shard except the last.
   void add_shard();
-  // Gives the parameters the sums over all shards as their gradients.
+  // Gives the parameters the sums over all shards, of which the last has its gradients in the parameters.
   void finish();
 
-  // For ranks, which continue the sum: takes the sum of a parameter over the added shards and the next shard, whose
+  // For ranks, which continue the sum: takes the sum of a parameter over the added shards and the last shard, whose
   // gradient the parameter has and then loses. Undefined if no shard has a gradient.
   Tensor take_sum(std::size_t parameter);
   // Joins two sums of a chunk in the tree: left += right, after rounding each if sums are rounded. Null means no sum.
@@ -30,13 +30,7 @@ class GradientTree {
   bool rounds() const { return rounds_; }
   void clear() { sums_.clear(); }  // call when all sums are taken
 
-  // The index of a parameter in its optimizer.
-  struct Place {
-    const Optimizer* optimizer;
-    std::size_t index;
-  };
-  const std::vector<Trained>& parameters() const { return parameters_; }
-  const Place& place(std::size_t parameter) const { return places_[parameter]; }
+  const std::vector<Trained>& parameters() const { return parameters_; }  // of all optimizers
 
  private:
   struct Sum {
@@ -44,8 +38,7 @@ class GradientTree {
     std::vector<Tensor> gradients;  // [parameter]; undefined if there is none
   };
   std::vector<Trained> parameters_;
-  std::vector<Place> places_;  // [parameter]
-  std::vector<Sum> sums_;      // each over more shards than the next sum
+  std::vector<Sum> sums_;  // each over more shards than the next sum
   bool rounds_;
 
   void join_last_two();

@@ -1,7 +1,7 @@
 // The division of shards and parameters over ranks.
 #include <algorithm>
 #include <cmath>
-#include <heed/optim/optimizers/division.hpp>
+#include <heed/optim/ranks/division.hpp>
 
 #include "tests/support.hpp"
 
@@ -63,14 +63,29 @@ TEST_CASE("division: parameters are divided evenly, by chunks or as a whole") {
         end = d.of(i, r).end;
       }
       CHECK(end == parameters[i].value.numel());
-      CHECK(d.owner(i) == -1);
     }
     // The embedding is less than a rank's share with two ranks, and more than a share with four ranks.
     std::vector<Index> of_wholes(static_cast<std::size_t>(ranks));
     const detail::Division w(parameters, whole, of_wholes);
     const Index max_size = *std::max_element(of_wholes.begin(), of_wholes.end());
     CHECK(static_cast<double>(max_size) < 1.06 * std::max<double>(50257 * 768, static_cast<double>(total) / ranks));
-    for (std::size_t i = 0; i < parameters.size(); ++i)
-      if (whole[i]) CHECK(w.of(i, w.owner(i)).count() == parameters[i].value.numel());
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      int owners = 0;
+      for (int r = 0; r < ranks; ++r) owners += w.of(i, r).count() == parameters[i].value.numel() ? 1 : 0;
+      if (whole[i]) CHECK(owners == 1);
+    }
   }
+}
+
+TEST_CASE("division: of a state, a rank keeps the items of its stretch, or all or none of another shape") {
+  std::vector<Index> loads(2);
+  const detail::Division d({{"a", Tensor::zeros({20000})}, {"b", Tensor::zeros({30, 20})}}, {false, true}, loads);
+  const auto kept = [&](std::size_t parameter, int rank, Index numel) {
+    const detail::Stretch s = d.kept(parameter, rank, numel);
+    return std::pair(s.begin, s.end);
+  };
+  CHECK(kept(0, 0, 20000) == std::pair<Index, Index>(0, 16384));
+  CHECK(kept(0, 1, 20000) == std::pair<Index, Index>(16384, 20000));
+  CHECK(d.kept(1, 0, 30).count() == 0);  // rank 0 has more items of the first parameter
+  CHECK(kept(1, 1, 30) == std::pair<Index, Index>(0, 30));
 }

@@ -1,18 +1,16 @@
 // Sums the gradients of a step's shards, in an order that does not depend on the rank or thread that computed them.
-#include <heed/optim/optimizers/rounded.hpp>
 #include <heed/optim/optimizers/with_kernels.hpp>
-#include <heed/optim/run/gradient_tree.hpp>
+#include <heed/optim/ranks/gradient_tree.hpp>
+#include <heed/optim/ranks/rounded.hpp>
 #include <utility>
 
 namespace heed::detail {
 
-GradientTree::GradientTree(const std::vector<Optimizer*>& optimizers, DType communication)
+GradientTree::GradientTree(const std::vector<DividedOptimizer>& optimizers, DType communication)
     : rounds_(communication == DType::bfloat16) {
-  for (const Optimizer* o : optimizers)
-    for (std::size_t i = 0; i < o->trained_parameters().size(); ++i) {
-      parameters_.push_back(o->trained_parameters()[i]);
-      places_.push_back({o, i});
-    }
+  for (const auto& [optimizer, division] : optimizers)
+    parameters_.insert(parameters_.end(), optimizer->trained_parameters().begin(),
+                       optimizer->trained_parameters().end());
 }
 
 void GradientTree::add_shard() {
@@ -27,8 +25,10 @@ void GradientTree::add_shard() {
 }
 
 void GradientTree::finish() {
+  if (sums_.empty()) return;  // the last shard is the only one
+  add_shard();
   while (sums_.size() > 1) join_last_two();
-  for (std::size_t i = 0; i < parameters_.size() && !sums_.empty(); ++i) {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
     ParameterInfo& p = parameters_[i].info();
     p.gradient = std::move(sums_[0].gradients[i]);
     p.has_gradient = p.gradient.defined();

@@ -1,7 +1,10 @@
-// The division of a run among its ranks, and the exchange of divided values.
+// The division of a run among its ranks.
 #include <algorithm>
 #include <bit>
-#include <heed/optim/optimizers/division.hpp>
+#include <cstring>
+#include <heed/core/memory.hpp>
+#include <heed/optim/ranks/division.hpp>
+#include <heed/optim/ranks/messages.hpp>
 #include <numeric>
 
 namespace heed::detail {
@@ -54,7 +57,6 @@ Division::Division(const std::vector<Trained>& parameters, const std::vector<boo
     });
     std::vector<Index> share(loads.size(), chunks / ranks);
     for (Index k = 0; k < chunks % ranks; ++k) ++share[static_cast<std::size_t>(order[static_cast<std::size_t>(k)])];
-    owners_.push_back(whole[i] ? static_cast<int>(order[0]) : -1);
     std::vector<Stretch>& list = stretches_.emplace_back();
     Index begin = 0, done = 0;
     for (std::size_t r = 0; r < loads.size(); ++r) {
@@ -74,22 +76,45 @@ int Division::owner_of(const Chunk& chunk) const {
   return r;
 }
 
-void all_gather(Ranks& ranks, const Division& division, const std::vector<Tensor>& values) {
-  Messages all;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (!values[i].defined()) continue;
-    const auto bytes = [&](const Stretch& s) {
-      return static_cast<std::size_t>(s.count()) * size_of(values[i].dtype());
-    };
-    const Stretch& mine = division.of(i, ranks.rank());
-    for (int r = 0; r < ranks.size(); ++r) {
-      if (r == ranks.rank()) continue;
-      const Stretch& theirs = division.of(i, r);
-      all.send(r, address_of(values[i], mine.begin), bytes(mine));
-      all.receive(r, address_of(values[i], theirs.begin), bytes(theirs));
+std::vector<Stretch> Division::of_rank(int rank) const {
+  std::vector<Stretch> list;
+  for (const auto& stretches : stretches_) list.push_back(stretches[static_cast<std::size_t>(rank)]);
+  return list;
+}
+
+std::vector<DividedOptimizer> divide(Ranks& ranks, const std::vector<Optimizer*>& optimizers) {
+  std::vector<Stretch> mine;
+  for (const Optimizer* o : optimizers) mine.insert(mine.end(), o->parts().begin(), o->parts().end());
+  const std::string bytes(reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(Stretch));
+  std::vector<std::string> all = all_gather(ranks, bytes);
+  for (std::string& x : all)
+    if (x.size() != bytes.size()) x = bytes;  // the rank has other optimizers, which the run reports later
+  std::vector<DividedOptimizer> divided;
+  std::vector<Index> loads(all.size());
+  std::size_t at = 0;  // bytes of the optimizers before this one
+  for (Optimizer* o : optimizers) {
+    const std::vector<Trained>& parameters = o->trained_parameters();
+    std::vector<std::vector<Stretch>> parts(parameters.size(), std::vector<Stretch>(all.size()));
+    std::vector<bool> whole;
+    bool is_undivided = true, is_divided = true;  // each rank has all items; each item belongs to one rank
+    for (std::size_t i = 0; i < parameters.size(); ++i, at += sizeof(Stretch)) {
+      Index end = 0;
+      for (std::size_t r = 0; r < all.size(); ++r) {
+        Stretch& s = parts[i][r];
+        std::memcpy(&s, all[r].data() + at, sizeof s);
+        is_undivided = is_undivided && s.count() == parameters[i].value.numel();
+        is_divided = is_divided && std::exchange(end, s.end) == s.begin;
+      }
+      is_divided = is_divided && end == parameters[i].value.numel();
+      whole.push_back(o->is_updated_whole(i));
     }
+    require(is_undivided || is_divided, "run: ", o->name(),
+            " is sharded over other ranks than those of this run; create a new optimizer");
+    divided.push_back({o, is_undivided ? Division(parameters, whole, loads) : Division(std::move(parts))});
+    if (is_undivided) o->keep(divided.back().division.of_rank(ranks.rank()));
   }
-  ranks.exchange(all.out, all.in);
+  if (ranks.size() > 1) release_cached_memory();  // memory of states that other ranks keep
+  return divided;
 }
 
 }  // namespace heed::detail

@@ -1,7 +1,7 @@
 // Rounding of numbers that ranks send in bfloat16: the nearest number, and the effect on a step.
 #include <algorithm>
 #include <heed/heed.hpp>
-#include <heed/optim/optimizers/rounded.hpp>
+#include <heed/optim/ranks/rounded.hpp>
 #include <vector>
 
 #include "tests/support.hpp"
