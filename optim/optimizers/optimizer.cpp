@@ -110,18 +110,18 @@ void Optimizer::begin_step() {
 const std::vector<bool>& Optimizer::update_whole_parameters(double gradient_scale) {
   wholes_.clear();
   updated_.assign(parameters_.size(), false);
-  std::vector<std::size_t> indices;  // of wholes_ in parameters_
+  const auto is_here = [this](std::size_t i) { return parameters_[i].active() && is_updated_whole(i) && keeps_all(i); };
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!is_here(i)) continue;
     const Trained& p = parameters_[i];
-    if (!p.active() || !is_updated_whole(i) || !keeps_all(i)) continue;
-    indices.push_back(i);
     const Group& group = groups_[static_cast<std::size_t>(p.group)];
     wholes_.push_back({p.value, detail::gradient_of(p), states_[i], scale_of(gradient_scale), group.lr,
                        group.weight_decay, steps_[i], p.elementwise, p.parts});
   }
   const NoTape guard;
   update_wholes(wholes_);
-  for (std::size_t k = 0; k < indices.size(); ++k) updated_[indices[k]] = wholes_[k].done;
+  auto whole = wholes_.begin();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) updated_[i] = is_here(i) && (whole++)->done;
   wholes_.clear();
   return updated_;
 }

@@ -221,10 +221,7 @@ TEST_CASE("optimizers: two that keep parts of the state together make the step o
     }
     void set_gradients(Index step) {
       Rng rng(5, static_cast<std::uint64_t>(step));
-      for (Parameter* p : {&large, &small, &table}) {
-        p->storage()->parameter->gradient = rng.normal(p->shape());
-        p->storage()->parameter->has_gradient = true;
-      }
+      for (Parameter* p : {&large, &small, &table}) set_gradient(*p, rng.normal(p->shape()));
     }
   };
   for (const std::string name : {"adamw", "muon"}) {
