@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <heed/core/check.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/optim/profile/state.hpp>
 #include <ostream>

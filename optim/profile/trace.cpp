@@ -2,6 +2,7 @@
 // begin and duration in microseconds. Viewers draw an event below the event that contains it.
 #include <algorithm>
 #include <cmath>
+#include <heed/core/check.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/data/detail/disk.hpp>
 #include <heed/optim/profile/state.hpp>

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <heed/core/kernels/dispatch/dispatch.hpp>
 #include <heed/core/parallel.hpp>
+#include <heed/core/profiler.hpp>
 #include <heed/optim/run/run_progress.hpp>
 
 namespace heed::detail {
