@@ -186,7 +186,7 @@ TEST_CASE("losses: kinks, extremes, no and one element") {
 }
 
 TEST_CASE(
-    "losses: infinite logits give the target its gradient, and kl_div keeps NaN beside a target of 0, on each level") {
+    "losses: infinite logits give the target its gradient, and kl_div keeps NaN with a target of 0, on each level") {
   on_each_level([] {
     for (const double p : {0.5, 1.0, 2.0}) {
       const auto f = [p](const List& in) {

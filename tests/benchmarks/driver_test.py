@@ -237,7 +237,7 @@ class Program(unittest.TestCase):
                                self.root / "bench.json", *arguments], env=environment, text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE)
 
-    def test_a_row_beside_its_peer(self):
+    def test_a_row_with_its_peer(self):
         self.peers()
         ran = self.run_all("--quick", "^step/nano/f32$")
         self.assertEqual(ran.returncode, 0, ran.stderr)

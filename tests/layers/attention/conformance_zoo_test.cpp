@@ -290,9 +290,9 @@ const std::vector<Fault<LinearHooks>> kLinearNorm = {
 };
 
 const std::vector<Fault<LinearHooks>> kLinearSums = {
-    {"a chunk sees the sums behind it", "causal",
+    {"a chunk sees the sums after it", "causal",
      set(&LinearHooks::used, [](const LinearSums&, const LinearSums& after) { return after; })},
-    {"a chunk sees the norm behind it", "causal",
+    {"a chunk sees the norm after it", "causal",
      set(&LinearHooks::used,
          [](const LinearSums& before, const LinearSums& after) {
            return LinearSums{before.values, after.keys};

@@ -53,7 +53,7 @@ const std::vector<Fault<FusedHooks>> kFar = {
                      c.mask.slice(-2, i, i + 1).copy_(c.mask.slice(-2, 99, 100));
                  }),
      300},
-    {"lengths beside more than 96 keys, of the first sequence", "borders",
+    {"lengths with more than 96 keys, of the first sequence", "borders",
      where_it_is([](auto&, auto& k, auto&&...) { return k.dim(2) > 96; },
                  [](Tensor&, Tensor&, Tensor&, Call& c) {
                    if (c.key_lengths.defined())

@@ -54,7 +54,7 @@ const std::vector<Fault<Hooks>> kDropout = {
     {"none where it is causal", "dropout", with_changed_call([](Call& c) {
        if (c.causal) c.dropout = 0;
      })},
-    {"none beside a mask", "dropout", with_changed_call([](Call& c) {
+    {"none with a mask", "dropout", with_changed_call([](Call& c) {
        if (c.mask.defined()) c.dropout = 0;
      })},
     {"none where heads share keys", "dropout",

@@ -58,19 +58,19 @@ const std::vector<Fault<FusedHooks>> kPairs = {
          return y.dim(0) > 4 && y.dtype() != DType::bfloat16 ? scaled_from(y, 0, 4, 0.9) : y;
        };
      }},
-    {"threads beside a mask", "combinations",
+    {"threads with a mask", "combinations",
      larger([](auto&, auto&, auto&, auto& c) { return c.mask.defined() && threads() == 3; })},
     {"threads where heads are shared", "combinations",
      larger([](auto& q, auto& k, auto&&...) { return shares(q, k) && threads() > 2; })},
-    {"float64 is float32 beside a mask where T < S", "combinations",
+    {"float64 is float32 with a mask where T < S", "combinations",
      where_it_is([](auto& q, auto& k, auto&,
                     auto& c) { return q.dtype() == DType::float64 && c.mask.defined() && q.dim(2) < k.dim(2); },
                  [](Tensor& q, Tensor&, Tensor&, Call&) { q = in_float32(q * 1.1) / 1.1; })},
-    {"float32 beside a bias where T > S", "combinations",
+    {"float32 with a bias where T > S", "combinations",
      where_it_is([](auto& q, auto& k, auto&,
                     auto& c) { return q.dtype() == DType::float32 && c.bias.defined() && q.dim(2) > k.dim(2); },
                  [](Tensor& q, Tensor&, Tensor&, Call&) { q = in_bfloat16(q); })},
-    {"one query beside a mask of heads", "combinations",
+    {"one query with a mask of heads", "combinations",
      where_it_is([](auto& q, auto& k, auto&,
                     auto& c) { return q.dim(2) == 1 && k.dim(2) > 1 && c.mask.defined() && c.mask.rank() == 3; },
                  no_mask)},
@@ -120,7 +120,7 @@ const std::vector<Fault<FusedHooks>> kLayouts = {
     {"keys whose last stride is not 1", "combinations",
      where_it_is([](auto&, auto& k, auto&&...) { return last_strided(k); },
                  [](Tensor&, Tensor& k, Tensor&, Call&) { k = k + as_stored(k).detach() * 0.1; })},
-    {"values with heads side by side beside lengths", "combinations",
+    {"values with heads side by side with lengths", "combinations",
      where_it_is(
          [](auto&, auto&, auto& v, auto& c) {
            return c.key_lengths.defined() && v.dim(1) > 1 && v.dim(2) > 1 && v.strides()[1] < v.strides()[2];

@@ -22,8 +22,8 @@ auto drops(std::function<Tensor(const Tensor& w, double p)> f) {
 }
 
 const std::vector<Fault<Hooks>> kDropoutWithMasks = {
-    {"none beside lengths", "dropout", no_dropout([](auto&, auto&, auto& c) { return c.key_lengths.defined(); })},
-    {"none beside a key mask", "dropout", no_dropout([](auto&, auto&, auto& c) { return c.key_mask.defined(); })},
+    {"none with lengths", "dropout", no_dropout([](auto&, auto&, auto& c) { return c.key_lengths.defined(); })},
+    {"none with a key mask", "dropout", no_dropout([](auto&, auto&, auto& c) { return c.key_mask.defined(); })},
     {"none where T < S and causal", "dropout",
      no_dropout([](auto& q, auto& k, auto& c) { return c.causal && q.dim(2) < k.dim(2); })},
     {"none where T > S", "dropout", no_dropout([](auto& q, auto& k, auto&) { return q.dim(2) > k.dim(2); })},
@@ -68,4 +68,4 @@ const std::vector<Fault<Hooks>> kDropoutWithMasks = {
 
 }  // namespace
 
-TEST_CASE("conformance zoo: dropout beside masks and at other rates") { find<Hooked>(kDropoutWithMasks); }
+TEST_CASE("conformance zoo: dropout with masks and at other rates") { find<Hooked>(kDropoutWithMasks); }

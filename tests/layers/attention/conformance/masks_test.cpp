@@ -13,28 +13,28 @@ namespace {
 using Call = AttentionCall;
 
 const std::vector<Fault<Hooks>> kMasks = {
-    {"the key mask is ignored beside lengths", "padding", with_changed_call([](Call& c) {
+    {"the key mask is ignored with lengths", "padding", with_changed_call([](Call& c) {
        if (c.key_lengths.defined()) c.key_mask = {};
      })},
-    {"lengths are ignored beside a key mask", "padding", with_changed_call([](Call& c) {
+    {"lengths are ignored with a key mask", "padding", with_changed_call([](Call& c) {
        if (c.key_mask.defined()) c.key_lengths = {};
      })},
-    {"the mask is ignored beside a key mask", "masks", with_changed_call([](Call& c) {
+    {"the mask is ignored with a key mask", "masks", with_changed_call([](Call& c) {
        if (c.key_mask.defined()) c.mask = {};
      })},
-    {"the key mask is ignored beside a mask", "masks", with_changed_call([](Call& c) {
+    {"the key mask is ignored with a mask", "masks", with_changed_call([](Call& c) {
        if (c.mask.defined()) c.key_mask = {};
      })},
     {"the mask is ignored where it is causal", "masks", with_changed_call([](Call& c) {
        if (c.causal) c.mask = {};
      })},
-    {"the mask is ignored beside a bias", "masks", with_changed_call([](Call& c) {
+    {"the mask is ignored with a bias", "masks", with_changed_call([](Call& c) {
        if (c.bias.defined()) c.mask = {};
      })},
-    {"the bias is ignored beside a mask", "masks", with_changed_call([](Call& c) {
+    {"the bias is ignored with a mask", "masks", with_changed_call([](Call& c) {
        if (c.mask.defined()) c.bias = {};
      })},
-    {"the bias is ignored beside lengths", "masks", with_changed_call([](Call& c) {
+    {"the bias is ignored with lengths", "masks", with_changed_call([](Call& c) {
        if (c.key_lengths.defined()) c.bias = {};
      })},
     {"lengths are ignored where it is causal", "padding", with_changed_call([](Call& c) {
@@ -142,7 +142,7 @@ const std::vector<Fault<Hooks>> kCausal = {
          return y + concatenate({y.slice(2, 1, y.dim(2)), y.slice(2, 0, 1)}, 2).detach() * 1e-6;
        };
      }},
-    {"causal is forgotten beside all masks", "causal", with_changed_call([](Call& c) {
+    {"causal is forgotten with all masks", "causal", with_changed_call([](Call& c) {
        if (c.mask.defined() && c.bias.defined() && c.key_mask.defined()) c.causal = false;
      })},
     {"only large later tokens are seen", "causal", outputs([](const Tensor& y, const Tensor& v, const Call& c) {
