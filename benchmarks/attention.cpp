@@ -65,7 +65,7 @@ void report_decoding(Index heads, Index kv_heads, Index cache, DType dtype) {
 
 void report_decoder(Index positions) {
   Rng rng(1);
-  const TransformerBlock block({.width = 512, .heads = 8, .memory_width = 512, .dropout = 0}, rng);
+  const TransformerBlock block({.attention = {.width = 512, .heads = 8, .memory_width = 512}, .dropout = 0}, rng);
   const Tensor x = rng.normal({1, 1, 512}), memory = rng.normal({1, positions, 512});
   const ProjectedMemory projected = block.project(memory);
   // A new state per step, so that the state does not grow.

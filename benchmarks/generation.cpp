@@ -65,7 +65,9 @@ void add_times(Times& times, GPT& model, Index rows) {
 
 void measure(const Config& c, DType type, const std::vector<Index>& rows) {
   Rng rng(0);
-  GPT model({.vocabulary = c.vocabulary, .context = 512, .layers = 12, .heads = 12, .width = 768}, rng);
+  GPT model(
+      {.vocabulary = c.vocabulary, .context = 512, .blocks = {.layers = 12, .attention = {.width = 768, .heads = 12}}},
+      rng);
   if (type == DType::bfloat16) to(model, type);
   double bytes = 0, one = 0;
   for (const std::span<const char> w : weights_of(model)) bytes += static_cast<double>(w.size());

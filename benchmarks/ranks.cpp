@@ -48,7 +48,9 @@ void measure(const benchmarks::GptSize& c, Ranks* ranks, Index shards, Index ste
   }
   const Index rows = c.batch / shards;
   Rng rng(0);
-  GPT model({.vocabulary = c.vocabulary, .context = c.context, .layers = c.layers, .heads = c.heads, .width = c.width},
+  GPT model({.vocabulary = c.vocabulary,
+             .context = c.context,
+             .blocks = {.layers = c.layers, .attention = {.width = c.width, .heads = c.heads}}},
             rng);
   AdamW optimizer(named_parameters(model), {.lr = 3e-4});
   Schedule schedule("constant", {.lr = 3e-4});

@@ -30,10 +30,10 @@ struct Step {
 
 Tensor loss_of(const GPT& model, const Tensor& x, const Tensor& y, bool recomputed) {
   if (!recomputed) return model.loss(x, y);
-  Tensor h = model.tokens(x) + (*model.positions)(x.dim(1));
-  for (const TransformerBlock& block : model.blocks)
+  Tensor h = (*model.input.tokens)(x) + (*model.input.positions)(x.dim(1));
+  for (const TransformerBlock& block : model.transformer.blocks)
     h = recompute([&block](const std::vector<Tensor>& in) { return block(in[0]); }, {h});
-  return linear_cross_entropy(model.norm(h), model.tokens.weight, Tensor(), y);
+  return linear_cross_entropy((*model.transformer.norm)(h), model.input.tokens->weight, Tensor(), y);
 }
 
 // Measures a step of a GPT on `batch` random texts of full context: the median of runs for about `budget` seconds, at
@@ -62,9 +62,10 @@ Step measure(const GPTOptions& o, Index batch, double budget, const MechanismFac
   for (const double start = benchmarks::seconds(); times.empty() || benchmarks::seconds() - start < budget;)
     times.push_back(step());
   double flops = model.flops_per_token(o.context);
-  const auto context = static_cast<double>(o.context), width = static_cast<double>(o.width);
-  if (model.blocks[0].attention.mechanism.keys_per_query(o.context, o.width / o.heads) == context)
-    flops -= 6 * static_cast<double>(o.layers) * 2 * width * (context - 1) / 2;
+  const auto context = static_cast<double>(o.context), width = static_cast<double>(o.blocks.attention.width);
+  if (model.transformer.blocks[0].attention.mechanism.keys_per_query(o.context, o.blocks.attention.head_size()) ==
+      context)
+    flops -= 6 * static_cast<double>(o.blocks.layers) * 2 * width * (context - 1) / 2;
   return {benchmarks::median(times),
           flops * static_cast<double>(batch * o.context),
           static_cast<double>(memory_use().peak),
@@ -92,7 +93,11 @@ void row(Index first, const Step& s, Index tokens, double peak) {
 void by_width(const Rows& sizes, double peak) {
   head("Width: 2 layers, heads of 64, vocabulary 256, 4 texts of 128 tokens", "width");
   for (const Index width : chosen(sizes, {128, 256, 512, 1024, 2048}))
-    row(width, measure({.vocabulary = 256, .context = 128, .layers = 2, .heads = width / 64, .width = width}, 4, 1.5),
+    row(width,
+        measure({.vocabulary = 256,
+                 .context = 128,
+                 .blocks = {.layers = 2, .attention = {.width = width, .heads = width / 64}}},
+                4, 1.5),
         512, peak);
 }
 
@@ -101,10 +106,11 @@ void by_context(const Rows& sizes, double peak) {
   head("Context: one layer of width 128, 2 heads of 64, one text; softmax attention, then linear attention", "context");
   for (const Index context : chosen(sizes, {64, 256, 1024, 4096, 16384, 65536}))
     for (const char* name : {"softmax", "linear"}) {
-      GPTOptions o{.vocabulary = 256, .context = context, .layers = 1, .heads = 2, .width = 128};
+      GPTOptions o{
+          .vocabulary = 256, .context = context, .blocks = {.layers = 1, .attention = {.width = 128, .heads = 2}}};
       o.positions = PositionKind::rope;
-      const MechanismFactory mechanism =
-          mechanism_by_name(name, {.heads = o.heads, .head_size = o.width / o.heads, .context = context});
+      const MechanismFactory mechanism = mechanism_by_name(
+          name, {.heads = o.blocks.attention.heads, .head_size = o.blocks.attention.head_size(), .context = context});
       row(context, measure(o, 1, 1, mechanism), context, peak);
     }
 }
@@ -112,14 +118,20 @@ void by_context(const Rows& sizes, double peak) {
 void by_batch(const Rows& sizes, double peak) {
   head("Batch: 4 layers of width 128, vocabulary 65, texts of 64 tokens", "texts");
   for (const Index batch : chosen(sizes, {1, 4, 16, 64, 256}))
-    row(batch, measure({.vocabulary = 65, .context = 64, .layers = 4, .heads = 4, .width = 128}, batch, 1), batch * 64,
-        peak);
+    row(batch,
+        measure({.vocabulary = 65, .context = 64, .blocks = {.layers = 4, .attention = {.width = 128, .heads = 4}}},
+                batch, 1),
+        batch * 64, peak);
 }
 
 void by_vocabulary(const Rows& sizes, double peak) {
   head("Vocabulary: 2 layers of width 256, 8 texts of 128 tokens", "vocabulary");
   for (const Index vocabulary : chosen(sizes, {256, 4096, 16384, 50257, 131072}))
-    row(vocabulary, measure({.vocabulary = vocabulary, .context = 128, .layers = 2, .heads = 4, .width = 256}, 8, 1.5),
+    row(vocabulary,
+        measure({.vocabulary = vocabulary,
+                 .context = 128,
+                 .blocks = {.layers = 2, .attention = {.width = 256, .heads = 4}}},
+                8, 1.5),
         1024, peak);
 }
 
@@ -132,9 +144,14 @@ void by_threads(const Rows& sizes) {
     const char* name;
     GPTOptions options;
     Index batch;
-  } cases[] = {{"nano", {.vocabulary = 65, .context = 64, .layers = 4, .heads = 4, .width = 128}, 12},
-               {"baby", {.vocabulary = 65, .context = 256, .layers = 6, .heads = 6, .width = 384}, 16},
-               {"gpt2", {.vocabulary = 50257, .context = 64, .layers = 12, .heads = 12, .width = 768}, 4}};
+  } cases[] = {
+      {"nano", {.vocabulary = 65, .context = 64, .blocks = {.layers = 4, .attention = {.width = 128, .heads = 4}}}, 12},
+      {"baby",
+       {.vocabulary = 65, .context = 256, .blocks = {.layers = 6, .attention = {.width = 384, .heads = 6}}},
+       16},
+      {"gpt2",
+       {.vocabulary = 50257, .context = 64, .blocks = {.layers = 12, .attention = {.width = 768, .heads = 12}}},
+       4}};
   std::printf("\nThreads: ms per step, times faster than one thread, and core to core and back\n%12s", "threads");
   for (const auto& c : cases) std::printf("%20s", c.name);
   double one[std::size(cases)] = {};
@@ -164,7 +181,7 @@ void by_threads(const Rows& sizes) {
 // - In addition there are the gradients of one block's feed-forward network (9), the input and the result of the final
 //   norm (2), a chunk of logits (64 MiB), and the output weights in the layout that the product reads.
 double bytes_of(const GPTOptions& o, Index tokens, bool recomputed) {
-  const auto c = static_cast<double>(o.width), layers = static_cast<double>(o.layers),
+  const auto c = static_cast<double>(o.blocks.attention.width), layers = static_cast<double>(o.blocks.layers),
              vocabulary = static_cast<double>(o.vocabulary), context = static_cast<double>(o.context);
   const double parameters = layers * (12 * c * c + 13 * c) + (vocabulary + context + 2) * c;
   const double numbers = recomputed ? layers + 12 : 12 * layers;
@@ -173,7 +190,9 @@ double bytes_of(const GPTOptions& o, Index tokens, bool recomputed) {
 }
 
 GPTOptions gpt_of_width(Index width) {
-  return {.vocabulary = 50257, .context = 1024, .layers = width / 64, .heads = width / 64, .width = width};
+  return {.vocabulary = 50257,
+          .context = 1024,
+          .blocks = {.layers = width / 64, .attention = {.width = width, .heads = width / 64}}};
 }
 
 double parameters_of(const GPTOptions& o) { return bytes_of(o, 0, false) / 16; }
@@ -190,7 +209,7 @@ void by_memory(const Rows& sizes) {
       while (bytes_of(gpt_of_width(width + 64), 1024, recomputed) <= gibibytes * kGiB) width += 64;
       const GPTOptions o = gpt_of_width(width);
       std::printf("%12.0f%14s%12ld%12ld%15.0fM%16.2f", gibibytes, recomputed ? "yes" : "no", long{width},
-                  long{o.layers}, parameters_of(o) / 1e6, bytes_of(o, 1024, recomputed) / kGiB);
+                  long{o.blocks.layers}, parameters_of(o) / 1e6, bytes_of(o, 1024, recomputed) / kGiB);
       std::fflush(stdout);
       if (!sizes.empty() || row < 8) {
         std::printf("%16.2f", measure(o, 1, 0, softmax_mechanism, recomputed).bytes / kGiB);

@@ -93,9 +93,10 @@ void steps_that_wait() {
       print_row(step_seconds(model, b, 3), attention == DecoderAttention::luong ? 2 * length + 4 : length + 4 * length);
     }
     Rng rng(1);
-    TransformerSeq2SeqOptions o{.source_vocabulary = vocabulary, .target_vocabulary = vocabulary, .width = 256};
-    o.heads = 4, o.encoder_layers = o.decoder_layers = 2, o.dropout = 0;
-    TransformerSeq2Seq model(o, rng);
+    TransformerSeq2Seq model({.source_vocabulary = vocabulary,
+                              .target_vocabulary = vocabulary,
+                              .blocks = {.layers = 2, .attention = {.width = 256, .heads = 4}, .dropout = 0}},
+                             rng);
     print_row(step_seconds(model, b, 3), (6 + 10) * 2);
     std::printf("\n");
   }

@@ -17,7 +17,8 @@ using namespace heed;
 
 namespace {
 
-constexpr GPTOptions kGpt2{.vocabulary = 50257, .context = 1024, .layers = 12, .heads = 12, .width = 768};
+constexpr GPTOptions kGpt2{
+    .vocabulary = 50257, .context = 1024, .blocks = {.layers = 12, .attention = {.width = 768, .heads = 12}}};
 
 void show(const char* what, double seconds, double gigabytes = 0) {
   std::printf("  %-40s %8.3f s", what, seconds);

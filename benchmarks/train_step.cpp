@@ -20,7 +20,9 @@ namespace {
 void measure(const benchmarks::GptSize& c, DType precision, int steps) {
   const benchmarks::ResidentGrowth resident;
   Rng rng(0);
-  GPT model({.vocabulary = c.vocabulary, .context = c.context, .layers = c.layers, .heads = c.heads, .width = c.width},
+  GPT model({.vocabulary = c.vocabulary,
+             .context = c.context,
+             .blocks = {.layers = c.layers, .attention = {.width = c.width, .heads = c.heads}}},
             rng);
   AdamW optimizer(named_parameters(model), {.lr = 3e-4});
   const Tensor x = rng.integers({c.batch, c.context}, 0, c.vocabulary),

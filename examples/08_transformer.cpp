@@ -84,11 +84,11 @@ Tensor decoder_block(const Tensor& x, const Tensor& memory, const TransformerBlo
 // ---- 4. The whole model. All words of source and target are computed at once. A recurrent network would compute them
 //      one after another. The target embedding is also the output weight.
 Tensor logits(const Batch& batch, const TransformerSeq2Seq& model) {
-  Tensor memory = embed(batch.at("source"), model.source.weight);
+  Tensor memory = embed(batch.at("source"), model.source.tokens->weight);
   for (const TransformerBlock& b : model.encoder.blocks) memory = encoder_block(memory, b);
-  Tensor h = embed(batch.inputs, model.target->weight);
+  Tensor h = embed(batch.inputs, model.target.tokens->weight);
   for (const TransformerBlock& b : model.decoder.blocks) h = decoder_block(h, memory, b);
-  return matmul(h, model.target->weight.t());
+  return matmul(h, model.target.tokens->weight.t());
 }
 
 // ---- 5. A task: eight words in reverse. The inputs are the targets, shifted right by one.
@@ -124,10 +124,9 @@ int lesson() {
 
   manual_seed(1);
   Rng rng(1);
-  TransformerSeq2SeqOptions options{.source_vocabulary = kWords, .target_vocabulary = kWords, .width = kWidth};
-  options.heads = kHeads, options.hidden = kHidden, options.encoder_layers = options.decoder_layers = kLayers;
-  options.dropout = 0;
-  TransformerSeq2Seq model(options, rng);
+  const TransformerOptions blocks{
+      .layers = kLayers, .attention = {.width = kWidth, .heads = kHeads}, .hidden = kHidden, .dropout = 0};
+  TransformerSeq2Seq model({.source_vocabulary = kWords, .target_vocabulary = kWords, .blocks = blocks}, rng);
   const Batch held_out = WordsInReverse().batch(2, 0);
   const Tensor by_hand = logits(held_out, model), by_library = model(held_out);
   std::printf("logits by hand and of TransformerSeq2Seq agree to 1e-4: %s\n",

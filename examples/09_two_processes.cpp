@@ -35,7 +35,10 @@ int lesson(Ranks* ranks) {
   // Every process makes the same model and the same data: both depend on a seed only.
   const CopyTask task({.batch = 4, .length = 6});
   Rng rng(1);
-  GPT model({.vocabulary = task.vocabulary(), .context = 6, .layers = 1, .heads = 2, .width = 16, .dropout = 0.1}, rng);
+  GPT model({.vocabulary = task.vocabulary(),
+             .context = 6,
+             .blocks = {.layers = 1, .attention = {.width = 16, .heads = 2}, .dropout = 0.1}},
+            rng);
   AdamW optimizer(decay_groups(model, 0.1), {.lr = 1e-2});
   Schedule schedule("cosine", {.lr = 1e-2, .warmup = 5, .steps = 40});
 

@@ -66,8 +66,9 @@ int draw(const Flags& flags) {
   check_plot(flags.plot);
   const LanguageModel lm = load_language_model(flags.checkpoint);
   const GPTOptions& o = lm.model.options();
-  const std::vector<Index> layers = chosen("layer", flags.layer, o.layers), heads = chosen("head", flags.head, o.heads);
-  require(o.layers > 0, "the model has 0 layers; it must have at least one");
+  const std::vector<Index> layers = chosen("layer", flags.layer, o.blocks.layers),
+                           heads = chosen("head", flags.head, o.blocks.attention.heads);
+  require(o.blocks.layers > 0, "the model has 0 layers; it must have at least one");
   require(!flags.prompt.empty(), "the prompt is empty; it must have at least one token");
   const Tokens ids = tokens_of(lm, flags.prompt);
   const auto length = static_cast<Index>(ids.size());
@@ -88,10 +89,10 @@ int draw(const Flags& flags) {
     }
   }
   if (flags.plot.empty()) return 0;
-  plot_matrices(
-      flags.plot,
-      {lm.model.blocks.front().attention.mechanism.name() + " attention", "token", "attends to", labels, labels},
-      panels);
+  plot_matrices(flags.plot,
+                {lm.model.transformer.blocks.front().attention.mechanism.name() + " attention", "token", "attends to",
+                 labels, labels},
+                panels);
   std::printf("drawn: %s\n", printable(flags.plot).c_str());
   return 0;
 }

@@ -50,7 +50,7 @@ class Classifier {
   Linear head;  // [values, width]
 
   Classifier(const BERTOptions& options, Rng& rng, const MechanismFactory& mechanism)
-      : encoder(options, rng, mechanism), head(options.width, ListOps::kValues, rng) {}
+      : encoder(options, rng, mechanism), head(options.blocks.attention.width, ListOps::kValues, rng) {}
 
   Tensor operator()(In x) const {  // int32 [B, T] -> logits [B, values]
     const auto [lengths, shares] = padding(x);
@@ -213,9 +213,10 @@ int train(Flags flags, const CommandLine& line) {
   const ListOps lists({.depth = s.depth, .min_tokens = s.length / 4, .max_tokens = s.length});
   const ListOpsHeldOut held_out(lists, s.held_out, 100, s.seed);
   Rng rng(s.seed);
-  Classifier model(
-      {.vocabulary = ListOps::kVocabulary, .context = s.length, .layers = s.layers, .heads = s.heads, .width = s.width},
-      rng, mechanism_of(origins, s));
+  Classifier model({.vocabulary = ListOps::kVocabulary,
+                    .context = s.length,
+                    .blocks = {.layers = s.layers, .attention = {.width = s.width, .heads = s.heads}}},
+                   rng, mechanism_of(origins, s));
   AdamW optimizer(decay_groups(model, 0.1), {.lr = s.lr, .betas = {0.9, 0.99}});
   Schedule schedule("cosine",
                     {.lr = s.lr, .min_lr = s.lr / 10, .warmup = s.steps / 20, .steps = std::max<Index>(s.steps, 1)});

@@ -144,7 +144,7 @@ M make_model(const GPTConfig& config, Rng& rng, const Checkpoint* old) {
 GPTConfig config_of(const LmSettings& s, const LmData& data, const Checkpoint* old, const std::string& file) {
   if (old == nullptr) return model_config(s, data.tokenizer.vocabulary_size());
   GPTConfig config = from_json<GPTConfig>(old->text("config"), file);
-  config.options.dropout = s.dropout;
+  config.options.blocks.dropout = s.dropout;
   return config;
 }
 

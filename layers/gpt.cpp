@@ -6,46 +6,46 @@
 
 namespace heed {
 
-static TransformerOptions block_options(const GPTOptions& o) {
-  return {.width = o.width,
-          .heads = o.heads,
-          .kv_heads = o.kv_heads,
-          .key_size = o.key_size,
-          .value_size = o.value_size,
-          .hidden = o.hidden,
-          .layers = o.layers,
-          .dropout = o.dropout,
-          .activation = o.activation,
-          .norm = o.norm,
-          .norm_first = true,
-          .bias = o.bias,
-          .rope = o.rope || o.positions == PositionKind::rope,
-          .qk_norm = o.qk_norm,
-          .relative_clip = o.positions == PositionKind::relative ? o.relative_clip : 0,
-          .causal = o.causal};
+GPTOptions GPTOptions::settled() const {
+  GPTOptions o = *this;
+  o.blocks = blocks.or_else(0, FeedForwardKind::gelu, true);
+  o.blocks.causal = causal;
+  return o;
 }
 
-// Parts are made without values, except those of mechanisms, because init_weights() sets the values.
-GPT::GPT(const GPTOptions& o, Rng& rng, const MechanismFactory& mechanism)
-    : tokens(skip_init<Embedding>(o.vocabulary, o.width, rng)),
-      norm(o.norm, o.width),
-      drop{o.dropout},
-      options_(o),
-      mechanism_factory_(mechanism) {
-  require(o.layers >= 0 && o.context > 0, "GPT: layers is ", o.layers, " and context is ", o.context,
+static GPTOptions checked(const GPTOptions& o) {
+  require(o.blocks.layers >= 0 && o.context > 0, "GPT: layers is ", o.blocks.layers, " and context is ", o.context,
           "; layers must be 0 or more and context 1 or more");
-  require(o.positions != PositionKind::relative || o.relative_clip > 0, "GPT: relative_clip is ", o.relative_clip,
-          "; it must be 1 or more");
-  if (o.positions == PositionKind::learned) positions = skip_init<LearnedPositions>(o.context, o.width, rng);
-  if (o.positions == PositionKind::sinusoidal) sinusoids_.emplace(o.context, o.width);
-  if (!o.tied) output = Parameter(Tensor::empty({o.vocabulary, o.width}));
-  for (Index i = 0; i < o.layers; ++i)
-    blocks.push_back(skip_init<TransformerBlock>(block_options(o), rng, mechanism(i, rng)));
+  return o.settled();
+}
+
+// Mechanisms get initial values, unlike the other parts, whose values are set by init_weights().
+static MechanismFactory with_values(const MechanismFactory& make) {
+  return [&make](Index layer, Rng& rng) {
+    const detail::SkipInit fills(false);
+    return make(layer, rng);
+  };
+}
+
+GPT::GPT(const GPTOptions& o, Rng& rng, const MechanismFactory& mechanism)
+    : options_(checked(o)),
+      mechanism_factory_(mechanism),
+      input(skip_init<TokenInput>(TokenInputOptions{.vocabulary = o.vocabulary,
+                                                    .context = o.context,
+                                                    .width = o.blocks.attention.width,
+                                                    .positions = o.positions,
+                                                    .dropout = *options_.blocks.dropout,
+                                                    .name = "GPT"},
+                                  rng)),
+      transformer(skip_init<Transformer>(options_.blocks.with_positions(o.positions), rng, with_values(mechanism))) {
+  const Index width = o.blocks.attention.width;
+  if (transformer.norm) transformer.norm.emplace(o.blocks.norm, width);
+  if (!o.tied) output = Parameter(Tensor::empty({o.vocabulary, width}));
   init_weights([&](const std::string&) -> Rng& { return rng; });
 }
 
 void GPT::init_weights(const std::function<Rng&(const std::string& name)>& rng_for) {
-  const double residual = 0.02 / std::sqrt(2.0 * static_cast<double>(std::max<Index>(1, options_.layers)));
+  const double residual = 0.02 / std::sqrt(2.0 * static_cast<double>(std::max<Index>(1, options_.blocks.layers)));
   for (const NamedParameter& p : named_parameters(*this)) {
     if (p.name.find(".mechanism.") != std::string::npos || p.name.find("norm") != std::string::npos) continue;
     const bool before_sum = p.name.ends_with("proj.weight") || p.name.ends_with("down.weight");
@@ -54,34 +54,10 @@ void GPT::init_weights(const std::function<Rng&(const std::string& name)>& rng_f
     else
       init::normal_(*p.parameter, rng_for(p.name), 0, before_sum ? residual : 0.02);
   }
-  for (TransformerBlock& block : blocks) block.attention.set_input_biases();
+  for (TransformerBlock& block : transformer.blocks) block.attention.set_input_biases();
 }
 
-// Embeds x, whose rows follow `seen` positions, int32 [B] or [0].
-Tensor GPT::embed_after(In x, const Tensor& seen, const AttentionCall& call) const {
-  check(x.rank() == 2 && x.dtype() == DType::int32, x.where(), "GPT: x is ", x.tensor(),
-        "; it must be int32 [batch, positions]");
-  const Index end = detail::end_of_rows("GPT", seen, x, call), context = options_.context;
-  check(!bounded() || end <= context, x.where(), "GPT: x reaches position ", end, " but the model's context is ",
-        context);
-  Tensor h = tokens(x);
-  if (!bounded()) return drop(h);
-  const auto at = [&](Index first, Index count) {
-    return positions ? (*positions)(count, first, x.where()) : (*sinusoids_)(count, first, h.dtype(), x.where());
-  };
-  const auto of_places = [&](const Tensor& places) {
-    return positions ? (*positions)(places) : (*sinusoids_)(places, h.dtype());
-  };
-  return drop(h + detail::at_positions(x, seen, context, at, of_places));
-}
-
-Tensor GPT::embed(In x) const { return embed_after(x, Tensor::zeros({0}, DType::int32), {}); }
-
-Tensor GPT::hidden(In x, const AttentionCall& call) const {
-  Tensor h = embed(x);
-  for (const TransformerBlock& block : blocks) h = block(In(h, x.where()), call);
-  return norm(h);
-}
+Tensor GPT::hidden(In x, const AttentionCall& call) const { return transformer({input(x), x.where()}, call); }
 
 Tensor GPT::operator()(In x, const AttentionCall& call) const {
   return linear(hidden(x, call), output_weight(), Tensor());
@@ -96,31 +72,21 @@ Tensor GPT::loss(In x, In y, const AttentionCall& call) const {
 Tensor GPT::decode(In x, std::vector<AttentionState>& states, const AttentionCall& call) const {
   check(options_.causal, x.where(),
         "GPT: this model is not causal: positions see later positions, so it cannot continue a text");
-  check(!blocks.empty() || !bounded(), x.where(),
+  check(!transformer.blocks.empty() || !input.bounded(), x.where(),
         "GPT: layers is 0, but decode() reads the position from the states of layers; layers must be 1 or more, or "
         "positions rope");
-  states.resize(blocks.size());
-  Tensor h = embed_after(x, states.empty() ? Tensor::zeros({0}, DType::int32) : states.front().lengths(), call);
-  for (std::size_t i = 0; i < blocks.size(); ++i) h = blocks[i].decode(In(h, x.where()), states[i], call);
-  return linear(norm(detail::last_of_rows(h, call)), output_weight(), Tensor());
+  states.resize(transformer.blocks.size());
+  const Tensor h = states.empty() ? input(x) : input(x, states.front().lengths(), call);
+  const Tensor y = transformer.decode({h, x.where()}, states, call);
+  return linear(detail::last_of_rows(y, call), output_weight(), Tensor());
 }
 
-std::vector<AttentionState> GPT::make_states() const {
-  std::vector<AttentionState> states;
-  for (const TransformerBlock& block : blocks) states.push_back(block.attention.mechanism.make_state());
-  return states;
-}
+std::vector<AttentionState> GPT::make_states() const { return transformer.make_state().self; }
 
 std::vector<Tensor> GPT::attention_weights(In x) const {
   const NoTape no_tape;
   const Evaluation evaluation;
-  std::vector<Tensor> weights;
-  Tensor h = embed(x);
-  for (const TransformerBlock& block : blocks) {
-    weights.push_back(block.attention.weights({block.norm1(h), x.where()}, {.causal = options_.causal}));
-    h = block(In(h, x.where()));
-  }
-  return weights;
+  return transformer.weights({input(x), x.where()});
 }
 
 ActivationBytes GPT::predict_activations(Index batch, Index length) const {
@@ -139,7 +105,7 @@ double GPT::flops_per_token(Index length) const {
     if (p.name != "positions.weight" && !p.name.ends_with("relative.weight"))
       weights += static_cast<double>(p.parameter->numel());
   double products = 0;
-  for (const TransformerBlock& block : blocks) {
+  for (const TransformerBlock& block : transformer.blocks) {
     const MultiHeadAttentionOptions& o = block.attention.options();
     products += static_cast<double>(o.heads * (o.key_size + o.value_size)) *
                 block.attention.mechanism.keys_per_query(length, o.key_size);
@@ -148,10 +114,8 @@ double GPT::flops_per_token(Index length) const {
 }
 
 void GPT::members(MemberVisitor& visit) {
-  visit("tokens", tokens);
-  visit("positions", positions);
-  visit("blocks", blocks);
-  visit("norm", norm);
+  input.members(visit);
+  transformer.members(visit);
   visit.table("output", output);
 }
 

@@ -3,12 +3,13 @@
 // Example:
 //
 //   Rng rng(1);
-//   const GPT model({.vocabulary = 65, .context = 64, .layers = 2, .heads = 2, .width = 32}, rng);
+//   const GPT model({.vocabulary = 65, .context = 64, .blocks = {.layers = 2, .attention = {.width = 32, .heads = 2}}},
+//                   rng);
 //   const Tensor logits = model(Tensor::from<std::int32_t>({1, 2, 3}, {1, 3}));  // [1, 3, 65]
 #pragma once
 #include <heed/layers/decoding.hpp>
-#include <heed/layers/embedding.hpp>
 #include <heed/layers/model.hpp>
+#include <heed/layers/token_input.hpp>
 #include <heed/layers/transformer.hpp>
 #include <string>
 
@@ -17,44 +18,34 @@ namespace heed {
 // ---- GPT ----
 
 // A decoder-only language model after GPT-2 (Radford et al. 2019): causal, pre-norm blocks, output tied to the
-// embedding. GPT-2 itself has these options with .activation = FeedForwardKind::gelu_tanh (gelu_new, PyTorch's
+// embedding. GPT-2 itself has these options with .blocks.activation = FeedForwardKind::gelu_tanh (gelu_new, PyTorch's
 // approximate="tanh"). Biases, LayerNorm with eps 1e-5 and learned positions are the same.
 
 // Options of GPT.
 struct GPTOptions {
   Index vocabulary = 256;  // number of tokens
   Index context = 256;  // maximum number of positions
-  Index layers = 6;     // number of blocks
-  Index heads = 6;      // query heads per block; must divide `width` unless key_size is given
-  Index kv_heads = 0;    // 0: heads
-  Index key_size = 0;    // size of queries and keys per head; 0: width / heads
-  Index value_size = 0;  // size of values per head; 0: key_size
-  Index width = 384;     // numbers per position between blocks
-  Index hidden = 0;  // size of the feed-forward part; 0: its default
-  double dropout = 0;  // of embeddings and after each part, and on attention weights if the mechanism supports that
-  FeedForwardKind activation = FeedForwardKind::gelu;  // exact, as in BERT and as PyTorch's default
-  NormKind norm = NormKind::layer;                     // eps 1e-5; rms: 1e-6
-  PositionKind positions = PositionKind::learned;      // see PositionKind
-  bool rope = false;         // rotary positions in addition to another kind
-  bool qk_norm = false;      // RMSNorm of queries and keys: see MultiHeadAttentionOptions
-  Index relative_clip = 16;  // relative positions: largest distance with its own bias (RelativePositionBias)
-  bool bias = true;          // of linear layers and norms in blocks; the last LayerNorm always has one
-  bool tied = true;          // the output weight is the embedding
+  // Unset values: no dropout, exact gelu, norms before each part. The norm after the last block always has a bias.
+  TransformerOptions blocks = {};
+  PositionKind positions = PositionKind::learned;  // relative: relative_clip is 16 by default
+  bool tied = true;                                // the output weight is the embedding
   // Weights before a residual sum are initially 0, so that each block is initially the identity (after Goyal et al.,
   // "Accurate, large minibatch SGD", 2017, section 5.1, and torchvision's option of this name).
   bool zero_init_residual = false;
   bool causal = true;  // false: positions see all positions, as in BERT; such a model cannot decode
+
+  GPTOptions settled() const;  // with values for unset ones
 };
 
 // A language model.
 class GPT {
+  GPTOptions options_;  // the first member, because the others are built from it
+  MechanismFactory mechanism_factory_;
+
  public:
-  Embedding tokens;                           // [vocabulary, width]
-  std::optional<LearnedPositions> positions;  // [context, width]
-  std::vector<TransformerBlock> blocks;       // [layers]
-  Norm norm;                                  // after the last block
-  Parameter output;  // [vocabulary, width]; undefined if tied
-  Dropout drop;      // of the embeddings
+  TokenInput input;         // tokens [vocabulary, width], positions [context, width]
+  Transformer transformer;  // its members are members of the GPT: blocks and norm
+  Parameter output;         // [vocabulary, width]; undefined if tied
 
   // Weights are normal(0, 0.02); weights before a residual sum are divided by sqrt(2 layers), as in GPT-2 (but see
   // zero_init_residual). `mechanism` is kept for clone(), so objects that it refers to must outlive the model. Throws
@@ -99,16 +90,7 @@ class GPT {
   void members(MemberVisitor& visit);  // tokens, positions, blocks, norm, output
 
  private:
-  GPTOptions options_;
-  MechanismFactory mechanism_factory_;
-  std::optional<SinusoidalPositions> sinusoids_;
-
-  bool bounded() const {  // positions beyond the context have no vector
-    return options_.positions == PositionKind::learned || options_.positions == PositionKind::sinusoidal;
-  }
-  Tensor embed(In x) const;
-  Tensor embed_after(In x, const Tensor& seen, const AttentionCall& call) const;
-  const Parameter& output_weight() const { return options_.tied ? tokens.weight : output; }
+  const Parameter& output_weight() const { return options_.tied ? input.tokens->weight : output; }
 };
 
 // ---- BERT ----

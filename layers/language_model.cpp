@@ -53,19 +53,21 @@ void check_language_model(const GPTConfig& config, const Checkpoint& checkpoint,
     const Tensor& x = checkpoint.tensor("model/" + name);
     require(x.shape() == shape, source, ": ", name, " is ", x.shape(), " but the configuration requires ", shape);
   };
-  check_shape("tokens.weight", {o.vocabulary, o.width});
-  if (o.positions == PositionKind::learned) check_shape("positions.weight", {o.context, o.width});
+  const MultiHeadAttentionOptions& attention = o.blocks.attention;
+  check_shape("tokens.weight", {o.vocabulary, attention.width});
+  if (o.positions == PositionKind::learned) check_shape("positions.weight", {o.context, attention.width});
   std::set<std::string> blocks;
   for (auto place = checkpoint.tensors.lower_bound("model/blocks."); place != checkpoint.tensors.end(); ++place) {
     const std::string& path = place->first;
     if (!path.starts_with("model/blocks.")) break;
     blocks.insert(path.substr(0, path.find('.', std::string_view("model/blocks.").size())));
   }
-  require(static_cast<Index>(blocks.size()) == o.layers, source, ": the file has ", blocks.size(),
-          " blocks and the configuration ", o.layers, " layers; they must agree");
-  if (o.layers > 0 && o.hidden > 0) check_shape("blocks.0.mlp.down.weight", {o.width, o.hidden});
-  if (o.layers > 0 && o.positions == PositionKind::relative)
-    check_shape("blocks.0.attention.relative.weight", {o.heads, 2 * o.relative_clip + 1});
+  require(static_cast<Index>(blocks.size()) == o.blocks.layers, source, ": the file has ", blocks.size(),
+          " blocks and the configuration ", o.blocks.layers, " layers; they must agree");
+  if (o.blocks.layers > 0 && o.blocks.hidden > 0)
+    check_shape("blocks.0.mlp.down.weight", {attention.width, o.blocks.hidden});
+  if (o.blocks.layers > 0 && attention.relative_clip > 0)
+    check_shape("blocks.0.attention.relative.weight", {attention.heads, 2 * attention.relative_clip + 1});
 }
 
 static Tokens tokens_without_prompt(const Tokenizer& tokenizer) {

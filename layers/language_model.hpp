@@ -7,7 +7,8 @@
 //
 //   Rng rng(1);
 //   const Tokenizer tokenizer = CharTokenizer("the cat sat on the mat");
-//   const GPTOptions options{.vocabulary = tokenizer.vocabulary_size(), .layers = 1, .heads = 2, .width = 16};
+//   const GPTOptions options{.vocabulary = tokenizer.vocabulary_size(),
+//                            .blocks = {.layers = 1, .attention = {.width = 16, .heads = 2}}};
 //   const LanguageModel lm{GPT(options, rng), tokenizer};
 //   const TextOptions text{.count = 20, .sampling = {.temperature = 0.8}, .stop = {"mat"}};
 //   std::cout << generate_text(lm, {"the", "a cat"}, text)[0];

@@ -3,7 +3,7 @@
 // Example:
 //
 //   Rng rng(1);
-//   GPT model({.vocabulary = 65, .context = 64, .layers = 2, .heads = 2, .width = 32}, rng);
+//   GPT model({.vocabulary = 65, .context = 64, .blocks = {.layers = 2, .attention = {.width = 32, .heads = 2}}}, rng);
 //   GPT exact = clone(model);
 //   to(exact, DType::float64);
 //   std::cout << summary(model, model.predict_activations(12, 64));

@@ -86,7 +86,16 @@ bool OptionFields::has(const std::string& name, bool if_writing) const {
 void OptionFields::ensure(bool right, const std::string& name, const std::string& must_be) const {
   if (reads() && !right) json_->refuse(name, must_be);
 }
-std::string OptionFields::json() const { return json_->fields.dump(); }
+void OptionFields::order(const std::vector<std::string>& names) {
+  if (reads()) return;
+  for (const std::string& name : names) json_->fields[name] = nullptr;
+}
+std::string OptionFields::json() const {
+  nlohmann::ordered_json written = nlohmann::ordered_json::object();
+  for (const auto& [name, value] : json_->fields.items())
+    if (!value.is_null()) written[name] = value;
+  return written.dump();
+}
 
 void mechanism_fields(OptionFields& f, const std::string& mechanism, MechanismOptions& options,
                       const std::string& prefix) {
@@ -105,8 +114,8 @@ void mechanism_fields(OptionFields& f, const std::string& mechanism, MechanismOp
 static MechanismOptions mechanism_options(const GPTConfig& config) {
   MechanismOptions o = config.mechanism;
   o.causal = config.options.causal;
-  o.heads = config.options.heads;
-  if (o.heads > 0) o.head_size = config.options.key_size > 0 ? config.options.key_size : config.options.width / o.heads;
+  o.heads = config.options.blocks.attention.heads;
+  o.head_size = config.options.blocks.attention.head_size();
   o.context = config.options.context;
   return o;
 }
@@ -115,21 +124,22 @@ MechanismFactory GPTConfig::factory() const { return mechanism_by_name(attention
 
 void GPTConfig::fields(OptionFields& f) {
   GPTOptions& o = options;
+  // The order of all versions, so that equal options are equal texts.
+  f.order({"model",        "vocabulary", "context", "layers",  "heads",
+           "kv_heads",     "width",      "hidden",  "dropout", "activation",
+           "norm",         "positions",  "bias",    "tied",    "attention",
+           "key_size",     "value_size", "rope",    "qk_norm", "zero_init_residual",
+           "relative_clip"});
+  o = o.settled();
+  TransformerOptions& blocks = o.blocks;
   f("model", o.causal, {{"gpt", true}, {"mlm", false}});
-  f("vocabulary", o.vocabulary, 1), f("context", o.context, 1), f("layers", o.layers), f("heads", o.heads, 1);
-  f("kv_heads", o.kv_heads), f("width", o.width, 1), f("hidden", o.hidden), f("dropout", o.dropout);
-  f("activation", o.activation, feed_forward_kinds()), f("norm", o.norm, norm_kinds());
-  f("positions", o.positions, position_kinds()), f("bias", o.bias), f("tied", o.tied), f("attention", attention);
-  if (f.has("key_size", o.key_size > 0)) f("key_size", o.key_size, 1);
-  if (f.has("value_size", o.value_size > 0)) f("value_size", o.value_size, 1);
-  if (f.has("rope", o.rope)) f("rope", o.rope);
-  if (f.has("qk_norm", o.qk_norm)) f("qk_norm", o.qk_norm);
+  f("vocabulary", o.vocabulary, 1), f("context", o.context, 1), f("layers", blocks.layers);
+  f("kv_heads", blocks.attention.kv_heads);
+  f("positions", o.positions, position_kinds());
+  blocks.fields(f, o.positions);
+  if (f.has("norm_first", !*blocks.norm_first)) f("norm_first", *blocks.norm_first);
+  f("tied", o.tied), f("attention", attention);
   if (f.has("zero_init_residual", o.zero_init_residual)) f("zero_init_residual", o.zero_init_residual);
-  if (f.has("relative_clip", o.positions == PositionKind::relative)) f("relative_clip", o.relative_clip, 1);
-  f.ensure(o.key_size > 0 || (o.heads > 0 && o.width % o.heads == 0), "heads",
-           "a divisor of the width, " + std::to_string(o.width));
-  f.ensure(o.kv_heads <= 0 || o.heads % o.kv_heads == 0, "kv_heads",
-           "a divisor of the heads, " + std::to_string(o.heads));
 
   // A file stores settled options, so that it does not depend on defaults, except sizes that follow the size of a head.
   mechanism = f.reads() ? older_options(attention, o.context) : settled_options(attention, mechanism_options(*this));

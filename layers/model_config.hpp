@@ -121,6 +121,8 @@ class OptionFields {
   // For conditions on several fields. When reading, throws Error unless `right`; `must_be` describes the allowed
   // values.
   void ensure(bool right, const std::string& name, const std::string& must_be) const;
+  // Writing: fields with these names are first, in this order, if they are written.
+  void order(const std::vector<std::string>& names);
   std::string json() const;  // the fields written so far
 
  private:

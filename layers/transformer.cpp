@@ -3,40 +3,57 @@
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/layers/attention/detail/row_lengths.hpp>
+#include <heed/layers/model_config.hpp>
 #include <heed/layers/transformer.hpp>
 
 namespace heed {
-namespace {
 
-MultiHeadAttentionOptions attention_options(const TransformerOptions& o, Index memory_width, bool has_weights) {
-  return {.width = o.width,
-          .heads = o.heads,
-          .kv_heads = o.kv_heads,
-          .key_size = o.key_size,
-          .value_size = o.value_size,
-          .memory_width = memory_width,
-          .bias = o.bias,
-          .dropout = has_weights ? o.attention_dropout.value_or(o.dropout) : 0,
-          .rope = o.rope && memory_width == 0,
-          .qk_norm = o.qk_norm,
-          .relative_clip = memory_width == 0 ? o.relative_clip : 0};
+TransformerOptions TransformerOptions::or_else(double p, FeedForwardKind kind, bool first) const {
+  TransformerOptions o = *this;
+  o.dropout = dropout.value_or(p), o.activation = activation.value_or(kind), o.norm_first = norm_first.value_or(first);
+  return o;
 }
 
-}  // namespace
+TransformerOptions TransformerOptions::with_positions(PositionKind positions) const {
+  TransformerOptions o = *this;
+  if (positions == PositionKind::rope) o.attention.rope = true;
+  if (positions == PositionKind::relative && o.attention.relative_clip == 0) o.attention.relative_clip = 16;
+  return o;
+}
 
-TransformerBlock::TransformerBlock(const TransformerOptions& o, Rng& rng, AttentionMechanism mechanism,
+static TransformerOptions settled(const TransformerOptions& o) { return o.or_else(0.1, FeedForwardKind::relu, false); }
+
+static MultiHeadAttentionOptions self_options(const TransformerOptions& o, const AttentionMechanism& mechanism) {
+  MultiHeadAttentionOptions a = o.attention;
+  a.memory_width = 0;
+  a.dropout = mechanism.capabilities().dropout ? a.dropout.value_or(*o.dropout) : 0;
+  return a;
+}
+
+static MultiHeadAttentionOptions cross_options(const TransformerOptions& o, const AttentionMechanism& mechanism) {
+  MultiHeadAttentionOptions a = self_options(o, mechanism);
+  a.memory_width = o.attention.memory_width;
+  a.rope = false, a.relative_clip = 0;
+  return a;
+}
+
+TransformerBlock::TransformerBlock(const TransformerOptions& given, Rng& rng, AttentionMechanism mechanism,
                                    AttentionMechanism cross_mechanism)
-    : norm1(o.norm, o.width, o.bias),
-      attention(attention_options(o, 0, mechanism.capabilities().dropout), rng, std::move(mechanism)),
-      norm2(o.norm, o.width, o.bias),
-      mlp(o.width, rng, {.hidden = o.hidden, .activation = o.activation, .dropout = o.dropout, .bias = o.bias}),
-      drop{o.dropout},
-      norm_first_(o.norm_first),
-      causal_(o.causal) {
-  if (o.memory_width == 0) return;
-  norm_cross.emplace(o.norm, o.width, o.bias);
-  const bool has_dropout = cross_mechanism.capabilities().dropout;
-  cross.emplace(attention_options(o, o.memory_width, has_dropout), rng, std::move(cross_mechanism));
+    : options_(settled(given)),
+      norm1(options_.norm, options_.attention.width, options_.attention.bias),
+      attention(self_options(options_, mechanism), rng, std::move(mechanism)),
+      norm2(options_.norm, options_.attention.width, options_.attention.bias),
+      mlp(options_.attention.width, rng,
+          {.hidden = options_.hidden,
+           .activation = *options_.activation,
+           .dropout = *options_.dropout,
+           .bias = options_.attention.bias}),
+      drop{*options_.dropout} {
+  const TransformerOptions& o = options_;
+  if (o.attention.memory_width == 0) return;
+  norm_cross.emplace(o.norm, o.attention.width, o.attention.bias);
+  const MultiHeadAttentionOptions of_memory = cross_options(o, cross_mechanism);
+  cross.emplace(of_memory, rng, std::move(cross_mechanism));
 }
 
 // Applies the parts in order, each with its residual and norm. The feed-forward part has its own dropout.
@@ -45,7 +62,7 @@ Tensor TransformerBlock::run(In x, bool has_memory, const Self& self_part, const
   check(cross.has_value() == has_memory, x.where(), "TransformerBlock: this block ",
         cross ? "attends to a memory; call it with one"
               : "has no cross-attention; set memory_width, or call it without a memory");
-  if (norm_first_) {
+  if (*options_.norm_first) {
     Tensor h = x + drop(self_part(In(norm1(x), x.where())));
     if (cross) h = h + drop(cross_part((*norm_cross)(h)));
     return h + mlp(norm2(h));
@@ -70,24 +87,28 @@ static Tensor no_cross(In h) { return h; }  // placeholder for blocks without a 
 
 Tensor TransformerBlock::operator()(In x, const AttentionCall& call) const {
   return run(
-      x, false, [&](In h) { return attention(h, causal_too(call, causal_)); }, no_cross);
+      x, false, [&](In h) { return attention(h, causal_too(call, options_.causal)); }, no_cross);
 }
 
 Tensor TransformerBlock::operator()(In x, const ProjectedMemory& memory, const AttentionCall& call,
                                     const AttentionCall& memory_call) const {
   return run(
-      x, true, [&](In h) { return attention(h, causal_too(call, causal_)); },
+      x, true, [&](In h) { return attention(h, causal_too(call, options_.causal)); },
       [&](In h) { return (*cross)(h, memory, memory_call); });
 }
 
 Tensor TransformerBlock::weighed(In x, const ProjectedMemory& memory, const AttentionCall& call,
                                  const AttentionCall& memory_call, Tensor& weights) const {
   return run(
-      x, true, [&](In h) { return attention(h, causal_too(call, causal_)); },
+      x, true, [&](In h) { return attention(h, causal_too(call, options_.causal)); },
       [&](In h) {
         weights = cross->weights(h, memory, memory_call);
         return (*cross)(h, memory, memory_call);
       });
+}
+
+Tensor TransformerBlock::weights(In x, const AttentionCall& call) const {
+  return attention.weights(*options_.norm_first ? In(norm1(x), x.where()) : x, causal_too(call, options_.causal));
 }
 
 Tensor TransformerBlock::decode(In x, AttentionState& state, const AttentionCall& call) const {
@@ -118,12 +139,12 @@ Transformer::Transformer(const TransformerOptions& o, Rng& rng, const MechanismF
   blocks.reserve(static_cast<std::size_t>(o.layers));
   for (Index i = 0; i < o.layers; ++i) {
     AttentionMechanism own = mechanism(i, rng);
-    if (o.memory_width > 0)
+    if (o.attention.memory_width > 0)
       blocks.emplace_back(o, rng, std::move(own), cross_mechanism(i, rng));
     else
       blocks.emplace_back(o, rng, std::move(own));
   }
-  if (o.norm_first) norm.emplace(o.norm, o.width, o.bias);
+  if (*settled(o).norm_first) norm.emplace(o.norm, o.attention.width, o.attention.bias);
 }
 
 // Passes x through all blocks by apply(block, h, i), then through the last norm.
@@ -154,6 +175,17 @@ std::vector<Tensor> Transformer::memory_weights(In x, In memory, const Attention
   return weights;
 }
 
+std::vector<Tensor> Transformer::weights(In x, const AttentionCall& call) const {
+  const NoTape no_tape;
+  const Evaluation evaluation;
+  std::vector<Tensor> weights;
+  through(*this, x, [&](const TransformerBlock& b, In h, std::size_t) {
+    weights.push_back(b.weights(h, call));
+    return b(h, call);
+  });
+  return weights;
+}
+
 TransformerState Transformer::make_state() const {
   TransformerState state;
   for (const TransformerBlock& block : blocks) state.self.push_back(block.attention.mechanism.make_state());
@@ -173,15 +205,23 @@ TransformerState Transformer::make_state(In memory, const AttentionCall& memory_
   return state;
 }
 
+static void check_states(const Transformer& model, In x, std::size_t self, std::size_t memory) {
+  check(self == model.blocks.size() && memory == model.blocks.size(), x.where(), "Transformer: the state has ", self,
+        " blocks and the model has ", model.blocks.size(), "; create the state with make_state()");
+}
+
 Tensor Transformer::decode(In x, TransformerState& state, const AttentionCall& call) const {
-  const bool has_memory = !state.memory.empty();
-  check(state.self.size() == blocks.size() && (!has_memory || state.memory.size() == blocks.size()), x.where(),
-        "Transformer: the state has ", state.self.size(), " blocks and the model has ", blocks.size(),
-        "; create the state with make_state()");
+  if (state.memory.empty()) return decode(x, state.self, call);
+  check_states(*this, x, state.self.size(), state.memory.size());
   return through(*this, x, [&](const TransformerBlock& b, In h, std::size_t i) {
-    return has_memory ? b.decode(h, state.self[i], state.memory[i], call, state.memory_call)
-                      : b.decode(h, state.self[i], call);
+    return b.decode(h, state.self[i], state.memory[i], call, state.memory_call);
   });
+}
+
+Tensor Transformer::decode(In x, std::vector<AttentionState>& states, const AttentionCall& call) const {
+  check_states(*this, x, states.size(), states.size());
+  return through(*this, x,
+                 [&](const TransformerBlock& b, In h, std::size_t i) { return b.decode(h, states[i], call); });
 }
 
 TransformerState TransformerState::rows(const Tensor& indices) const {
@@ -198,6 +238,13 @@ TransformerState TransformerState::rows(const Tensor& indices) const {
   for (Tensor* x : {&call.mask, &call.bias})
     if (x->defined() && x->rank() == 4 && x->dim(0) > 1) *x = index_select(*x, 0, indices);
   return picked;
+}
+
+void TransformerOptions::fields(OptionFields& f, PositionKind positions) {
+  attention.relative_clip = with_positions(positions).attention.relative_clip;  // a file does not depend on defaults
+  attention.fields(f);
+  f("hidden", hidden), f("dropout", *dropout);
+  f("activation", *activation, feed_forward_kinds()), f("norm", norm, norm_kinds());
 }
 
 void TransformerBlock::members(MemberVisitor& visit) {

@@ -3,8 +3,8 @@
 // Example:
 //
 //   Rng rng(1);
-//   const Transformer encoder({.width = 64, .heads = 4}, rng);
-//   const Transformer decoder({.width = 64, .heads = 4, .memory_width = 64}, rng);
+//   const Transformer encoder({.layers = 2, .attention = {.width = 64, .heads = 4}}, rng);
+//   const Transformer decoder({.layers = 2, .attention = {.width = 64, .heads = 4, .memory_width = 64}}, rng);
 //   const Tensor source = rng.normal({2, 9, 64}), token = rng.normal({2, 1, 64});
 //   TransformerState state = decoder.make_state(encoder(source));  // projects the memory once
 //   const Tensor y = decoder.decode(token, state);                 // once per token
@@ -15,26 +15,28 @@
 
 namespace heed {
 
-// Options of Transformer and TransformerBlock.
+// Options of Transformer and TransformerBlock, and of the blocks of GPT and TransformerSeq2Seq. Unset values are those
+// of Vaswani et al. 2017 (dropout 0.1, relu, norms after each part), and in a GPT no dropout, gelu and norms before.
 struct TransformerOptions {
-  Index width = 512;   // numbers per position
-  Index heads = 8;     // query heads
-  Index kv_heads = 0;  // 0: heads
-  Index key_size = 0;  // key_size and value_size: sizes per head, as in MultiHeadAttentionOptions
-  Index value_size = 0;  // 0: key_size
-  Index hidden = 0;  // size of the feed-forward part; 0: its default
   Index layers = 6;  // number of blocks
-  Index memory_width = 0;  // > 0: a decoder, whose blocks also attend to a memory
-  double dropout = 0.1;    // after each part, and on attention weights if the mechanism supports that
-  std::optional<double> attention_dropout = {};  // on attention weights, if it differs from `dropout`
-  FeedForwardKind activation = FeedForwardKind::relu;  // of the feed-forward part
-  NormKind norm = NormKind::layer;                     // LayerNorm or RMSNorm
-  bool norm_first = false;  // false: x = norm(x + part(x)), as in the paper; true: x = x + part(norm(x))
-  bool bias = true;         // false: projections and norms have no bias
-  bool rope = false;        // rotary positions in self-attention
-  bool qk_norm = false;     // for self-attention and cross-attention: see MultiHeadAttentionOptions
-  Index relative_clip = 0;  // > 0: each block adds its own bias by clipped distance to the scores of self-attention
-  bool causal = false;      // every call is causal
+  // Width and bias are those of all layers. memory_width > 0: a decoder, whose blocks also attend to a memory. Rotary
+  // and relative positions are for self-attention only.
+  MultiHeadAttentionOptions attention = {.width = 512, .heads = 8};
+  Index hidden = 0;                    // size of the feed-forward part; 0: its default
+  std::optional<double> dropout = {};  // after each part, and on attention weights if the mechanism supports that
+  std::optional<FeedForwardKind> activation = {};  // of the feed-forward part
+  NormKind norm = NormKind::layer;                 // layer: eps 1e-5; rms: 1e-6
+  std::optional<bool> norm_first = {};             // false: x = norm(x + part(x)); true: x = x + part(norm(x))
+  bool causal = false;                             // every call is causal; GPT and TransformerSeq2Seq set this
+
+  // The options with these values instead of unset ones.
+  TransformerOptions or_else(double dropout, FeedForwardKind activation, bool norm_first) const;
+  // The options of blocks in a model with these positions. Rope and relative positions are options of attention; the
+  // default of relative_clip is then 16.
+  TransformerOptions with_positions(PositionKind positions) const;
+  // The fields in JSON (layers/model_config.hpp), for a model with these positions, except layers and norm_first, which
+  // each model names.
+  void fields(OptionFields& f, PositionKind positions);
 };
 
 // Makes the mechanism of a block. Each block needs its own, because mechanisms may have parameters.
@@ -43,6 +45,8 @@ inline AttentionMechanism softmax_mechanism(Index, Rng&) { return SoftmaxAttenti
 
 // One block. `mechanism` is for self-attention, `cross_mechanism` for attention to the memory of a decoder.
 class TransformerBlock {
+  TransformerOptions options_;  // the first member, because the others are built from it
+
  public:
   Norm norm1;                               // of the self-attention part
   MultiHeadAttention attention;             // self-attention
@@ -72,12 +76,14 @@ class TransformerBlock {
   // the mechanism has no weights.
   Tensor weighed(In x, const ProjectedMemory& memory, const AttentionCall& call, const AttentionCall& memory_call,
                  Tensor& weights) const;
+  // How x attends to itself: [B, H, T, T], as MultiHeadAttention::weights().
+  Tensor weights(In x, const AttentionCall& call = {}) const;
+
+  const TransformerOptions& options() const { return options_; }  // with values for unset ones
 
   void members(MemberVisitor& visit);  // norm1, attention, norm_cross, cross, norm2, mlp
 
  private:
-  bool norm_first_, causal_;
-
   template <class Self, class Cross>
   Tensor run(In x, bool has_memory, const Self& self_part, const Cross& cross_part) const;
 };
@@ -107,8 +113,9 @@ class Transformer {
   Tensor operator()(In x, const AttentionCall& call = {}) const;  // x [B, T, width] -> [B, T, width]
   // For a decoder: memory [B, S, memory_width].
   Tensor operator()(In x, In memory, const AttentionCall& call = {}, const AttentionCall& memory_call = {}) const;
-  // How x attends to the memory, per block: [B, H, T, S], without dropout and gradient. Throws Error if the mechanism
-  // has no weights.
+  // How x attends to itself and to the memory, per block: [B, H, T, T] and [B, H, T, S], without dropout and gradient.
+  // Throw Error if the mechanism has no weights.
+  std::vector<Tensor> weights(In x, const AttentionCall& call = {}) const;
   std::vector<Tensor> memory_weights(In x, In memory, const AttentionCall& call = {},
                                      const AttentionCall& memory_call = {}) const;
   // The initial state of decode(). Projects the memory [B, S, memory_width] once. `memory_call` applies to the memory
@@ -118,6 +125,7 @@ class Transformer {
   // x [B, T, width] follows the positions in the state, causally whatever the options: [B, T, width]. The call may have
   // key_lengths and a bias, as for AttentionState::apply(). Throws Error on a tape.
   Tensor decode(In x, TransformerState& state, const AttentionCall& call = {}) const;
+  Tensor decode(In x, std::vector<AttentionState>& states, const AttentionCall& call = {}) const;  // without a memory
 
   void members(MemberVisitor& visit);  // blocks, norm
 };

@@ -10,35 +10,37 @@ namespace {
 
 constexpr const char* kTransformer = "TransformerSeq2Seq";
 
-TransformerOptions stack_options(const TransformerSeq2SeqOptions& o, Index layers, bool decodes) {
-  return {.width = o.width,
-          .heads = o.heads,
-          .hidden = o.hidden,
-          .layers = layers,
-          .memory_width = decodes ? o.width : 0,
-          .dropout = o.dropout,
-          .attention_dropout = o.attention_dropout,
-          .activation = o.activation,
-          .norm = o.norm,
-          .norm_first = o.norm_first,
-          .bias = o.bias,
-          .rope = o.positions == PositionKind::rope,
-          .relative_clip = o.positions == PositionKind::relative ? o.relative_clip : 0,
-          .causal = decodes};
-}
-
-const TransformerSeq2SeqOptions& checked(const TransformerSeq2SeqOptions& o) {
-  require(o.encoder_layers >= 0 && o.decoder_layers > 0 && o.context > 0, kTransformer, ": encoder_layers is ",
-          o.encoder_layers, ", decoder_layers is ", o.decoder_layers, " and context is ", o.context,
-          "; encoder_layers must be 0 or more, decoder_layers and context 1 or more");
+TransformerSeq2SeqOptions settled(TransformerSeq2SeqOptions o) {
+  if (o.decoder_layers == 0) o.decoder_layers = o.blocks.layers;
+  require(o.blocks.layers >= 0 && o.decoder_layers > 0 && o.context > 0, kTransformer, ": layers is ", o.blocks.layers,
+          ", decoder_layers is ", o.decoder_layers, " and context is ", o.context,
+          "; layers must be 0 or more, decoder_layers and context 1 or more");
   require(!o.joined || o.source_vocabulary == o.target_vocabulary, kTransformer, ": source_vocabulary is ",
           o.source_vocabulary, " and target_vocabulary is ", o.target_vocabulary,
           "; they must be equal if joined is true");
-  require(o.positions != PositionKind::relative || o.relative_clip > 0, kTransformer, ": relative_clip is ",
-          o.relative_clip, "; it must be 1 or more");
   require(o.label_smoothing >= 0 && o.label_smoothing < 1, kTransformer, ": label_smoothing is ", o.label_smoothing,
           "; it must be at least 0 and below 1");
+  o.blocks = o.blocks.or_else(0.1, FeedForwardKind::relu, false);
   return o;
+}
+
+TransformerOptions stack_options(const TransformerSeq2SeqOptions& o, bool decodes) {
+  TransformerOptions blocks = o.blocks.with_positions(o.positions);
+  if (decodes) blocks.layers = o.decoder_layers;
+  blocks.attention.memory_width = decodes ? blocks.attention.width : 0;
+  blocks.causal = decodes;
+  return blocks;
+}
+
+TokenInputOptions input_options(const TransformerSeq2SeqOptions& o, std::optional<Index> vocabulary) {
+  return {.vocabulary = vocabulary,
+          .context = o.context,
+          .width = o.blocks.attention.width,
+          .positions = o.positions,
+          .dropout = *o.blocks.dropout,
+          .scaled = o.scaled_embedding,
+          .beyond_context = true,
+          .name = kTransformer};
 }
 
 enum class Place { encoder, decoder, cross };
@@ -72,35 +74,30 @@ MechanismFactory checked_factory(const MechanismFactory& make, Place place) {
   };
 }
 
-Tensor nothing_seen() { return Tensor::zeros({0}, DType::int32); }
-
 }  // namespace
 
 TransformerSeq2Seq::TransformerSeq2Seq(const TransformerSeq2SeqOptions& o, Rng& rng,
                                        const TransformerSeq2SeqMechanisms& mechanisms)
-    : source(skip_init<Embedding>(checked(o).source_vocabulary, o.width, rng)),
-      encoder(skip_init<Transformer>(stack_options(o, o.encoder_layers, false), rng,
+    : options_(settled(o)),
+      mechanisms_(mechanisms),
+      source(skip_init<TokenInput>(input_options(options_, o.source_vocabulary), rng)),
+      encoder(skip_init<Transformer>(stack_options(options_, false), rng,
                                      checked_factory(mechanisms.encoder, Place::encoder))),
-      decoder(skip_init<Transformer>(stack_options(o, o.decoder_layers, true), rng,
+      decoder(skip_init<Transformer>(stack_options(options_, true), rng,
                                      checked_factory(mechanisms.decoder, Place::decoder),
                                      checked_factory(mechanisms.cross, Place::cross))),
-      drop{o.dropout},
-      options_(o),
-      mechanisms_(mechanisms) {
-  if (!o.joined) target = skip_init<Embedding>(o.target_vocabulary, o.width, rng);
-  if (o.positions == PositionKind::learned) {
-    source_positions = skip_init<LearnedPositions>(o.context, o.width, rng);
-    target_positions = skip_init<LearnedPositions>(o.context, o.width, rng);
-  }
-  if (o.positions == PositionKind::sinusoidal) sinusoids_.emplace(o.context, o.width);
-  if (!o.joined && !o.tied) output = Parameter(Tensor::empty({o.target_vocabulary, o.width}));
+      target(skip_init<TokenInput>(
+          input_options(options_, o.joined ? std::optional<Index>() : std::optional<Index>(o.target_vocabulary)),
+          rng)) {
+  if (!o.joined && !o.tied) output = Parameter(Tensor::empty({o.target_vocabulary, o.blocks.attention.width}));
   init_weights(rng);
 }
 
 // In fairseq, queries, keys and values are separate projections [width, width], drawn by xavier_uniform_ with gain 1 /
 // sqrt(2). Here they are rows of one weight, so the bound is computed for [width, width].
 void TransformerSeq2Seq::init_weights(Rng& rng) {
-  const double width = static_cast<double>(options_.width), of_attention = std::sqrt(6 / (2 * width)) / std::sqrt(2.0);
+  const double width = static_cast<double>(options_.blocks.attention.width),
+               of_attention = std::sqrt(6 / (2 * width)) / std::sqrt(2.0);
   std::vector<Parameter*> relative;  // drawn last, so that all other values are the same with and without them
   for (const NamedParameter& p : named_parameters(*this)) {
     const auto ends = [&p](const char* with) { return p.name.ends_with(with); };
@@ -126,40 +123,17 @@ void TransformerSeq2Seq::init_weights(Rng& rng) {
 
 // ---- Reading ----
 
-// Embeds x, whose rows follow `seen` positions, int32 [B] or [0]: [B, T, width].
-Tensor TransformerSeq2Seq::embed(In x, const Embedding& tokens, const std::optional<LearnedPositions>& learned,
-                                 const Tensor& seen, const AttentionCall& call) const {
-  const Index end = detail::end_of_rows(kTransformer, seen, x, call), context = options_.context;
-  check(!learned || end <= context, x.where(), kTransformer, ": x reaches position ", end,
-        " but the model's context is ", context);
-  Tensor h = tokens(x);
-  if (options_.scaled_embedding) h = h * std::sqrt(static_cast<double>(options_.width));
-  if (learned) {
-    const auto at = [&](Index first, Index count) { return (*learned)(count, first, x.where()); };
-    const auto of_places = [&](const Tensor& places) { return (*learned)(places); };
-    h = h + detail::at_positions(x, seen, context, at, of_places);
-  } else if (options_.positions == PositionKind::sinusoidal) {
-    std::optional<SinusoidalPositions> longer;
-    if (end > context) longer.emplace(end, options_.width);
-    const SinusoidalPositions& sinusoids = longer ? *longer : *sinusoids_;
-    const auto at = [&](Index first, Index count) { return sinusoids(count, first, h.dtype(), x.where()); };
-    const auto of_places = [&](const Tensor& places) { return sinusoids(places, h.dtype()); };
-    h = h + detail::at_positions(x, seen, std::max(end, context), at, of_places);
-  }
-  return drop(h);
-}
-
 Tensor TransformerSeq2Seq::encode(In words, const AttentionCall& call) const {
   check(words.rank() == 2 && words.dtype() == DType::int32, words.where(), kTransformer, ": the source is ",
         words.tensor(), "; it must be int32 [batch, positions]");
-  return encoder({embed(words, source, source_positions, nothing_seen(), call), words.where()}, call);
+  return encoder({source(words), words.where()}, call);
 }
 
 Tensor TransformerSeq2Seq::embed_target(const Batch& batch) const {
   const Tensor& words = batch.inputs;
   require(words.defined() && words.rank() == 2 && words.dtype() == DType::int32, kTransformer, ": the inputs are ",
           words, "; they must be int32 [batch, positions]");
-  return embed(words, target_embedding(), target_positions, nothing_seen(), {});
+  return target.embed(words, target_embedding());
 }
 
 // The input of the output layer, [B, T, width].
@@ -199,8 +173,7 @@ struct TransformerSeq2Seq::State {
     require(tokens.rank() == 2 && tokens.dtype() == DType::int32 && tokens.dim(0) == rows && tokens.dim(1) > 0,
             kTransformer, ": tokens are ", tokens, "; they must be int32 [", rows, ", 1 or more]");
     const AttentionCall call{.key_lengths = lengths};
-    const Tensor h = model->embed(tokens, model->target_embedding(), model->target_positions,
-                                  read_so_far.self.front().lengths(), call);
+    const Tensor h = model->target.embed(tokens, model->target_embedding(), read_so_far.self.front().lengths(), call);
     const Tensor y = model->decoder.decode(h, read_so_far, call);
     return linear(detail::last_of_rows(y, call), model->output_weight(), Tensor());
   }
@@ -215,10 +188,10 @@ DecodeState TransformerSeq2Seq::make_state(In words, const Tensor& lengths) cons
 }
 
 void TransformerSeq2Seq::members(MemberVisitor& visit) {
-  visit("source", source);
-  visit("target", target);
-  visit("source_positions", source_positions);
-  visit("target_positions", target_positions);
+  visit("source", source.tokens);
+  visit("target", target.tokens);
+  visit("source_positions", source.positions);
+  visit("target_positions", target.positions);
   visit("encoder", encoder);
   visit("decoder", decoder);
   visit.table("output", output);
@@ -229,8 +202,7 @@ void TransformerSeq2Seq::members(MemberVisitor& visit) {
 static MechanismOptions mechanism_options(const TransformerSeq2SeqOptions& o, MechanismOptions m, Place place) {
   m.causal = place == Place::decoder;
   m.memory = place == Place::cross;
-  m.heads = o.heads;
-  if (o.heads > 0) m.head_size = o.width / o.heads;
+  m.heads = o.blocks.attention.heads, m.head_size = o.blocks.attention.head_size();
   m.context = o.context;
   return m;
 }
@@ -244,22 +216,38 @@ TransformerSeq2SeqMechanisms TransformerSeq2SeqConfig::factory() const {
 void TransformerSeq2SeqConfig::fields(OptionFields& f) {
   TransformerSeq2SeqOptions& o = options;
   std::string model = "transformer-seq2seq";
+  f.order({"model",
+           "source_vocabulary",
+           "target_vocabulary",
+           "width",
+           "heads",
+           "hidden",
+           "encoder_layers",
+           "decoder_layers",
+           "dropout",
+           "attention_dropout",
+           "activation",
+           "norm",
+           "norm_first",
+           "bias",
+           "positions",
+           "scaled_embedding",
+           "context",
+           "relative_clip",
+           "joined",
+           "tied",
+           "label_smoothing"});
+  o.blocks = o.blocks.or_else(0.1, FeedForwardKind::relu, false);
+  if (o.decoder_layers == 0) o.decoder_layers = o.blocks.layers;
   f("model", model);
   f.ensure(model == "transformer-seq2seq", "model", "transformer-seq2seq");
   f("source_vocabulary", o.source_vocabulary, 1), f("target_vocabulary", o.target_vocabulary, 1);
-  f("width", o.width, 1), f("heads", o.heads, 1), f("hidden", o.hidden);
-  f("encoder_layers", o.encoder_layers), f("decoder_layers", o.decoder_layers, 1), f("dropout", o.dropout);
-  if (f.has("attention_dropout", o.attention_dropout.has_value())) {
-    double share = o.attention_dropout.value_or(0);
-    f("attention_dropout", share);
-    o.attention_dropout = share;
-  }
-  f("activation", o.activation, feed_forward_kinds()), f("norm", o.norm, norm_kinds());
-  f("norm_first", o.norm_first), f("bias", o.bias), f("positions", o.positions, position_kinds());
+  f("positions", o.positions, position_kinds());
+  o.blocks.fields(f, o.positions);
+  f("encoder_layers", o.blocks.layers), f("decoder_layers", o.decoder_layers, 1);
+  f("norm_first", *o.blocks.norm_first);
   f("scaled_embedding", o.scaled_embedding), f("context", o.context, 1);
-  if (f.has("relative_clip", o.positions == PositionKind::relative)) f("relative_clip", o.relative_clip, 1);
   f("joined", o.joined), f("tied", o.tied), f("label_smoothing", o.label_smoothing);
-  f.ensure(o.width % o.heads == 0, "heads", "a divisor of the width, " + std::to_string(o.width));
   f.ensure(!o.joined || o.source_vocabulary == o.target_vocabulary, "target_vocabulary",
            std::to_string(o.source_vocabulary) + ", the source_vocabulary, as joined is true");
   const auto mechanism = [&](const std::string& prefix, std::string& name, MechanismOptions& m, Place place) {

@@ -4,9 +4,10 @@
 // Example:
 //
 //   Rng rng(1);
-//   TransformerSeq2SeqOptions options{.source_vocabulary = 20, .target_vocabulary = 22, .width = 16, .heads = 2};
-//   options.encoder_layers = options.decoder_layers = 1;
-//   const TransformerSeq2Seq model(options, rng, {.encoder = [](Index, Rng&) { return LinearAttention(); }});
+//   const TransformerSeq2Seq model({.source_vocabulary = 20,
+//                                   .target_vocabulary = 22,
+//                                   .blocks = {.layers = 1, .attention = {.width = 16, .heads = 2}}},
+//                                  rng, {.encoder = [](Index, Rng&) { return LinearAttention(); }});
 //   Batch batch;
 //   batch["source"] = Tensor::from<std::int32_t>({3, 7, 4, 9, 1, 0}, {2, 3});
 //   batch["source_lengths"] = Tensor::from<std::int32_t>({3, 2});
@@ -18,8 +19,8 @@
 #pragma once
 #include <heed/data/batches.hpp>
 #include <heed/layers/decoding.hpp>
-#include <heed/layers/embedding.hpp>
 #include <heed/layers/model_config.hpp>
+#include <heed/layers/token_input.hpp>
 #include <heed/layers/transformer.hpp>
 #include <string>
 
@@ -27,25 +28,13 @@ namespace heed {
 
 // Options of TransformerSeq2Seq. Defaults are the paper's base model, except `joined`, which needs a common vocabulary.
 struct TransformerSeq2SeqOptions {
-  Index source_vocabulary = 0;  // number of tokens
-  Index target_vocabulary = 0;  // number of tokens
-  Index width = 512;            // numbers per position
-  Index heads = 8;              // query heads
-  Index hidden = 0;  // size of the feed-forward parts; 0: their default
-  Index encoder_layers = 6;  // number of blocks
-  Index decoder_layers = 6;  // number of blocks
-  // Applied to embeddings, after each part, and to attention weights if the mechanism supports that.
-  double dropout = 0.1;
-  std::optional<double> attention_dropout = {};  // of attention weights, if it differs from `dropout`
-  FeedForwardKind activation = FeedForwardKind::relu;
-  NormKind norm = NormKind::layer;
-  // false: x = norm(x + part(x)), as in the paper. true: x = x + part(norm(x)), and a norm after the last block.
-  bool norm_first = false;
-  bool bias = true;  // of linear layers and norms; the output has none
-  PositionKind positions = PositionKind::sinusoidal;
+  Index source_vocabulary = 0;     // number of tokens
+  Index target_vocabulary = 0;     // number of tokens
+  TransformerOptions blocks = {};  // of encoder and decoder; dropout also of embeddings. causal is not read
+  Index decoder_layers = 0;        // 0: blocks.layers
+  PositionKind positions = PositionKind::sinusoidal;  // see PositionKind
   bool scaled_embedding = true;  // multiplies embeddings by sqrt(width): section 3.4
   Index context = 1024;          // maximum length of a text, for learned positions and mechanisms that need it
-  Index relative_clip = 16;      // relative positions: as in GPTOptions
   bool joined = false;           // one embedding for source, target and output; one vocabulary
   bool tied = true;              // the output weight is the target's embedding
   double label_smoothing = 0.1;  // of the loss, during training: section 5.4
@@ -61,13 +50,14 @@ struct TransformerSeq2SeqMechanisms {
 
 // The Transformer for translation.
 class TransformerSeq2Seq {
+  TransformerSeq2SeqOptions options_;  // the first member, because the others are built from it
+  TransformerSeq2SeqMechanisms mechanisms_;
+
  public:
-  Embedding source;                                                    // [source_vocabulary, width]
-  std::optional<Embedding> target;                                     // [target_vocabulary, width]; none if joined
-  std::optional<LearnedPositions> source_positions, target_positions;  // [context, width]
-  Transformer encoder, decoder;                                        // the decoder attends to the encoder's output
-  Parameter output;  // [target_vocabulary, width]; undefined if tied or joined
-  Dropout drop;      // of the embeddings
+  TokenInput source;             // tokens [source_vocabulary, width], positions [context, width]
+  Transformer encoder, decoder;  // the decoder attends to the encoder's output
+  TokenInput target;             // tokens [target_vocabulary, width], none if joined; positions [context, width]
+  Parameter output;              // [target_vocabulary, width]; undefined if tied or joined
 
   // Initial values are those of fairseq's Transformer (Ott et al. 2019), which later translation recipes assume:
   // xavier_uniform_ for projections, divided by sqrt(2) for queries, keys and values; normal(0, 1 / sqrt(width)) for
@@ -97,16 +87,10 @@ class TransformerSeq2Seq {
   void members(MemberVisitor& visit);  // source, target, source_positions, target_positions, encoder, decoder, output
 
  private:
-  TransformerSeq2SeqOptions options_;
-  TransformerSeq2SeqMechanisms mechanisms_;
-  std::optional<SinusoidalPositions> sinusoids_;  // for the context; longer texts compute their own
-
   struct State;
-  const Embedding& target_embedding() const { return target ? *target : source; }
+  const Embedding& target_embedding() const { return target.tokens ? *target.tokens : *source.tokens; }
   const Parameter& output_weight() const { return output.defined() ? output : target_embedding().weight; }
   void init_weights(Rng& rng);
-  Tensor embed(In x, const Embedding& tokens, const std::optional<LearnedPositions>& learned, const Tensor& seen,
-               const AttentionCall& call) const;
   Tensor encode(In source, const AttentionCall& call) const;
   Tensor embed_target(const Batch& batch) const;
   Tensor features(const Batch& batch) const;

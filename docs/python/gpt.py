@@ -64,6 +64,8 @@ class GPT(nn.Module):
             raise ValueError(f"this example knows gpt with softmax attention; this is {c['model']} with {c['attention']} attention")
         if c["positions"] != "learned" or c.get("kv_heads", 0) not in (0, c["heads"]) or not c["tied"]:
             raise ValueError("this example knows learned positions, one key a head, and tied output")
+        if not c.get("norm_first", True) or c.get("relative_clip", 0) > 0 or c.get("rope", False):
+            raise ValueError("this example knows norms before each part, and only learned positions")
         norm = {"layer": nn.LayerNorm, "rms": RMSNorm}[c["norm"]]
         self.tokens = nn.Embedding(c["vocabulary"], c["width"])
         self.positions = nn.Embedding(c["context"], c["width"])

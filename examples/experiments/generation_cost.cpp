@@ -14,9 +14,7 @@ GPT model_of(Generating way, const GenerationShape& s) {
   Rng rng(s.seed);
   return GPT({.vocabulary = s.vocabulary,
               .context = s.positions,
-              .layers = s.layers,
-              .heads = s.heads,
-              .width = s.width,
+              .blocks = {.layers = s.layers, .attention = {.width = s.width, .heads = s.heads}},
               .positions = PositionKind::none},
              rng, mechanism_by_name(way == Generating::linear ? "linear" : "softmax"));
 }
@@ -87,7 +85,7 @@ TokenCost token_cost(Generating way, Index position, int repeats, const Generati
   const Evaluation evaluation;
   const Tensor x = Rng(s.seed, 3).normal({1, s.heads, position, s.width / s.heads});
   std::vector<AttentionState> states;
-  for (const TransformerBlock& block : model.blocks) {
+  for (const TransformerBlock& block : model.transformer.blocks) {
     AttentionState& state = states.emplace_back(block.attention.mechanism.make_state());
     if (way == Generating::softmax_cached)
       fill_cache(state, x);

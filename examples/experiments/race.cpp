@@ -69,10 +69,11 @@ void print_plan(const Plan& plan, const std::vector<RaceEntry>& entries) {
     for (; end < entries.size() && entries[end].task == entries[i].task; ++end) seconds += plan.seconds(end);
     std::fprintf(stderr, "%-10s %2zu runs of %lld steps of %lld tokens", task.name.c_str(), end - i,
                  static_cast<long long>(plan.steps(i)), static_cast<long long>(task.tokens));
-    std::fprintf(stderr, "; %lld layers, %lld heads, width %lld, hidden %lld%s%s\n",
-                 static_cast<long long>(task.model.layers), static_cast<long long>(task.model.heads),
-                 static_cast<long long>(task.model.width), static_cast<long long>(task.model.hidden),
-                 seconds > 0 ? ": about " : "", seconds > 0 ? minutes(seconds).c_str() : "");
+    std::fprintf(
+        stderr, "; %lld layers, %lld heads, width %lld, hidden %lld%s%s\n",
+        static_cast<long long>(task.model.blocks.layers), static_cast<long long>(task.model.blocks.attention.heads),
+        static_cast<long long>(task.model.blocks.attention.width), static_cast<long long>(task.model.blocks.hidden),
+        seconds > 0 ? ": about " : "", seconds > 0 ? minutes(seconds).c_str() : "");
     all += seconds;
     i = end;
   }

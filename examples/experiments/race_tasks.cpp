@@ -29,12 +29,8 @@ std::uint64_t number_of(const std::string& name) {
 GPTOptions model_options(Index vocabulary, Index context) {
   return {.vocabulary = vocabulary,
           .context = context,
-          .layers = 2,
-          .heads = 4,
-          .key_size = 32,
-          .value_size = 32,
-          .width = 128,
-          .hidden = 256};
+          .blocks = {
+              .layers = 2, .attention = {.width = 128, .heads = 4, .key_size = 32, .value_size = 32}, .hidden = 256}};
 }
 
 Index limited(Index batches, Index all) { return batches > 0 ? std::min(batches, all) : all; }
@@ -60,7 +56,7 @@ std::shared_ptr<RaceTask> copy_task(std::uint64_t seed) {
   const CopyTask training, held_out({.held_out = true});
   const CopyTaskOptions o = training.options();
   GPTOptions shape = model_options(training.vocabulary(), o.length);
-  shape.layers = 1, shape.hidden = 64;  // one layer, so that each key must be found in one step
+  shape.blocks.layers = 1, shape.blocks.hidden = 64;  // one layer, so that each key must be found in one step
   return std::make_shared<RaceTask>(
       RaceTask{.name = "copy",
                .about = "63 symbols of 10 kinds, and their copy; loss and accuracy of the copy",
@@ -134,7 +130,7 @@ std::shared_ptr<RaceTask> story_task(const std::string& name, const std::string&
                                      bool masked) {
   const WordBatches stories{story_reader(), masked};
   GPTOptions shape = model_options(stories.vocabulary(), StoryReader::kLength);
-  shape.causal = !masked, shape.rope = true;
+  shape.causal = !masked, shape.blocks.attention.rope = true;
   return std::make_shared<RaceTask>(
       RaceTask{.name = name,
                .about = about,
@@ -151,18 +147,18 @@ std::shared_ptr<RaceTask> story_task(const std::string& name, const std::string&
 std::shared_ptr<RaceTask> rank_task(std::uint64_t seed) {
   const auto task =
       story_task("rank", "stories with small heads; linear attention also with heads 4 times as large", seed, false);
-  task->model.key_size = 8;
+  task->model.blocks.attention.key_size = 8;
   return task;
 }
 
 RaceEntry entry(const std::shared_ptr<const RaceTask>& task, const std::string& label, const std::string& mechanism,
                 std::uint64_t seed, Index qk_times = 1, Index v_times = 1, const MechanismOptions& own = {}) {
   RaceEntry e{task, label, mechanism, task->model};
-  e.model.key_size *= qk_times;
-  e.model.value_size *= v_times;
+  e.model.blocks.attention.key_size *= qk_times;
+  e.model.blocks.attention.value_size *= v_times;
   e.options = own;
   e.options.causal = e.model.causal, e.options.context = e.model.context, e.options.seed = seed;
-  e.options.heads = e.model.heads, e.options.head_size = e.model.key_size;
+  e.options.heads = e.model.blocks.attention.heads, e.options.head_size = e.model.blocks.attention.key_size;
   if (own.window == 0) e.options.window = std::max<Index>(4, e.model.context / 8);
   return e;
 }

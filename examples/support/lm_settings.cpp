@@ -128,18 +128,19 @@ bool may_change(const std::string& name) {
 
 // Sets the settings that the config of a model determines.
 void take_config(const GPTConfig& config, LmSettings& s) {
-  const GPTOptions& o = config.options;
+  const GPTOptions o = config.options.settled();
+  const MultiHeadAttentionOptions& attention = o.blocks.attention;
   const auto word_of = [](const auto& words, auto value) {
     for (const auto& [word, v] : words)
       if (v == value) return word;
     return std::string();
   };
   s.model = o.causal ? "lm" : "mlm";
-  s.layers = o.layers, s.heads = o.heads, s.width = o.width, s.context = o.context;
+  s.layers = o.blocks.layers, s.heads = attention.heads, s.width = attention.width, s.context = o.context;
   s.attention = config.attention;
-  s.norm = word_of(norm_kinds(), o.norm), s.activation = word_of(feed_forward_kinds(), o.activation);
+  s.norm = word_of(norm_kinds(), o.blocks.norm), s.activation = word_of(feed_forward_kinds(), *o.blocks.activation);
   s.positions = word_of(position_kinds(), o.positions);
-  s.bias = o.bias, s.qk_norm = o.qk_norm;
+  s.bias = attention.bias, s.qk_norm = attention.qk_norm;
   const MechanismOptions settled = settled_options(config.attention, config.mechanism);
   for_each_option(s.mechanism, [&](const MechanismOption& m, auto& value) {
     for_each_option(settled, [&](const MechanismOption& same, const auto& theirs) {
@@ -358,15 +359,12 @@ std::string fast_flags(const LmSettings& settings) {
 GPTConfig model_config(const LmSettings& s, Index vocabulary) {
   GPTConfig config{{.vocabulary = s.model == "mlm" ? vocabulary + 1 : vocabulary,
                     .context = s.context,
-                    .layers = s.layers,
-                    .heads = s.heads,
-                    .width = s.width,
-                    .dropout = s.dropout,
-                    .activation = feed_forward_kinds().at(s.activation),
-                    .norm = norm_kinds().at(s.norm),
+                    .blocks = {.layers = s.layers,
+                               .attention = {.width = s.width, .heads = s.heads, .bias = s.bias, .qk_norm = s.qk_norm},
+                               .dropout = s.dropout,
+                               .activation = feed_forward_kinds().at(s.activation),
+                               .norm = norm_kinds().at(s.norm)},
                     .positions = position_kinds().at(s.positions),
-                    .qk_norm = s.qk_norm,
-                    .bias = s.bias,
                     .zero_init_residual = s.zero_init_residual,
                     .causal = s.model == "lm"},
                    s.attention,

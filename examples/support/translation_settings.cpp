@@ -100,11 +100,16 @@ std::vector<std::string> mechanisms(const TranslationSettings& s) {
 
 TransformerSeq2SeqConfig transformer_config(const TranslationSettings& s, Index source, Index target) {
   TransformerSeq2SeqConfig c;
-  c.options = {.source_vocabulary = source, .target_vocabulary = target, .width = s.width, .heads = s.heads};
-  c.options.hidden = s.hidden, c.options.encoder_layers = c.options.decoder_layers = s.layers;
-  c.options.dropout = s.dropout, c.options.label_smoothing = s.label_smoothing;
-  if (s.attention_dropout >= 0) c.options.attention_dropout = s.attention_dropout;
-  c.options.norm_first = s.norm_first, c.options.joined = s.built_in() || s.vocabulary > 0;
+  c.options = {.source_vocabulary = source,
+               .target_vocabulary = target,
+               .blocks = {.layers = s.layers,
+                          .attention = {.width = s.width, .heads = s.heads},
+                          .hidden = s.hidden,
+                          .dropout = s.dropout,
+                          .norm_first = s.norm_first},
+               .joined = s.built_in() || s.vocabulary > 0,
+               .label_smoothing = s.label_smoothing};
+  if (s.attention_dropout >= 0) c.options.blocks.attention.dropout = s.attention_dropout;
   c.encoder_attention = s.encoder_attention, c.decoder_attention = s.decoder_attention;
   c.cross_attention = s.cross_attention;
   c.encoder_mechanism = c.decoder_mechanism = c.cross_mechanism = s.mechanism;

@@ -7,7 +7,7 @@
 //   const auto t5 = [](Index, Rng& r) {
 //     return FlexAttention({.score_mod = t5_bias(r.normal({4, 32}, 0, 0.02)), .trained = true});
 //   };
-//   const Transformer trained({.width = 64, .heads = 4}, rng, t5);  // each block has its own table
+//   const Transformer trained({.attention = {.width = 64, .heads = 4}}, rng, t5);  // each block has its own table
 //   const MultiHeadAttention other({.width = 64, .heads = 4}, rng, GenericAttention(similarity_by_name("sigmoid")));
 #pragma once
 #include <heed/autograd/flex_attention.hpp>

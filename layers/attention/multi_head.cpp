@@ -3,6 +3,7 @@
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/layers/attention/detail/row_lengths.hpp>
 #include <heed/layers/attention/multi_head.hpp>
+#include <heed/layers/model_config.hpp>
 
 namespace heed {
 
@@ -15,6 +16,7 @@ static MultiHeadAttentionOptions checked(MultiHeadAttentionOptions o) {
   require(o.key_size > 0 && o.value_size > 0, "MultiHeadAttention: key_size is ", o.key_size, " and value_size is ",
           o.value_size, "; they must be 1 or more, or 0 for their defaults");
   if (o.kv_heads == 0) o.kv_heads = o.heads;
+  if (!o.dropout) o.dropout = 0;
   require(o.kv_heads > 0 && o.heads % o.kv_heads == 0, "MultiHeadAttention: heads is ", o.heads, " and kv_heads is ",
           o.kv_heads, "; kv_heads must divide heads");
   require(o.value_width == 0 || (o.value_width > 0 && o.memory_width > 0), "MultiHeadAttention: value_width is ",
@@ -179,7 +181,7 @@ Tensor MultiHeadAttention::merge(const Tensor& y) const {
 }
 
 Tensor MultiHeadAttention::attend(const Heads& h, AttentionCall call, const Where& where) const {
-  call.dropout = options_.dropout;
+  call.dropout = *options_.dropout;
   if (h.mapped.defined()) return merge(mechanism.apply_mapped({h.q, where}, h.mapped, h.v, call));
   return merge(mechanism.apply({h.q, where}, h.k, h.v, call, h.inputs()));
 }
@@ -226,6 +228,25 @@ Tensor MultiHeadAttention::weights(In x, const ProjectedMemory& memory, const At
   const NoTape guard;
   const Heads h = heads_of(x, memory);
   return mechanism.weights({h.q, x.where()}, h.k, call, h.inputs());
+}
+
+void MultiHeadAttentionOptions::fields(OptionFields& f) {
+  f("width", width, 1), f("heads", heads, 1), f("bias", bias);
+  if (f.has("kv_heads", kv_heads > 0)) f("kv_heads", kv_heads);
+  if (f.has("key_size", key_size > 0)) f("key_size", key_size, 1);
+  if (f.has("value_size", value_size > 0)) f("value_size", value_size, 1);
+  if (f.has("memory_width", memory_width > 0)) f("memory_width", memory_width, 1);
+  if (f.has("value_width", value_width > 0)) f("value_width", value_width, 1);
+  if (f.has("attention_dropout", dropout.has_value())) {
+    dropout = dropout.value_or(0);
+    f("attention_dropout", *dropout);
+  }
+  if (f.has("rope", rope)) f("rope", rope);
+  if (f.has("qk_norm", qk_norm)) f("qk_norm", qk_norm);
+  if (f.has("relative_clip", relative_clip > 0)) f("relative_clip", relative_clip, 1);
+  f.ensure(key_size > 0 || (heads > 0 && width % heads == 0), "heads",
+           "a divisor of the width, " + std::to_string(width));
+  f.ensure(kv_heads <= 0 || heads % kv_heads == 0, "kv_heads", "a divisor of the heads, " + std::to_string(heads));
 }
 
 void MultiHeadAttention::members(MemberVisitor& visit) {

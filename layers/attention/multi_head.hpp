@@ -20,9 +20,11 @@
 
 namespace heed {
 
+class OptionFields;
+
 // Options of MultiHeadAttention.
 struct MultiHeadAttentionOptions {
-  Index width = 0;         // of the input and output
+  Index width = 0;         // of the input and output; in a Transformer, of all layers
   Index heads = 1;         // divides width, unless key_size is given
   Index kv_heads = 0;      // 0: heads; fewer: query heads share keys and values (grouped-query, Ainslie et al. 2023)
   Index key_size = 0;      // size of queries and keys per head; 0: width / heads
@@ -31,15 +33,18 @@ struct MultiHeadAttentionOptions {
   // > 0: values are projected from a second tensor of this width, and the memory gives keys only. (memory_width and
   // value_width are kdim and vdim of nn.MultiheadAttention.)
   Index value_width = 0;
-  bool bias = true;
-  double dropout = 0;  // of weights, during training
-  bool rope = false;   // rotary positions (Su et al. 2021) on queries and keys
+  bool bias = true;                    // of projections; in a Transformer, of all linear layers and norms
+  std::optional<double> dropout = {};  // of weights, during training; unset: 0, in a Transformer its dropout
+  bool rope = false;                   // rotary positions (Su et al. 2021) on queries and keys
   // RMSNorm of queries and keys per head, before rotary positions, which bounds the scores (after Henry et al.,
   // "Query-key normalization for Transformers", 2020, which divides by the length of the vector).
   bool qk_norm = false;
   // > 0: adds a learned bias per distance to the scores, for distances up to this one (RelativePositionBias). For
   // self-attention by a mechanism with a bias per pair.
   Index relative_clip = 0;
+
+  Index head_size() const { return key_size > 0 || heads <= 0 ? key_size : width / heads; }  // of queries and keys
+  void fields(OptionFields& f);  // JSON: layers/model_config.hpp
 };
 
 // The projections of a memory: keys and values for cross-attention.
@@ -93,7 +98,7 @@ class MultiHeadAttention {
   Tensor weights(In x, const AttentionCall& call = {}) const;
   Tensor weights(In x, const ProjectedMemory& memory, const AttentionCall& call = {}) const;
 
-  const MultiHeadAttentionOptions& options() const { return options_; }  // with sizes filled in for 0
+  const MultiHeadAttentionOptions& options() const { return options_; }  // with values for 0 and unset ones
   // Sets the biases of the mechanism's inputs to their declared values. Call it after overwriting the layer's biases.
   void set_input_biases();
 

@@ -13,7 +13,8 @@
 //   } ranks;
 //   Rng rng(1);
 //   const CopyTask task({.batch = 4, .length = 8});
-//   GPT model({.vocabulary = task.vocabulary(), .context = 8, .layers = 1, .heads = 2, .width = 16}, rng);
+//   GPT model({.vocabulary = task.vocabulary(), .context = 8,
+//              .blocks = {.layers = 1, .attention = {.width = 16, .heads = 2}}}, rng);
 //   AdamW optimizer(named_parameters(model));
 //   Schedule schedule("constant", {.lr = 1e-2});
 //   run(model, optimizer, schedule, task, {}, {.steps = 2, .shards = 4, .ranks = &ranks});

@@ -5,7 +5,8 @@
 //   Rng rng(1);
 //   const TokenSource tokens(rng.integers({200}, 0, 20).to_vector<std::int32_t>(), 20);
 //   const WholeSplit held_out(tokens, {.batch = 4, .context = 8});
-//   const GPT model({.vocabulary = 20, .context = 8, .layers = 1, .heads = 2, .width = 16}, rng);
+//   const GPT model({.vocabulary = 20, .context = 8,
+//                    .blocks = {.layers = 1, .attention = {.width = 16, .heads = 2}}}, rng);
 //   const double loss = evaluate([&](const Batch& b) { return model.loss(b.inputs, b.targets); }, held_out);
 //   std::cout << "mean loss " << loss << '\n';
 #pragma once

@@ -7,7 +7,8 @@
 //
 //   Rng rng(1);
 //   const CopyTask task({.batch = 4, .length = 8});
-//   GPT model({.vocabulary = task.vocabulary(), .context = 8, .layers = 1, .heads = 2, .width = 16}, rng);
+//   GPT model({.vocabulary = task.vocabulary(), .context = 8,
+//              .blocks = {.layers = 1, .attention = {.width = 16, .heads = 2}}}, rng);
 //   const auto [embedding, others] = split_parameters(model, {"tokens", "positions"});
 //   AdamW weights(others, {.lr = 1e-3});
 //   SGD table(embedding, {.lr = 0.1});

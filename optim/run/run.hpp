@@ -11,7 +11,8 @@
 //   manual_seed(1);
 //   Rng rng(1);
 //   const CopyTask task({.batch = 4, .length = 8});
-//   GPT model({.vocabulary = task.vocabulary(), .context = 8, .layers = 1, .heads = 2, .width = 16}, rng);
+//   GPT model({.vocabulary = task.vocabulary(), .context = 8,
+//              .blocks = {.layers = 1, .attention = {.width = 16, .heads = 2}}}, rng);
 //   AdamW optimizer(decay_groups(model, 0.1), {.lr = 1e-2});
 //   Schedule schedule("cosine", {.lr = 1e-2, .warmup = 2, .steps = 10});
 //   const RunResult result = run(model, optimizer, schedule, task, {}, {.steps = 10});

@@ -83,15 +83,17 @@ struct Rows {
   Index batch = kBatch, length = kLength;
 };
 
-inline std::string language_model(const std::string& mechanism, bool causal, const Training& t, GPTOptions o = {},
-                           Rows rows = {}) {
+inline const TransformerOptions kBlock{.layers = 1, .attention = {.width = 36, .heads = 2}};
+
+inline std::string language_model(const std::string& mechanism, bool causal, const Training& t,
+                                  const TransformerOptions& blocks = kBlock, Rows rows = {}) {
   Rng rng(3);
-  if (o.width == GPTOptions().width) o.layers = 1, o.heads = 2, o.width = 36;
-  o.vocabulary = kWords, o.context = std::max<Index>(24, rows.length), o.dropout = t.dropout;
+  GPTOptions o{.vocabulary = kWords, .context = std::max<Index>(24, rows.length), .blocks = blocks};
+  o.blocks.dropout = t.dropout;
   o.causal = causal;
   MechanismOptions options = kOptions;
-  options.causal = causal, options.context = o.context, options.heads = o.heads;
-  options.head_size = o.width / o.heads;
+  options.causal = causal, options.context = o.context, options.heads = blocks.attention.heads;
+  options.head_size = blocks.attention.head_size();
   GPT model(o, rng, mechanism_by_name(mechanism, options));
   return trained(model, t, [&](Index step) {
     return model.loss(words(step, rows.length, rows.batch), words(step + 9, rows.length, rows.batch));
@@ -104,11 +106,7 @@ inline std::string translator(const std::string& mechanism, const Training& t, R
   options.causal = false, options.memory = true;
   TransformerSeq2Seq model({.source_vocabulary = kWords,
                             .target_vocabulary = kWords,
-                            .width = 36,
-                            .heads = 2,
-                            .encoder_layers = 1,
-                            .decoder_layers = 1,
-                            .dropout = t.dropout},
+                            .blocks = {.layers = 1, .attention = {.width = 36, .heads = 2}, .dropout = t.dropout}},
                            rng, {.cross = mechanism_by_name(mechanism, options)});
   return trained(model, t, [&](Index step) {
     return model.loss(pairs(step, rows.length, rows.batch));
@@ -228,13 +226,17 @@ inline BitsCases op_bits() {
 // Models whose products have enough rows for several blocks, and one model of GPT-2's width.
 inline void add_large(BitsCases& list, const std::string& of, const Training& t) {
   constexpr Rows many{8, 130};
-  list["1040 rows" + of] = [=] { return language_model("softmax", true, t, {}, many); };
-  list["1040 rows, linear attention" + of] = [=] { return language_model("linear", true, t, {}, many); };
+  list["1040 rows" + of] = [=] { return language_model("softmax", true, t, kBlock, many); };
+  list["1040 rows, linear attention" + of] = [=] { return language_model("linear", true, t, kBlock, many); };
   list["1040 rows, encoder, ReLU" + of] = [=] {
-    return language_model("softmax", false, t, {.activation = FeedForwardKind::relu}, many);
+    return language_model("softmax", false, t,
+                          {.layers = 1, .attention = kBlock.attention, .activation = FeedForwardKind::relu}, many);
   };
   list["1040 rows, SwiGLU" + of] = [=] {
-    return language_model("softmax", true, t, {.activation = FeedForwardKind::swiglu, .norm = NormKind::rms}, many);
+    return language_model(
+        "softmax", true, t,
+        {.layers = 1, .attention = kBlock.attention, .activation = FeedForwardKind::swiglu, .norm = NormKind::rms},
+        many);
   };
   list["1040 rows, translator" + of] = [=] { return translator("softmax", t, many); };
   list["1536 rows, recurrent translator" + of] = [=] {
@@ -243,7 +245,7 @@ inline void add_large(BitsCases& list, const std::string& of, const Training& t)
   list["width 768" + of] = [=] {
     Training once = t;
     once.steps = 1;
-    return language_model("softmax", true, once, {.layers = 2, .heads = 12, .width = 768}, {2, 36});
+    return language_model("softmax", true, once, {.layers = 2, .attention = {.width = 768, .heads = 12}}, {2, 36});
   };
 }
 
@@ -267,7 +269,10 @@ inline const BitsCases& bits_cases() {
       list["dropout and clipping, translator" + of] = [=] { return translator("softmax", whole); };
       list["rotary positions, RMSNorm and SwiGLU" + of] = [=] {
         return language_model("softmax", true, plain,
-                              {.activation = FeedForwardKind::swiglu, .norm = NormKind::rms, .rope = true});
+                              {.layers = 1,
+                               .attention = {.width = 36, .heads = 2, .rope = true},
+                               .activation = FeedForwardKind::swiglu,
+                               .norm = NormKind::rms});
       };
       for (const auto attention : {DecoderAttention::none, DecoderAttention::bahdanau, DecoderAttention::luong})
         for (const auto cell : {RecurrentKind::gru, RecurrentKind::lstm, RecurrentKind::rnn_tanh}) {

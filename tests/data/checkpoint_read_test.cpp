@@ -97,7 +97,8 @@ TEST_CASE("checkpoint Python: heed computes the same logits from PyTorch's weigh
   const TemporaryFolder folder;
   exchange(python, "from_pytorch", folder.path);
   const Checkpoint c = load_checkpoint(folder.path / "gpt.h5"), expected = load_checkpoint(folder.path / "logits.h5");
-  GPT model = small_gpt({.vocabulary = 23, .context = 12, .layers = 2, .heads = 2, .width = 16});
+  GPT model =
+      small_gpt({.vocabulary = 23, .context = 12, .blocks = {.layers = 2, .attention = {.width = 16, .heads = 2}}});
   const LoadReport report = load_model(c, model);
   CHECK(report.missing.empty());
   CHECK(report.unexpected.empty());

@@ -20,13 +20,14 @@ struct NamedGPT {
   std::string config() const {
     return R"({"model": ")" + model + R"(", "attention": ")" + attention +
            R"(", "vocabulary": 10, "context": 8, "layers": 2, "heads": 2, "width": 16, "hidden": )" +
-           std::to_string(options.hidden) + R"(, "activation": ")" + activation + R"(", "norm": ")" + norm +
-           R"(", "bias": )" + (options.bias ? "true" : "false") + (options.qk_norm ? R"(, "qk_norm": true})" : "}");
+           std::to_string(options.blocks.hidden) + R"(, "activation": ")" + activation + R"(", "norm": ")" + norm +
+           R"(", "bias": )" + (options.blocks.attention.bias ? "true" : "false") +
+           (options.blocks.attention.qk_norm ? R"(, "qk_norm": true})" : "}");
   }
 };
 
 std::vector<NamedGPT> named_gpts() {
-  const GPTOptions o{.vocabulary = 10, .context = 8, .layers = 2, .heads = 2, .width = 16};
+  const GPTOptions o{.vocabulary = 10, .context = 8, .blocks = {.layers = 2, .attention = {.width = 16, .heads = 2}}};
   std::vector<NamedGPT> all{{"relu", "relu", "layer", o},
                             {"gelu", "gelu", "layer", o},
                             {"gelu-tanh", "gelu-tanh", "layer", o},
@@ -35,11 +36,11 @@ std::vector<NamedGPT> named_gpts() {
                             {"qk-norm", "relu-squared", "rms", o}};
   const FeedForwardKind kinds[] = {FeedForwardKind::relu, FeedForwardKind::gelu, FeedForwardKind::gelu_tanh,
                                    FeedForwardKind::silu, FeedForwardKind::gelu_tanh, FeedForwardKind::relu_squared};
-  for (std::size_t i = 0; i < all.size(); ++i) all[i].options.activation = kinds[i];
-  all[1].options.hidden = 24;
-  all[2].options.bias = false;
-  all[3].options.norm = NormKind::rms;
-  all[5].options.norm = NormKind::rms, all[5].options.qk_norm = true;
+  for (std::size_t i = 0; i < all.size(); ++i) all[i].options.blocks.activation = kinds[i];
+  all[1].options.blocks.hidden = 24;
+  all[2].options.blocks.attention.bias = false;
+  all[3].options.blocks.norm = NormKind::rms;
+  all[5].options.blocks.norm = NormKind::rms, all[5].options.blocks.attention.qk_norm = true;
   all[4].scale = 0.02;  // as in a new GPT-2, where the variance is near the eps of the norms, 1e-5
   return all;
 }
@@ -62,7 +63,8 @@ TEST_CASE("checkpoint Python: PyTorch computes the same logits from heed's file"
   std::map<std::string, Tensor> logits;
   for (const NamedGPT& gpt : named_gpts()) {
     GPT model = small_gpt(gpt.options);
-    for (Parameter* p : {&model.tokens.weight, &model.positions->weight}) p->copy_(p->detach() * gpt.scale);
+    for (Parameter* p : {&model.input.tokens->weight, &model.input.positions->weight})
+      p->copy_(p->detach() * gpt.scale);
     Checkpoint c;
     store_model(c, model);
     c.tensors["data/x"] = x;

@@ -133,9 +133,9 @@ TEST_CASE("train_lm: recipe fast changes the documented settings, and flags over
   CHECK(examples::fast_flags(other).find("--optimizer lion") != std::string::npos);  // the final value
 
   const GPTOptions model = examples::model_config(fast, 65).options;
-  CHECK(model.qk_norm);
+  CHECK(model.blocks.attention.qk_norm);
   CHECK(model.zero_init_residual);
-  CHECK(model.activation == FeedForwardKind::relu_squared);
+  CHECK(model.blocks.activation == FeedForwardKind::relu_squared);
 }
 
 TEST_CASE("train_lm: preset gpt2 is GPT-2's architecture, with its 124439808 parameters") {
@@ -156,8 +156,8 @@ TEST_CASE("train_lm: preset gpt2 is GPT-2's architecture, with its 124439808 par
                                                            {"bias", true},
                                                            {"tied", true},
                                                            {"attention", "softmax"}});
-  CHECK(model.options.activation == FeedForwardKind::gelu_tanh);
-  CHECK(model.options.norm == NormKind::layer);
+  CHECK(model.options.blocks.activation == FeedForwardKind::gelu_tanh);
+  CHECK(model.options.blocks.norm == NormKind::layer);
   CHECK(model.options.positions == PositionKind::learned);
   CHECK(gpt2_parameters(50257, s.context, s.layers, s.width) == 124439808);
   // The formula holds for models of this preset with other sizes.
@@ -170,8 +170,8 @@ TEST_CASE("train_lm: preset gpt2 is GPT-2's architecture, with its 124439808 par
         sizes[0]);
     GPT small(of_size.options, rng, of_size.factory());
     CHECK(parameter_count(small) == gpt2_parameters(sizes[0], sizes[1], sizes[2], sizes[3]));
-    for (const TransformerBlock& block : small.blocks) CHECK(block.norm1.layer->eps == 1e-5);
-    CHECK(small.norm.layer->eps == 1e-5);
+    for (const TransformerBlock& block : small.transformer.blocks) CHECK(block.norm1.layer->eps == 1e-5);
+    CHECK(small.transformer.norm->layer->eps == 1e-5);
   }
 }
 

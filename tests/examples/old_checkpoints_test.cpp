@@ -72,15 +72,14 @@ struct Classifier {
   static BERTOptions options(const nlohmann::json& s) {
     return {.vocabulary = ListOps::kVocabulary,
             .context = s.at("length").get<Index>(),
-            .layers = s.at("layers").get<Index>(),
-            .heads = s.at("heads").get<Index>(),
-            .width = s.at("width").get<Index>()};
+            .blocks = {.layers = s.at("layers").get<Index>(),
+                       .attention = {.width = s.at("width").get<Index>(), .heads = s.at("heads").get<Index>()}}};
   }
   static MechanismFactory mechanism(const nlohmann::json& s) {
     const BERTOptions o = options(s);
     return mechanism_by_name(s.at("attention").get<std::string>(), {.causal = false,
-                                                                    .heads = o.heads,
-                                                                    .head_size = o.width / o.heads,
+                                                                    .heads = o.blocks.attention.heads,
+                                                                    .head_size = o.blocks.attention.head_size(),
                                                                     .context = o.context,
                                                                     .rows = s.at("linformer-rows").get<Index>()});
   }
@@ -169,18 +168,15 @@ void train_shared_heads(const fs::path& checkpoint) {
   const std::string text = test::bytes_of(stored_file("text.txt"));
   const Tokenizer tokenizer = CharTokenizer(text);
   const TokenSource source(tokenizer.encode(text), tokenizer.vocabulary_size());
-  const GPTConfig config{{.vocabulary = tokenizer.vocabulary_size(),
-                          .context = 12,
-                          .layers = 1,
-                          .heads = 4,
-                          .kv_heads = 2,
-                          .key_size = 6,
-                          .value_size = 3,
-                          .width = 8,
-                          .hidden = 10,
-                          .rope = true,
-                          .bias = false,
-                          .tied = false}};
+  const GPTConfig config{
+      {.vocabulary = tokenizer.vocabulary_size(),
+       .context = 12,
+       .blocks =
+           {.layers = 1,
+            .attention =
+                {.width = 8, .heads = 4, .kv_heads = 2, .key_size = 6, .value_size = 3, .bias = false, .rope = true},
+            .hidden = 10},
+       .tied = false}};
   Rng rng(1);
   GPT model(config.options, rng, config.factory());
   SGD sgd(decay_groups(model, 0.1), {.lr = 0.1});

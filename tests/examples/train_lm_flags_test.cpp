@@ -24,9 +24,10 @@ TEST_CASE("train_lm: a run has the bits of the library's loop with the rates of 
   const Tokenizer tokenizer = CharTokenizer(text);
   const TokenSource tokens(tokenizer.encode(text), tokenizer.vocabulary_size());
   Rng rng(5);
-  GPT model(
-      {.vocabulary = tokens.vocabulary_size(), .context = 16, .layers = 1, .heads = 2, .width = 16, .bias = false},
-      rng);
+  GPT model({.vocabulary = tokens.vocabulary_size(),
+             .context = 16,
+             .blocks = {.layers = 1, .attention = {.width = 16, .heads = 2, .bias = false}}},
+            rng);
   AdamW optimizer(decay_groups(model, 0.4), {.lr = 2e-2, .betas = {0.6, 0.8}});
   Schedule schedule("cosine", {.lr = 2e-2, .min_lr = 5e-3, .warmup = 3, .steps = 12});
   heed::run(model, optimizer, schedule, LanguageModelBatches(tokens.split(0.1).first, {.batch = 4, .context = 16}), {},

@@ -1,4 +1,5 @@
-// Sampling and generation from one prompt and many, and beam search, which picks rows of states.
+// Sampling and generation from one prompt and many, and beam search, which picks rows of states. Above 400 lines: all
+// use the same small models and plain loops.
 #include <cmath>
 #include <heed/heed.hpp>
 #include <map>
@@ -21,7 +22,9 @@ GPT talker(const GPTOptions& o, const MechanismFactory& mechanism = softmax_mech
   return model;
 }
 
-GPTOptions small_talker() { return {.vocabulary = 11, .context = 16, .layers = 2, .heads = 2, .width = 8}; }
+GPTOptions small_talker() {
+  return {.vocabulary = 11, .context = 16, .blocks = {.layers = 2, .attention = {.width = 8, .heads = 2}}};
+}
 
 Text alone(const GPT& model, const Text& prompt, const GenerateOptions& o, std::size_t row) {
   Rng rng(o.seed, row);
@@ -111,7 +114,7 @@ void check_same(const std::vector<Hypothesis>& got, const std::vector<Hypothesis
 
 TEST_CASE("generation continues beyond the context, and is reproducible from the same seed") {
   Rng rng(3);
-  GPT model({.vocabulary = 11, .context = 8, .layers = 2, .heads = 2, .width = 8}, rng);
+  GPT model({.vocabulary = 11, .context = 8, .blocks = {.layers = 2, .attention = {.width = 8, .heads = 2}}}, rng);
   const std::vector<std::int32_t> prompt = {1, 2, 3};
   const auto run = [&](std::uint64_t seed) {
     Rng r(seed);

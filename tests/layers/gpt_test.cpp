@@ -22,7 +22,9 @@ using test::random_ids;
 
 namespace {
 
-GPTOptions small_gpt() { return {.vocabulary = 11, .context = 8, .layers = 2, .heads = 2, .width = 8}; }
+GPTOptions small_gpt() {
+  return {.vocabulary = 11, .context = 8, .blocks = {.layers = 2, .attention = {.width = 8, .heads = 2}}};
+}
 
 // The largest difference from PyTorch's losses over `steps` steps, on the batches of data/text.
 double worst_loss(GPT& model, Optimizer& optimizer, const Checkpoint& file, const std::string& losses, Index steps) {
@@ -44,15 +46,16 @@ double worst_loss(GPT& model, Optimizer& optimizer, const Checkpoint& file, cons
 
 TEST_CASE("GPT passes gradcheck with every kind of norm, position and activation") {
   std::vector<GPTOptions> variants(7, small_gpt());
-  variants[1].norm = NormKind::rms, variants[1].positions = PositionKind::rope,
-  variants[1].activation = FeedForwardKind::swiglu;
-  variants[2].positions = PositionKind::sinusoidal, variants[2].bias = false,
-  variants[2].activation = FeedForwardKind::relu;
-  variants[3].tied = false, variants[3].activation = FeedForwardKind::gelu_tanh;
-  variants[4].positions = PositionKind::none, variants[4].kv_heads = 1, variants[4].activation = FeedForwardKind::silu;
-  variants[5].dropout = 0.2;
-  variants[6].qk_norm = true, variants[6].positions = PositionKind::rope,
-  variants[6].activation = FeedForwardKind::relu_squared;
+  variants[1].blocks.norm = NormKind::rms, variants[1].positions = PositionKind::rope,
+  variants[1].blocks.activation = FeedForwardKind::swiglu;
+  variants[2].positions = PositionKind::sinusoidal, variants[2].blocks.attention.bias = false,
+  variants[2].blocks.activation = FeedForwardKind::relu;
+  variants[3].tied = false, variants[3].blocks.activation = FeedForwardKind::gelu_tanh;
+  variants[4].positions = PositionKind::none, variants[4].blocks.attention.kv_heads = 1,
+  variants[4].blocks.activation = FeedForwardKind::silu;
+  variants[5].blocks.dropout = 0.2;
+  variants[6].blocks.attention.qk_norm = true, variants[6].positions = PositionKind::rope,
+  variants[6].blocks.activation = FeedForwardKind::relu_squared;
   const Tensor x = random_ids({2, 6}, 11, 1), y = random_ids({2, 6}, 11, 2);
   for (const GPTOptions& o : variants) {
     Rng rng(1);
@@ -69,18 +72,19 @@ TEST_CASE("GPT passes gradcheck with every kind of norm, position and activation
 
 TEST_CASE("a GPT that was converted to float64 adds sinusoids of float64") {
   GPTOptions o = small_gpt();
-  o.positions = PositionKind::sinusoidal, o.layers = 0;
+  o.positions = PositionKind::sinusoidal, o.blocks.layers = 0;
   Rng rng(1);
   GPT model(o, rng);
   to(model, DType::float64);
   const Tensor x = random_ids({2, 6}, 11, 1);
-  const Tensor h = model.tokens(x) + sinusoidal_positions(6, 8, DType::float64);
-  CHECK(test::worst(model(x), linear(model.norm(h), model.tokens.weight, Tensor()), 1e-13, 1e-15) <= 1);
+  const Tensor h = (*model.input.tokens)(x) + sinusoidal_positions(6, 8, DType::float64);
+  CHECK(test::worst(model(x), linear((*model.transformer.norm)(h), model.input.tokens->weight, Tensor()), 1e-13,
+                    1e-15) <= 1);
 }
 
 TEST_CASE("GPT has the names and the initial weights of GPT-2") {
   Rng rng(1);
-  GPT model({.vocabulary = 50, .context = 16, .layers = 3, .heads = 4, .width = 64}, rng);
+  GPT model({.vocabulary = 50, .context = 16, .blocks = {.layers = 3, .attention = {.width = 64, .heads = 4}}}, rng);
   std::set<std::string> names;
   for (const NamedParameter& p : named_parameters(model)) names.insert(p.name);
   for (const char* name :
@@ -95,9 +99,9 @@ TEST_CASE("GPT has the names and the initial weights of GPT-2") {
     for (double v : t.to_vector<double>()) sum += v * v;
     return std::sqrt(sum / static_cast<double>(t.numel()));
   };
-  CHECK(deviation(model.blocks[0].mlp.up.weight) == doctest::Approx(0.02).epsilon(0.03));
-  CHECK(deviation(model.blocks[0].mlp.down.weight) == doctest::Approx(0.02 / std::sqrt(6.0)).epsilon(0.03));
-  CHECK(deviation(model.blocks[0].attention.qkv->bias) == 0);
+  CHECK(deviation(model.transformer.blocks[0].mlp.up.weight) == doctest::Approx(0.02).epsilon(0.03));
+  CHECK(deviation(model.transformer.blocks[0].mlp.down.weight) == doctest::Approx(0.02 / std::sqrt(6.0)).epsilon(0.03));
+  CHECK(deviation(model.transformer.blocks[0].attention.qkv->bias) == 0);
   const NoTape no_tape;
   CHECK(model.loss(random_ids({4, 16}, 50, 1), random_ids({4, 16}, 50, 2)).item() ==
         doctest::Approx(std::log(50.0)).epsilon(0.02));
@@ -108,7 +112,7 @@ TEST_CASE("50 AdamW steps follow PyTorch's from the same weights and batches") {
   const Checkpoint file = load_checkpoint(test::in_source("tests/reference/gpt_torch.h5"));
   for (const DType dtype : {DType::float32, DType::float64}) {
     Rng rng(1);
-    GPT model({.vocabulary = 29, .context = 16, .layers = 2, .heads = 4, .width = 32}, rng);
+    GPT model({.vocabulary = 29, .context = 16, .blocks = {.layers = 2, .attention = {.width = 32, .heads = 4}}}, rng);
     to(model, dtype);
     load_model(file, model, {.convert = true});
     AdamW optimizer(named_parameters(model), {.lr = 1e-3, .betas = {0.9, 0.99}, .weight_decay = 0.1});
@@ -127,14 +131,11 @@ TEST_CASE("40 steps of Muon of a GPT with QK-norm, squared ReLU and rotary posit
   Rng rng(1);
   GPT model({.vocabulary = 29,
              .context = 16,
-             .layers = 2,
-             .heads = 4,
-             .width = 32,
-             .activation = FeedForwardKind::relu_squared,
-             .norm = NormKind::rms,
-             .positions = PositionKind::rope,
-             .qk_norm = true,
-             .bias = false},
+             .blocks = {.layers = 2,
+                        .attention = {.width = 32, .heads = 4, .bias = false, .qk_norm = true},
+                        .activation = FeedForwardKind::relu_squared,
+                        .norm = NormKind::rms},
+             .positions = PositionKind::rope},
             rng);
   to(model, DType::float64);
   load_model(file, model, {.convert = true});
@@ -152,10 +153,11 @@ TEST_CASE("a GPT with zero-initialized residual weights initially computes the l
   Rng rng(1), other(2);
   GPT model(o, rng);
   const Tensor x = random_ids({2, 6}, 11, 1);
-  CHECK(test::same_bits(model.hidden(x), model.norm(model.tokens(x))));
-  CHECK(test::worst(model.blocks[0].mlp.up.weight, Tensor::zeros({32, 8}), 0, 1e-3) > 1);  // others are random
+  CHECK(test::same_bits(model.hidden(x), (*model.transformer.norm)((*model.input.tokens)(x))));
+  CHECK(test::worst(model.transformer.blocks[0].mlp.up.weight, Tensor::zeros({32, 8}), 0, 1e-3) >
+        1);  // others are random
   model.init_weights([&](const std::string&) -> Rng& { return other; });
-  CHECK(test::same_bits(model.hidden(x), model.norm(model.tokens(x))));
+  CHECK(test::same_bits(model.hidden(x), (*model.transformer.norm)((*model.input.tokens)(x))));
 }
 
 TEST_CASE("with GPT-2's weights and the settings of the preset gpt2, the logits are GPT-2's") {
@@ -163,7 +165,10 @@ TEST_CASE("with GPT-2's weights and the settings of the preset gpt2, the logits 
   const Checkpoint file = load_checkpoint(test::in_source("tests/reference/gpt2_transformers.h5"));
   const auto logits = [&](FeedForwardKind activation, DType dtype) {
     Rng rng(1);
-    GPT model({.vocabulary = 23, .context = 12, .layers = 2, .heads = 2, .width = 8, .activation = activation}, rng);
+    GPT model({.vocabulary = 23,
+               .context = 12,
+               .blocks = {.layers = 2, .attention = {.width = 8, .heads = 2}, .activation = activation}},
+              rng);
     to(model, dtype);
     load_model(file, model, {.convert = true});
     const NoTape no_tape;
@@ -183,10 +188,11 @@ TEST_CASE("decoding gives the logits of the whole model") {
     Rng rng(2);
     GPTOptions o = small_gpt();
     o.positions = kinds[i % 3];
-    const MechanismFactory make =
-        mechanism_by_name(mechanism, {.heads = o.heads, .head_size = o.width / o.heads, .context = o.context});
-    o.kv_heads = make(0, rng).capabilities().grouped ? 1 : 0;
-    o.qk_norm = i % 3 == 1;
+    const MechanismFactory make = mechanism_by_name(
+        mechanism,
+        {.heads = o.blocks.attention.heads, .head_size = o.blocks.attention.head_size(), .context = o.context});
+    o.blocks.attention.kv_heads = make(0, rng).capabilities().grouped ? 1 : 0;
+    o.blocks.attention.qk_norm = i % 3 == 1;
     GPT model(o, rng, make);
     to(model, DType::float64);
     const NoTape no_tape;
@@ -203,7 +209,7 @@ TEST_CASE("decoding rows of different length gives the logits of each row's own 
                                   PositionKind::rope, PositionKind::relative}) {
     CAPTURE(static_cast<int>(kind));
     GPTOptions o = small_gpt();
-    o.context = 14, o.positions = kind, o.relative_clip = 3;
+    o.context = 14, o.positions = kind, o.blocks.attention.relative_clip = kind == PositionKind::relative ? 3 : 0;
     Rng rng(2);
     GPT model(o, rng);
     to(model, DType::float64);
@@ -259,20 +265,20 @@ TEST_CASE("decoding rows of different length gives the logits of each row's own 
 TEST_CASE("a clone is an independent model with the same values, and conversion keeps frozen and tied parameters") {
   Rng rng(4);
   GPT model(small_gpt(), rng);
-  freeze(model.blocks[0]);
+  freeze(model.transformer.blocks[0]);
   GPT copy = clone(model);
   const NoTape no_tape;
   const Tensor x = random_ids({2, 5}, 11, 1), before = model(x);
   CHECK(test::same_bits(copy(x), before));
-  CHECK(!copy.blocks[0].mlp.up.weight.requires_grad());
-  CHECK(copy.blocks[1].mlp.up.weight.requires_grad());
-  copy.tokens.weight.fill_(0);
+  CHECK(!copy.transformer.blocks[0].mlp.up.weight.requires_grad());
+  CHECK(copy.transformer.blocks[1].mlp.up.weight.requires_grad());
+  copy.input.tokens->weight.fill_(0);
   CHECK(test::same_bits(model(x), before));
   const Index count = parameter_count(model);
   to(model, DType::float64);
   CHECK(parameter_count(model) == count);
-  CHECK(!model.blocks[0].mlp.up.weight.requires_grad());
-  CHECK(model.blocks[0].mlp.up.weight.path() == "blocks.0.mlp.up.weight");
+  CHECK(!model.transformer.blocks[0].mlp.up.weight.requires_grad());
+  CHECK(model.transformer.blocks[0].mlp.up.weight.path() == "blocks.0.mlp.up.weight");
   CHECK(test::close(model(x), before, 1e-4, 1e-5));
   to(model, DType::float32);
   CHECK(test::same_bits(model(x), before));
@@ -286,14 +292,14 @@ TEST_CASE("a clone attends as its model does, and computes in its dtype") {
     GPT copy = clone(model);
     const NoTape no_tape;
     const Tensor x = random_ids({2, 5}, 11, 1);
-    CHECK(copy.blocks[1].attention.mechanism.name() == name);
+    CHECK(copy.transformer.blocks[1].attention.mechanism.name() == name);
     CHECK(test::same_bits(copy(x), model(x)));
     to(model, DType::float64);
     CHECK(test::same_bits(clone(model)(x), model(x)));
   }
   Rng rng(4);
   BERT encoder(small_gpt(), rng, [](Index, Rng&) { return EfficientAttention(); });
-  CHECK(clone(encoder).net.blocks[0].attention.mechanism.name() == "efficient");
+  CHECK(clone(encoder).net.transformer.blocks[0].attention.mechanism.name() == "efficient");
 }
 
 namespace {
@@ -332,11 +338,11 @@ constexpr double kRounded = 0.015;
 
 TEST_CASE("a GPT of bfloat16 keeps vectors in float32, and gives the logits of its rounded weights") {
   std::vector<GPTOptions> variants(5, small_gpt());
-  variants[1].norm = NormKind::rms, variants[1].positions = PositionKind::rope,
-  variants[1].activation = FeedForwardKind::swiglu, variants[1].bias = false;
+  variants[1].blocks.norm = NormKind::rms, variants[1].positions = PositionKind::rope,
+  variants[1].blocks.activation = FeedForwardKind::swiglu, variants[1].blocks.attention.bias = false;
   variants[2].positions = PositionKind::sinusoidal, variants[2].tied = false;
-  variants[3].positions = PositionKind::relative, variants[3].kv_heads = 1;
-  variants[4].vocabulary = 150, variants[4].width = 136, variants[4].heads = 4;
+  variants[3].positions = PositionKind::relative, variants[3].blocks.attention.kv_heads = 1;
+  variants[4].vocabulary = 150, variants[4].blocks.attention = {.width = 136, .heads = 4};
   for (const GPTOptions& o : variants) {
     CAPTURE(&o - variants.data());
     Rng rng(1);
@@ -349,7 +355,7 @@ TEST_CASE("a GPT of bfloat16 keeps vectors in float32, and gives the logits of i
       const bool weight = p.parameter->rank() == 2 && !p.name.ends_with("relative.weight");
       CHECK(p.parameter->dtype() == (weight ? DType::bfloat16 : DType::float32));
     }
-    CHECK(narrow.tokens.weight.shape() == model.tokens.weight.shape());
+    CHECK(narrow.input.tokens->weight.shape() == model.input.tokens->weight.shape());
     round_weights(model);
     copy_values(model, exact);
     to(exact, DType::float64);
@@ -386,10 +392,12 @@ TEST_CASE("a GPT in bfloat16 caches keys and values in bfloat16 if the mechanism
     for (const bool rope : {false, true}) {
       CAPTURE(name);
       GPTOptions o = small_gpt();
-      o.rope = rope;
+      o.blocks.attention.rope = rope;
       Rng rng(4);
       GPT model(o, rng,
-                mechanism_by_name(name, {.heads = o.heads, .head_size = o.width / o.heads, .context = o.context}));
+                mechanism_by_name(name, {.heads = o.blocks.attention.heads,
+                                         .head_size = o.blocks.attention.head_size(),
+                                         .context = o.context}));
       to(model, DType::bfloat16);
       const NoTape no_tape;
       std::vector<AttentionState> states = model.make_states();
@@ -407,7 +415,7 @@ TEST_CASE("a GPT in bfloat16 caches keys and values in bfloat16 if the mechanism
 
 TEST_CASE("rows that are read together have the bits of each alone, with any number of threads") {
   GPTOptions o = small_gpt();
-  o.vocabulary = 500, o.width = 192, o.heads = 3, o.context = 90;
+  o.vocabulary = 500, o.blocks.attention.width = 192, o.blocks.attention.heads = 3, o.context = 90;
   Rng rng(4);
   GPT model(o, rng);
   for (const DType type : {DType::float32, DType::bfloat16}) {
@@ -446,12 +454,16 @@ TEST_CASE("a warm training step requests no memory from the system") {
 
 namespace {
 
-BERTOptions small_bert() { return {.vocabulary = 11, .context = 8, .layers = 2, .heads = 2, .width = 8}; }
+BERTOptions small_bert() {
+  return {.vocabulary = 11, .context = 8, .blocks = {.layers = 2, .attention = {.width = 8, .heads = 2}}};
+}
 
 BERT with(const std::string& mechanism, const BERTOptions& o, Rng& rng) {
   BERT model(o, rng,
-             mechanism_by_name(
-                 mechanism, {.causal = false, .heads = o.heads, .head_size = o.width / o.heads, .context = o.context}));
+             mechanism_by_name(mechanism, {.causal = false,
+                                           .heads = o.blocks.attention.heads,
+                                           .head_size = o.blocks.attention.head_size(),
+                                           .context = o.context}));
   to(model, DType::float64);
   for (const NamedParameter& p : named_parameters(model))
     p.parameter->copy_(*p.parameter + rng.normal(p.parameter->shape(), 0, 0.2, DType::float64));
@@ -509,7 +521,7 @@ TEST_CASE("BERT: padding has no effect, with every mechanism that takes it") {
     CAPTURE(name);
     Rng rng(4);
     const BERT model = with(name, small_bert(), rng);
-    if (!model.net.blocks[0].attention.mechanism.capabilities().key_mask) continue;
+    if (!model.net.transformer.blocks[0].attention.mechanism.capabilities().key_mask) continue;
     ++taken;
     const NoTape no_tape;
     const Tensor x = random_ids({2, 8}, 11, 5), other = x.clone(), lengths = Tensor::from<std::int32_t>({8, 5});
@@ -531,7 +543,7 @@ TEST_CASE("BERT: names and initial values of a GPT, clone, summary, and no decod
   for (const NamedParameter& p : named_parameters(gpt)) gpt_names.push_back(p.name);
   CHECK(names == gpt_names);
   const NoTape no_tape;
-  CHECK(test::same_bits(model.net.tokens.weight, gpt.tokens.weight));
+  CHECK(test::same_bits(model.net.input.tokens->weight, gpt.input.tokens->weight));
   BERT copy = clone(model);
   const Tensor x = random_ids({2, 8}, 11, 1);
   CHECK(test::same_bits(copy(x), model(x)));

@@ -16,10 +16,7 @@ namespace {
 GPTConfig small_config(bool causal, PositionKind positions) {
   return {{.vocabulary = causal ? 4 : 5,
            .context = 6,
-           .layers = 2,
-           .heads = 2,
-           .width = 8,
-           .hidden = 12,
+           .blocks = {.layers = 2, .attention = {.width = 8, .heads = 2}, .hidden = 12},
            .positions = positions,
            .causal = causal}};
 }

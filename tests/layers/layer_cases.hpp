@@ -210,9 +210,9 @@ inline std::vector<LayerCase> transformer_layers() {
   std::vector<LayerCase> list;
   for (const bool first : {false, true}) {
     for (const NormKind norm : {NormKind::layer, NormKind::rms}) {
-      TransformerOptions o = {.heads = 2,
+      TransformerOptions o = {.layers = 2,
+                              .attention = {.heads = 2},
                               .hidden = 5,
-                              .layers = 2,
                               .dropout = 0.1,
                               .activation = FeedForwardKind::gelu,
                               .norm = norm,
@@ -221,7 +221,7 @@ inline std::vector<LayerCase> transformer_layers() {
           std::string(first ? ", norms first" : ", norms last") + (norm == NormKind::rms ? ", rms" : "");
       list.push_back({"Transformer encoder" + how, encoded,
                       [o](Index n, Rng& rng) mutable {
-                        o.width = n;
+                        o.attention.width = n;
                         return any_layer(Transformer(o, rng), [](const Transformer& l, const List& x) {
                           return l(x[0], {.key_lengths = lengths(x[0], 2)});
                         });
@@ -229,7 +229,7 @@ inline std::vector<LayerCase> transformer_layers() {
                       4});
       list.push_back({"Transformer decoder" + how, decoded,
                       [o](Index n, Rng& rng) mutable {
-                        o.width = o.memory_width = n;
+                        o.attention.width = o.attention.memory_width = n;
                         o.layers = 1, o.causal = true;
                         return any_layer(Transformer(o, rng), [](const Transformer& l, const List& x) {
                           return l(x[0], x[1], {}, {.key_lengths = lengths(x[1], 1)});
@@ -242,43 +242,47 @@ inline std::vector<LayerCase> transformer_layers() {
                   [](Index n, Rng& rng) {
                     return any_layer(
                         TransformerBlock(
-                            {.width = n, .heads = 2, .hidden = 6, .dropout = 0.2, .rope = false, .causal = true}, rng),
+                            {.attention = {.width = n, .heads = 2}, .hidden = 6, .dropout = 0.2, .causal = true}, rng),
                         [](const TransformerBlock& l, const List& x) {
                           return recompute([&](const List& v) { return l(v[0]); }, x);
                         });
                   },
                   4});
   const auto none = [](Index) { return std::vector<Shape>{}; };
-  GPTOptions o = {.vocabulary = 11, .context = 6, .layers = 2, .heads = 2, .dropout = 0.1};
+  GPTOptions o = {.vocabulary = 11, .context = 6, .blocks = {.layers = 2, .attention = {.heads = 2}, .dropout = 0.1}};
   const auto add_gpt = [&](const char* name, Index step) {
     list.push_back({name, none,
                     [o](Index n, Rng& rng) mutable {
-                      o.width = n;
+                      o.blocks.attention.width = n;
                       return any_layer(GPT(o, rng),
                                        [](const GPT& l, const List&) { return l.loss(words(11), words(10)); });
                     },
                     step});
   };
   add_gpt("GPT", 4);
-  o.norm = NormKind::rms, o.positions = PositionKind::rope, o.activation = FeedForwardKind::swiglu, o.kv_heads = 1,
-  o.tied = false;
+  o.blocks.norm = NormKind::rms, o.positions = PositionKind::rope, o.blocks.activation = FeedForwardKind::swiglu,
+  o.blocks.attention.kv_heads = 1, o.tied = false;
   add_gpt("GPT, rotary, swiglu, grouped, untied", 4);
-  o.positions = PositionKind::sinusoidal, o.activation = FeedForwardKind::silu, o.bias = false, o.dropout = 0;
+  o.positions = PositionKind::sinusoidal, o.blocks.activation = FeedForwardKind::silu, o.blocks.attention.bias = false,
+  o.blocks.dropout = 0;
   add_gpt("GPT, sinusoidal, without bias", 4);
-  list.push_back(
-      {"BERT, padded", none,
-       [](Index n, Rng& rng) {
-         return any_layer(
-             BERT({.vocabulary = 11, .context = 6, .layers = 2, .heads = 2, .width = n, .dropout = 0.1}, rng),
-             [](const BERT& l, const List&) { return l.loss(words(11), words(10), lengths(words(11), 2)); });
-       },
-       4});
-  TransformerSeq2SeqOptions t = {.source_vocabulary = 11, .target_vocabulary = 11, .heads = 2, .hidden = 6};
-  t.encoder_layers = t.decoder_layers = 1, t.joined = true, t.activation = FeedForwardKind::gelu;
+  list.push_back({"BERT, padded", none,
+                  [](Index n, Rng& rng) {
+                    return any_layer(
+                        BERT({.vocabulary = 11,
+                              .context = 6,
+                              .blocks = {.layers = 2, .attention = {.width = n, .heads = 2}, .dropout = 0.1}},
+                             rng),
+                        [](const BERT& l, const List&) { return l.loss(words(11), words(10), lengths(words(11), 2)); });
+                  },
+                  4});
+  TransformerSeq2SeqOptions t = {
+      .source_vocabulary = 11, .target_vocabulary = 11, .blocks = {.attention = {.heads = 2}, .hidden = 6}};
+  t.blocks.layers = t.decoder_layers = 1, t.joined = true, t.blocks.activation = FeedForwardKind::gelu;
   const auto add_translator = [&](const char* name) {
     list.push_back({name, none,
                     [t](Index n, Rng& rng) mutable {
-                      t.width = n;
+                      t.blocks.attention.width = n;
                       return any_layer(TransformerSeq2Seq(t, rng), [](const TransformerSeq2Seq& l, const List&) {
                         Batch b;
                         b["source"] = words(10), b["source_lengths"] = lengths(words(10), 2);
@@ -289,7 +293,7 @@ inline std::vector<LayerCase> transformer_layers() {
                     4});
   };
   add_translator("TransformerSeq2Seq, joined, norms last");
-  t.norm_first = true, t.positions = PositionKind::learned, t.joined = t.tied = t.scaled_embedding = false;
+  t.blocks.norm_first = true, t.positions = PositionKind::learned, t.joined = t.tied = t.scaled_embedding = false;
   add_translator("TransformerSeq2Seq, untied, norms first, learned positions");
   return list;
 }

@@ -48,9 +48,9 @@ TEST_CASE("layers: invalid sizes are errors of the constructor") {
        [] { MultiHeadAttention({.width = 6, .heads = 2, .rope = true}, generator); }},
       {"Transformer: layers is -1; it must be 0 or more", [] { Transformer({.layers = -1}, generator); }},
       {"GPT: layers is -1 and context is 4; layers must be 0 or more and context 1 or more",
-       [] { GPT({.context = 4, .layers = -1, .heads = 1, .width = 4}, generator); }},
+       [] { GPT({.context = 4, .blocks = {.layers = -1, .attention = {.width = 4, .heads = 1}}}, generator); }},
       {"GPT: layers is 1 and context is 0",
-       [] { GPT({.context = 0, .layers = 1, .heads = 1, .width = 4}, generator); }},
+       [] { GPT({.context = 0, .blocks = {.layers = 1, .attention = {.width = 4, .heads = 1}}}, generator); }},
       {"sinusoidal_positions: count is -1 and width is 4; count must be 0 or more and width 1 or more",
        [] { sinusoidal_positions(-1, 4); }},
       {"sinusoidal_positions: count is 3 and width is 0", [] { SinusoidalPositions(3, 0); }},
@@ -90,9 +90,10 @@ TEST_CASE("layers: inputs that do not fit are errors that show their shapes") {
   const MultiHeadAttention self({.width = 8, .heads = 2}, generator),
       cross({.width = 8, .heads = 2, .memory_width = 6}, generator),
       apart({.width = 8, .heads = 2, .memory_width = 6, .value_width = 4}, generator);
-  const TransformerBlock encoder({.width = 8, .heads = 2}, generator),
-      decoder({.width = 8, .heads = 2, .memory_width = 8}, generator);
-  const GPT model({.vocabulary = 5, .context = 4, .layers = 1, .heads = 1, .width = 4}, generator);
+  const TransformerBlock encoder({.attention = {.width = 8, .heads = 2}}, generator),
+      decoder({.attention = {.width = 8, .heads = 2, .memory_width = 8}}, generator);
+  const GPT model({.vocabulary = 5, .context = 4, .blocks = {.layers = 1, .attention = {.width = 4, .heads = 1}}},
+                  generator);
   AttentionState state;
   std::vector<AttentionState> states;
   const Tensor x = zeros({2, 3, 8});
@@ -194,7 +195,7 @@ TEST_CASE("attention mechanisms: unsupported calls, and shapes that do not fit, 
       {"GPT: layers is 0, but decode() reads the position from the states of layers; layers must be 1 or more, or "
        "positions rope (layer_cases_errors_test.cpp:",
        [] {
-         GPT model({.context = 4, .layers = 0, .heads = 1, .width = 4}, generator);
+         GPT model({.context = 4, .blocks = {.layers = 0, .attention = {.width = 4, .heads = 1}}}, generator);
          std::vector<AttentionState> states;
          model.decode(Tensor::zeros({1, 2}, DType::int32), states);
        }},

@@ -166,7 +166,9 @@ TEST_CASE("layers have the documented parameters, names and shapes") {
   MultiHeadAttention mean({.width = 4, .heads = 2}, rng, test::MeanAttention{});
   CHECK(names_of(mean) == Strings{"qkv.weight", "qkv.bias", "proj.weight", "proj.bias", "mechanism.factor"});
   for (const bool first : {false, true})
-    CHECK(Transformer({.width = 8, .heads = 2, .layers = 1, .norm_first = first}, rng).norm.has_value() == first);
+    CHECK(
+        Transformer({.layers = 1, .attention = {.width = 8, .heads = 2}, .norm_first = first}, rng).norm.has_value() ==
+        first);
 }
 
 TEST_CASE("every layer keeps only gradients from a dry run, which the next run overwrites") {

@@ -112,25 +112,24 @@ TEST_CASE("models that skip initial values of their parts fill every parameter, 
   struct MadeGPT : GPT {
     MadeGPT(const GPTConfig& c, Rng& rng) : GPT(c.options, rng, c.factory()) {}
   };
-  GPTOptions o{.vocabulary = 37, .context = 32, .layers = 2, .heads = 2, .width = 32};
+  GPTOptions o{.vocabulary = 37, .context = 32, .blocks = {.layers = 2, .attention = {.width = 32, .heads = 2}}};
   for (const PositionKind kind : {PositionKind::none, PositionKind::learned, PositionKind::sinusoidal,
                                   PositionKind::rope, PositionKind::relative}) {
     CAPTURE(static_cast<int>(kind));
-    o.positions = kind, o.relative_clip = 4;
-    o.tied = kind != PositionKind::rope, o.bias = kind != PositionKind::none;
+    const Index clip = kind == PositionKind::relative ? 4 : 0;
+    o.positions = kind, o.blocks.attention.relative_clip = clip;
+    o.tied = kind != PositionKind::rope, o.blocks.attention.bias = kind != PositionKind::none;
     check_filled<MadeGPT>(GPTConfig{.options = o});
     struct MadeSeq2Seq : TransformerSeq2Seq {
       MadeSeq2Seq(const TransformerSeq2SeqOptions& t, Rng& rng) : TransformerSeq2Seq(t, rng) {}
     };
-    check_filled<MadeSeq2Seq>(TransformerSeq2SeqOptions{.source_vocabulary = 11,
-                                                        .target_vocabulary = 13,
-                                                        .width = 32,
-                                                        .heads = 2,
-                                                        .encoder_layers = 1,
-                                                        .decoder_layers = 2,
-                                                        .positions = kind,
-                                                        .context = 16,
-                                                        .relative_clip = 4});
+    check_filled<MadeSeq2Seq>(TransformerSeq2SeqOptions{
+        .source_vocabulary = 11,
+        .target_vocabulary = 13,
+        .blocks = {.layers = 1, .attention = {.width = 32, .heads = 2, .relative_clip = clip}},
+        .decoder_layers = 2,
+        .positions = kind,
+        .context = 16});
   }
   o.positions = PositionKind::learned, o.causal = true;
   for (const char* name : {"bahdanau", "luong-general", "luong-concat", "cosine"})

@@ -39,23 +39,26 @@ void check_same(const ActivationBytes& predicted, const std::function<Tensor(Ind
   CHECK(sum == predicted.total);
 }
 
-GPTOptions small() { return {.vocabulary = 50, .context = 40, .layers = 2, .heads = 4, .width = 24}; }
+GPTOptions small() {
+  return {.vocabulary = 50, .context = 40, .blocks = {.layers = 2, .attention = {.width = 24, .heads = 4}}};
+}
 
 }  // namespace
 
 TEST_CASE("GPT predicts the bytes that a training step keeps, for every kind of model, type and shape") {
   std::vector<GPTOptions> variants(12, small());
-  variants[1].norm = NormKind::rms, variants[1].positions = PositionKind::rope;
-  variants[2].activation = FeedForwardKind::swiglu, variants[2].positions = PositionKind::sinusoidal;
-  variants[3].activation = FeedForwardKind::relu, variants[3].positions = PositionKind::none;
-  variants[4].activation = FeedForwardKind::silu, variants[4].tied = false;
-  variants[5].activation = FeedForwardKind::gelu_tanh, variants[5].bias = false;
-  variants[6].dropout = 0.2;
-  variants[7].kv_heads = 2;
-  variants[8].kv_heads = 1, variants[8].positions = PositionKind::rope, variants[8].dropout = 0.1;
+  variants[1].blocks.norm = NormKind::rms, variants[1].positions = PositionKind::rope;
+  variants[2].blocks.activation = FeedForwardKind::swiglu, variants[2].positions = PositionKind::sinusoidal;
+  variants[3].blocks.activation = FeedForwardKind::relu, variants[3].positions = PositionKind::none;
+  variants[4].blocks.activation = FeedForwardKind::silu, variants[4].tied = false;
+  variants[5].blocks.activation = FeedForwardKind::gelu_tanh, variants[5].blocks.attention.bias = false;
+  variants[6].blocks.dropout = 0.2;
+  variants[7].blocks.attention.kv_heads = 2;
+  variants[8].blocks.attention.kv_heads = 1, variants[8].positions = PositionKind::rope,
+  variants[8].blocks.dropout = 0.1;
   variants[9].vocabulary = 30000;  // the loss has several chunks of rows
-  variants[10].layers = 0;
-  variants[11].hidden = 7, variants[11].heads = 1, variants[11].tied = false;
+  variants[10].blocks.layers = 0;
+  variants[11].blocks.hidden = 7, variants[11].blocks.attention.heads = 1, variants[11].tied = false;
   for (const GPTOptions& o : variants)
     for (const DType dtype : {DType::float32, DType::float64}) {
       Rng rng(1);
@@ -83,10 +86,10 @@ TEST_CASE("predictions follow frozen parameters and the precision of products") 
     const MatmulPrecision low(DType::bfloat16);
     check_same(model.predict_activations(5, 20), loss, 5);
   }
-  freeze(model.blocks[0]);
+  freeze(model.transformer.blocks[0]);
   check_same(model.predict_activations(5, 20), loss, 5);
-  freeze(model.tokens);
-  freeze(*model.positions);
+  freeze(*model.input.tokens);
+  freeze(*model.input.positions);
   check_same(model.predict_activations(5, 20), loss, 5);
   CHECK(model.predict_activations(5, 20).total < all);
 }
@@ -106,9 +109,10 @@ TEST_CASE("activation bytes of any model are predicted from runs with one and tw
   CHECK(predict_activations(mlp, {1, 6}).total == (6 + 10) * sizeof(float));
   CHECK(predict_activations(mlp, {1, 6}, DType::float32).modules.front().first == "0");
   for (const bool first : {false, true}) {
-    Transformer encoder({.width = 8, .heads = 2, .layers = 2, .dropout = 0.1, .norm_first = first}, rng);
-    Transformer decoder({.width = 8, .heads = 2, .layers = 2, .memory_width = 8, .norm_first = first, .causal = true},
-                        rng);
+    Transformer encoder({.layers = 2, .attention = {.width = 8, .heads = 2}, .dropout = 0.1, .norm_first = first}, rng);
+    Transformer decoder(
+        {.layers = 2, .attention = {.width = 8, .heads = 2, .memory_width = 8}, .norm_first = first, .causal = true},
+        rng);
     const auto translate = [&](Index n) { return decoder(rng.normal({n, 5, 8}), encoder(rng.normal({n, 7, 8}), {})); };
     named_parameters(encoder), named_parameters(decoder);
     check_same(predict_activations(translate, 6), translate, 6);
@@ -124,7 +128,7 @@ TEST_CASE("activation bytes of any model are predicted from runs with one and tw
 
 TEST_CASE("a prediction leaves the random numbers and the gradients as they were") {
   GPTOptions o = small();
-  o.dropout = 0.3;
+  o.blocks.dropout = 0.3;
   Rng rng(1);
   GPT model(o, rng);
   manual_seed(7);
@@ -194,7 +198,10 @@ TEST_CASE("models: clone, convert, tie, freeze, count, summary") {
 TEST_CASE("model: a dry run takes the memory of a real one") {
   for (const DType precision : {DType::float32, DType::bfloat16}) {
     Rng rng(1);
-    GPT model({.vocabulary = 65, .context = 128, .layers = 2, .heads = 4, .width = 128, .dropout = 0.1}, rng);
+    GPT model({.vocabulary = 65,
+               .context = 128,
+               .blocks = {.layers = 2, .attention = {.width = 128, .heads = 4}, .dropout = 0.1}},
+              rng);
     const Tensor x = rng.integers({8, 128}, 0, 65);
     const auto peak_of_step = [&] {
       const MatmulPrecision scope(precision);

@@ -21,11 +21,8 @@ Tensor tokens(const Shape& shape, std::uint64_t seed) { return Rng(seed).integer
 GPTOptions relative_gpt() {
   return {.vocabulary = 11,
           .context = 12,
-          .layers = 2,
-          .heads = 2,
-          .width = 8,
-          .positions = PositionKind::relative,
-          .relative_clip = 3};
+          .blocks = {.layers = 2, .attention = {.width = 8, .heads = 2, .relative_clip = 3}},
+          .positions = PositionKind::relative};
 }
 
 MechanismFactory mechanism_of(const std::string& name) {
@@ -146,7 +143,7 @@ TEST_CASE(
     zero_grad(model);
     Tape tape;
     tape.backward(model.loss(tokens({4, 12}, 1), tokens({4, 12}, 2)));
-    gradients.push_back(model.blocks[0].attention.relative->weight.grad().clone());
+    gradients.push_back(model.transformer.blocks[0].attention.relative->weight.grad().clone());
   }
   set_threads(before);
   CHECK(same_bits(gradients[0], gradients[1]));
@@ -167,7 +164,7 @@ TEST_CASE("relative positions of rows of different length equal those of each ro
 TEST_CASE("relative positions: errors") {
   Rng rng(1);
   GPTOptions without = relative_gpt();
-  without.relative_clip = 0;
+  without.blocks.attention.relative_clip = -1;
   const Tensor x = Tensor::zeros({1, 2, 3, 4});
   AttentionState sums = mechanism_of("linear")(0, rng).make_state();
   check_errors({
@@ -175,7 +172,8 @@ TEST_CASE("relative positions: errors") {
        "pairs",
        [&] { GPT(relative_gpt(), rng, mechanism_of("linear")); }},
       {"favor attention does not support relative positions", [&] { GPT(relative_gpt(), rng, mechanism_of("favor")); }},
-      {"GPT: relative_clip is 0; it must be 1 or more", [&] { GPT(without, rng); }},
+      {"MultiHeadAttention: relative_clip is -1 and memory_width is 0; relative positions require",
+       [&] { GPT(without, rng); }},
       {"MultiHeadAttention: relative_clip is 3 and memory_width is 8; relative positions require self-attention",
        [&] { MultiHeadAttention({.width = 8, .memory_width = 8, .relative_clip = 3}, rng); }},
       {"RelativePositionBias: heads is 0 and clip is 2; both must be 1 or more",

@@ -15,7 +15,7 @@ TEST_CASE("a translating transformer is copied, and is described in JSON and bui
     TransformerSeq2SeqConfig config{.options = options, .encoder_attention = "window", .decoder_attention = "lsh"};
     config.cross_attention = "luong-local-p";
     config.encoder_mechanism.window = 3, config.cross_mechanism.radius = 3;
-    config.options.dropout = 0.2, config.options.label_smoothing = 0.05;
+    config.options.blocks.dropout = 0.2, config.options.label_smoothing = 0.05;
     const std::string text = to_json(config);
     CHECK(contains(text, "\"encoder_window\":3,"));
     CHECK(contains(text, "\"decoder_window\":64,"));  // the settled value
@@ -27,9 +27,9 @@ TEST_CASE("a translating transformer is copied, and is described in JSON and bui
     CHECK(model.decoder.blocks[0].attention.mechanism.name() == "lsh");
     CHECK(model.decoder.blocks[1].cross->mechanism.name() == "luong-local-p");
     TransformerSeq2Seq copy = clone(model);
-    CHECK(copy.target.has_value() == !options.joined);
+    CHECK(copy.target.tokens.has_value() == !options.joined);
     CHECK(same_bits(copy(stored_pairs()), model(stored_pairs())));
-    copy.source.weight.fill_(1);
+    copy.source.tokens->weight.fill_(1);
     CHECK(!same_bits(copy(stored_pairs()), model(stored_pairs())));
   }
   TransformerSeq2SeqConfig config{.options = small(PositionKind::relative)};
@@ -92,14 +92,13 @@ TEST_CASE("a translating transformer: errors, with the mechanisms that each plac
   no_words.inputs = Tensor();
   DecodeState state = model.make_state(b.at("source"));
   check_errors({
-      {"TransformerSeq2Seq: encoder_layers is -1, decoder_layers is 2 and context is 9; encoder_layers must be 0 or "
-       "more, decoder_layers and context 1 or more",
-       with([](auto& o) { o.encoder_layers = -1; })},
-      {"decoder_layers is 0", with([](auto& o) { o.decoder_layers = 0; })},
+      {"TransformerSeq2Seq: layers is -1, decoder_layers is 2 and context is 9; layers must be 0 or more,"
+       " decoder_layers and context 1 or more",
+       with([](auto& o) { o.blocks.layers = -1, o.decoder_layers = 2; })},
+      {"decoder_layers is 0", with([](auto& o) { o.blocks.layers = 0; })},
       {"TransformerSeq2Seq: source_vocabulary is 20 and target_vocabulary is 22; they must be equal if joined is true",
        with([](auto& o) { o.joined = true; })},
-      {"TransformerSeq2Seq: relative_clip is 0; it must be 1 or more",
-       with([](auto& o) { o.positions = PositionKind::relative, o.relative_clip = 0; })},
+      {"MultiHeadAttention: relative_clip is -1", with([](auto& o) { o.blocks.attention.relative_clip = -1; })},
       {"TransformerSeq2Seq: label_smoothing is 1; it must be at least 0 and below 1",
        with([](auto& o) { o.label_smoothing = 1; })},
       {"TransformerSeq2Seq: forgetting attention cannot be used in the encoder, as it is causal only: ",

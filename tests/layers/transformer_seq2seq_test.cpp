@@ -88,7 +88,8 @@ TEST_CASE("the gradients of encoder-decoder transformers agree with difference q
   for (const bool first : {false, true}) {
     for (const PositionKind positions : kAllPositions) {
       TransformerSeq2SeqOptions o = small(positions);
-      o.width = 4, o.hidden = 5, o.norm_first = first, o.encoder_layers = o.decoder_layers = 1;
+      o.blocks.attention.width = 4, o.blocks.hidden = 5, o.blocks.norm_first = first,
+      o.blocks.layers = o.decoder_layers = 1;
       o.joined = positions == PositionKind::rope;
       if (o.joined) o.source_vocabulary = 22;
       TransformerSeq2Seq model = model_of(o);
@@ -103,9 +104,10 @@ TEST_CASE("attention weights may have a separate dropout, in JSON too") {
   const auto losses = [](double dropout, std::optional<double> attention_dropout) {
     TransformerSeq2SeqConfig c;
     c.options = small(PositionKind::sinusoidal);
-    c.options.dropout = dropout, c.options.attention_dropout = attention_dropout, c.options.label_smoothing = 0;
+    c.options.blocks.dropout = dropout, c.options.blocks.attention.dropout = attention_dropout,
+    c.options.label_smoothing = 0;
     const auto again = from_json<TransformerSeq2SeqConfig>(to_json(c), "a test");
-    CHECK(again.options.attention_dropout == attention_dropout);
+    CHECK(again.options.blocks.attention.dropout == attention_dropout);
     TransformerSeq2Seq model = model_of(again.options);
     manual_seed(1);
     const double evaluated = model.loss(stored_pairs()).item();
@@ -125,7 +127,7 @@ TEST_CASE("padding has no effect on a translating transformer and gets no gradie
   for (const bool first : {false, true}) {
     for (const PositionKind positions : kAllPositions) {
       TransformerSeq2SeqOptions o = small(positions);
-      o.norm_first = first;
+      o.blocks.norm_first = first;
       TransformerSeq2Seq model = model_of(o);
       const Batch b = random_sentences();
       const Tensor whole = model(b);
@@ -140,7 +142,7 @@ TEST_CASE("padding has no effect on a translating transformer and gets no gradie
       CHECK(model.loss(b).item() == doctest::Approx(sum / static_cast<double>(counted)).epsilon(1e-6));
       // Word 19 occurs in padding only.
       const std::vector<Tensor> before = loss_and_gradients(model, b);
-      CHECK(same_bits(square(model.source.weight.grad()[19]), Tensor::zeros({16})));
+      CHECK(same_bits(square(model.source.tokens->weight.grad()[19]), Tensor::zeros({16})));
       // Other words in padding do not change any gradient, except for the sign of zeros in those of embeddings.
       Batch other = random_sentences();
       for (Index i = 0; i < 5; ++i) {
@@ -158,7 +160,7 @@ TEST_CASE("a translating transformer that reads one word at a time gives the res
     for (const PositionKind positions : kAllPositions) {
       CAPTURE(static_cast<int>(positions));
       TransformerSeq2SeqOptions o = small(positions);
-      o.norm_first = first;
+      o.blocks.norm_first = first;
       TransformerSeq2Seq model = model_of(o);
       to(model, DType::float64);
       const Batch b = random_sentences();
@@ -205,7 +207,8 @@ TEST_CASE("any suitable mechanism works in a translating transformer, with paddi
       CHECK(close(state.read(b.inputs.slice(1, t, t + 1)), whole.select(1, t), 2e-4, 2e-4));
     check_prompts(model, b, 2e-4);
     loss_and_gradients(model, b);
-    CHECK(same_bits(square(model.source.weight.grad()[19]), Tensor::zeros({16})));  // this word occurs in padding only
+    CHECK(same_bits(square(model.source.tokens->weight.grad()[19]),
+                    Tensor::zeros({16})));  // this word occurs in padding only
     CHECK(same_bits(clone(model)(b), whole));
   };
   for (const std::string& name : mechanism_names(false)) {
@@ -224,7 +227,7 @@ TEST_CASE("any suitable mechanism works in a translating transformer, with paddi
 
 TEST_CASE("the loss and the gradients of a translating transformer have the same bits at any number of threads") {
   TransformerSeq2SeqOptions o = small();
-  o.source_vocabulary = 22, o.joined = true, o.dropout = 0.2;
+  o.source_vocabulary = 22, o.joined = true, o.blocks.dropout = 0.2;
   TransformerSeq2Seq model = model_of(o);
   const Batch b = random_sentences(12, 11);
   same_at_any_threads([&] { return loss_and_gradients(model, b); });
@@ -232,7 +235,8 @@ TEST_CASE("the loss and the gradients of a translating transformer have the same
 
 TEST_CASE("a translating transformer begins with the weights of fairseq's") {
   TransformerSeq2SeqOptions o = small(PositionKind::learned);
-  o.width = 64, o.hidden = 128, o.source_vocabulary = o.target_vocabulary = o.context = 500, o.tied = false;
+  o.blocks.attention.width = 64, o.blocks.hidden = 128, o.source_vocabulary = o.target_vocabulary = o.context = 500,
+  o.tied = false;
   TransformerSeq2Seq model = model_of(o);
   const auto spread = [](const Tensor& x) { return std::sqrt(mean(square(x)).item()); };
   const auto uniform = [&](const Tensor& x, double bound) {
@@ -248,8 +252,9 @@ TEST_CASE("a translating transformer begins with the weights of fairseq's") {
   uniform(block.mlp.up.weight, std::sqrt(6.0 / 192));
   uniform(block.mlp.down.weight, std::sqrt(6.0 / 192));
   for (const Tensor* x :
-       {static_cast<const Tensor*>(&model.source.weight), static_cast<const Tensor*>(&model.target->weight),
-        static_cast<const Tensor*>(&model.output), static_cast<const Tensor*>(&model.source_positions->weight)})
+       {static_cast<const Tensor*>(&model.source.tokens->weight),
+        static_cast<const Tensor*>(&model.target.tokens->weight), static_cast<const Tensor*>(&model.output),
+        static_cast<const Tensor*>(&model.source.positions->weight)})
     CHECK(spread(*x) == doctest::Approx(0.125).epsilon(0.03));
   for (const NamedParameter& p : named_parameters(model))
     if (p.name.ends_with(".bias")) CHECK(same_bits(*p.parameter, Tensor::zeros(p.parameter->shape())));
@@ -258,8 +263,8 @@ TEST_CASE("a translating transformer begins with the weights of fairseq's") {
 TEST_CASE("a translating transformer learns to write words in reverse") {
   constexpr Index kWords = 8, kLength = 5, kBegin = 8, kEnd = 9;
   TransformerSeq2SeqOptions o = small();
-  o.source_vocabulary = o.target_vocabulary = 10, o.joined = true, o.width = 32, o.hidden = 64;
-  o.encoder_layers = o.decoder_layers = 1;
+  o.source_vocabulary = o.target_vocabulary = 10, o.joined = true, o.blocks.attention.width = 32, o.blocks.hidden = 64;
+  o.blocks.layers = o.decoder_layers = 1;
   TransformerSeq2Seq model = model_of(o);
   Adam optimizer(named_parameters(model), {.lr = 5e-3});
   const auto pairs = [](std::uint64_t seed, Index rows) {

@@ -9,21 +9,19 @@ using test::normal;
 
 TEST_CASE("a transformer without biases has none at all, as nn.TransformerEncoderLayer(bias=False)") {
   Rng rng(6);
-  Transformer model({.width = 8, .heads = 2, .layers = 2, .memory_width = 4, .norm_first = true, .bias = false}, rng);
+  Transformer model(
+      {.layers = 2, .attention = {.width = 8, .heads = 2, .memory_width = 4, .bias = false}, .norm_first = true}, rng);
   for (const std::string& name : test::names_of(model)) CHECK_MESSAGE(!name.ends_with("bias"), name);
   CHECK(test::names_of(model).size() == 2 * 10 + 1);
 }
 
 TEST_CASE("decoding token by token, in chunks and at once gives equal results") {
   Rng rng(7);
-  Transformer decoder({.width = 8,
-                       .heads = 2,
+  Transformer decoder({.layers = 2,
+                       .attention = {.width = 8, .heads = 2, .memory_width = 8, .rope = true},
                        .hidden = 12,
-                       .layers = 2,
-                       .memory_width = 8,
                        .dropout = 0,
                        .norm_first = true,
-                       .rope = true,
                        .causal = true},
                       rng);
   to(decoder, DType::float64);
@@ -42,8 +40,12 @@ TEST_CASE("decoding token by token, in chunks and at once gives equal results") 
 
 TEST_CASE("rows of a decoder's state that are picked within one memory share the projected memory") {
   Rng rng(8);
-  Transformer decoder(
-      {.width = 8, .heads = 2, .hidden = 12, .layers = 2, .memory_width = 8, .dropout = 0, .causal = true}, rng);
+  Transformer decoder({.layers = 2,
+                       .attention = {.width = 8, .heads = 2, .memory_width = 8},
+                       .hidden = 12,
+                       .dropout = 0,
+                       .causal = true},
+                      rng);
   to(decoder, DType::float64);
   const Tensor x = normal({4, 6, 8}), memory = normal({2, 5, 8}, 2);
   const auto picks = [](std::vector<std::int32_t> rows) {
@@ -70,8 +72,12 @@ TEST_CASE("rows of a decoder's state that are picked within one memory share the
 
 TEST_CASE("a decoder's state holds the memory projected: steps do not touch its projections, and rows can be picked") {
   Rng rng(8);
-  Transformer decoder(
-      {.width = 8, .heads = 2, .hidden = 12, .layers = 2, .memory_width = 6, .dropout = 0, .causal = true}, rng);
+  Transformer decoder({.layers = 2,
+                       .attention = {.width = 8, .heads = 2, .memory_width = 6},
+                       .hidden = 12,
+                       .dropout = 0,
+                       .causal = true},
+                      rng);
   to(decoder, DType::float64);
   const Tensor x = normal({3, 6, 8}), memory = normal({3, 5, 6}, 2);
   Tensor keys = Tensor::ones({3, 5}, DType::bool8);
@@ -102,9 +108,12 @@ TEST_CASE("a mechanism's computations on the memory's keys alone run once for al
     Rng rng(8);
     MechanismOptions options{.heads = 2, .head_size = 4};
     options.memory = true;
-    Transformer decoder(
-        {.width = 8, .heads = 2, .hidden = 12, .layers = 2, .memory_width = 6, .dropout = 0, .causal = true}, rng,
-        softmax_mechanism, mechanism_by_name(name, options));
+    Transformer decoder({.layers = 2,
+                         .attention = {.width = 8, .heads = 2, .memory_width = 6},
+                         .hidden = 12,
+                         .dropout = 0,
+                         .causal = true},
+                        rng, softmax_mechanism, mechanism_by_name(name, options));
     to(decoder, DType::float64);
     const Tensor x = normal({3, 6, 8}), memory = normal({3, 5, 6}, 2);
     const AttentionCall of_memory{.key_lengths = Tensor::from<std::int32_t>({5, 2, 4})};
@@ -126,8 +135,11 @@ TEST_CASE("a mechanism's computations on the memory's keys alone run once for al
 TEST_CASE("rows of different length decode as each alone, with memories of different length") {
   const NoTape guard;
   Rng rng(9);
-  Transformer decoder(
-      {.width = 8, .heads = 2, .layers = 2, .memory_width = 6, .dropout = 0, .rope = true, .causal = true}, rng);
+  Transformer decoder({.layers = 2,
+                       .attention = {.width = 8, .heads = 2, .memory_width = 6, .rope = true},
+                       .dropout = 0,
+                       .causal = true},
+                      rng);
   to(decoder, DType::float64);
   const Tensor x = normal({2, 7, 8}), memory = normal({2, 5, 6}, 2);
   TransformerState both = decoder.make_state(memory, {.key_lengths = Tensor::from<std::int32_t>({3, 5})});
@@ -149,7 +161,8 @@ struct SelfOnly : test::MeanAttention {
 
 TEST_CASE("a decoder's mechanism for its memory is independent of its mechanism for itself") {
   Rng rng(10);
-  const TransformerOptions o{.width = 8, .heads = 2, .layers = 2, .memory_width = 6, .dropout = 0.5, .causal = true};
+  const TransformerOptions o{
+      .layers = 2, .attention = {.width = 8, .heads = 2, .memory_width = 6}, .dropout = 0.5, .causal = true};
   const MechanismFactory linear = [](Index, Rng&) { return LinearAttention(); };
   const Transformer decoder(o, rng, softmax_mechanism, linear);
   CHECK(decoder.blocks[0].attention.options().dropout == 0.5);
@@ -173,7 +186,7 @@ TEST_CASE("a decoder's mechanism for its memory is independent of its mechanism 
   CHECK(refused(ForgettingAttention()) ==
         "forgetting attention cannot attend to a memory: forget gates act between a key and a later query");
   CHECK(refused(SelfOnly()) == "mean attention cannot attend to a memory");
-  Transformer more(o, rng, softmax_mechanism), encoder({.width = 8, .heads = 2, .layers = 1}, rng);
+  Transformer more(o, rng, softmax_mechanism), encoder({.layers = 1, .attention = {.width = 8, .heads = 2}}, rng);
   test::check_errors({
       {"TransformerBlock: this block attends to a memory; call it with one",
        [&] {

@@ -13,18 +13,15 @@ inline const StoredCases& stored_transformers() { return stored_cases("transform
 
 // The options of the models in the stored reference.
 inline std::map<std::string, TransformerSeq2SeqOptions> stored_options() {
-  const TransformerSeq2SeqOptions paper = {.source_vocabulary = 7,
-                                           .target_vocabulary = 8,
-                                           .width = 4,
-                                           .heads = 2,
-                                           .hidden = 6,
-                                           .encoder_layers = 2,
-                                           .decoder_layers = 2,
-                                           .dropout = 0};
+  const TransformerSeq2SeqOptions paper = {
+      .source_vocabulary = 7,
+      .target_vocabulary = 8,
+      .blocks = {.layers = 2, .attention = {.width = 4, .heads = 2}, .hidden = 6, .dropout = 0}};
   TransformerSeq2SeqOptions first = paper, joined = paper;
-  first.norm_first = true, first.activation = FeedForwardKind::gelu, first.positions = PositionKind::learned;
+  first.blocks.norm_first = true, first.blocks.activation = FeedForwardKind::gelu,
+  first.positions = PositionKind::learned;
   first.context = 5, first.scaled_embedding = false, first.tied = false;
-  joined.joined = true, joined.target_vocabulary = 7, joined.bias = false;
+  joined.joined = true, joined.target_vocabulary = 7, joined.blocks.attention.bias = false;
   return {{"as in the paper", paper},
           {"norms first, learned positions, untied", first},
           {"joined, without biases", joined}};
@@ -42,12 +39,7 @@ inline Batch stored_pairs() {
 inline TransformerSeq2SeqOptions small(PositionKind positions = PositionKind::sinusoidal) {
   return {.source_vocabulary = 20,
           .target_vocabulary = 22,
-          .width = 16,
-          .heads = 2,
-          .hidden = 24,
-          .encoder_layers = 2,
-          .decoder_layers = 2,
-          .dropout = 0,
+          .blocks = {.layers = 2, .attention = {.width = 16, .heads = 2}, .hidden = 24, .dropout = 0},
           .positions = positions,
           .context = 9};
 }

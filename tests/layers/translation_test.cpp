@@ -32,8 +32,9 @@ TranslationConfig config_of(bool recurrent) {
   if (recurrent)
     return Seq2SeqConfig{{.source_vocabulary = source, .target_vocabulary = target, .embedding = 16, .hidden = 32}};
   TransformerSeq2SeqConfig c;
-  c.options = {.source_vocabulary = source, .target_vocabulary = target, .width = 32, .heads = 2};
-  c.options.hidden = 64, c.options.encoder_layers = c.options.decoder_layers = 1, c.options.dropout = 0;
+  c.options = {
+      .source_vocabulary = source, .target_vocabulary = target, .blocks = {.attention = {.width = 32, .heads = 2}}};
+  c.options.blocks.hidden = 64, c.options.blocks.layers = c.options.decoder_layers = 1, c.options.blocks.dropout = 0;
   return c;
 }
 

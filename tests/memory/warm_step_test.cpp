@@ -119,11 +119,13 @@ TEST_CASE("a warm batch of a language model makes no request, nor does one that 
 }
 
 TEST_CASE("a warm training step makes no request at 1 and 2 threads") {
-  const GPTOptions model{.vocabulary = 65, .context = 64, .layers = 2, .heads = 4, .width = 64};
+  const GPTOptions model{
+      .vocabulary = 65, .context = 64, .blocks = {.layers = 2, .attention = {.width = 64, .heads = 4}}};
   GPTOptions with_dropout = model;
-  with_dropout.dropout = 0.1;
+  with_dropout.blocks.dropout = 0.1;
   GPTOptions modern = model;
-  modern.qk_norm = true, modern.positions = PositionKind::rope, modern.activation = FeedForwardKind::relu_squared;
+  modern.blocks.attention.qk_norm = true, modern.positions = PositionKind::rope;
+  modern.blocks.activation = FeedForwardKind::relu_squared;
   const Variant variants[] = {
       {"plain", model, false, DType::float32},
       {"dropout, clipped", with_dropout, true, DType::float32},
@@ -164,7 +166,7 @@ TEST_CASE("a warm training step makes no request at 1 and 2 threads") {
 
 TEST_CASE("a warm training step makes no request while no profile is on, before one and after one") {
   Rng rng(1);
-  GPT gpt({.vocabulary = 65, .context = 64, .layers = 2, .heads = 4, .width = 64}, rng);
+  GPT gpt({.vocabulary = 65, .context = 64, .blocks = {.layers = 2, .attention = {.width = 64, .heads = 4}}}, rng);
   AdamW optimizer(decay_groups(gpt, 0.1), {.lr = 1e-3});
   const Tensor x = rng.integers({8, 64}, 0, 65), y = rng.integers({8, 64}, 0, 65);
   const auto steps = [&] {

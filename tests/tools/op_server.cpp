@@ -70,15 +70,15 @@ List transformer(Session& s, const List& x, const json& a, const List& values) {
   Rng rng(1);
   const std::string activation = a["activation"];
   auto model = std::make_shared<Transformer>(
-      TransformerOptions{.width = a["width"],
-                         .heads = a["heads"],
+      TransformerOptions{.layers = a["layers"],
+                         .attention = {.width = a["width"],
+                                       .heads = a["heads"],
+                                       .memory_width = a.value("memory_width", Index{0}),
+                                       .bias = flag(a, "bias")},
                          .hidden = a["hidden"],
-                         .layers = a["layers"],
-                         .memory_width = a.value("memory_width", Index{0}),
                          .dropout = number(a, "dropout", 0),
                          .activation = activation == "gelu" ? FeedForwardKind::gelu : FeedForwardKind::relu,
-                         .norm_first = flag(a, "norm_first"),
-                         .bias = flag(a, "bias")},
+                         .norm_first = flag(a, "norm_first")},
       rng);
   if (!flag(a, "last_norm"))
     model->norm.reset();

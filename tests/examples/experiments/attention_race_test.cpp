@@ -32,12 +32,7 @@ std::vector<json> without_clocks(std::vector<json> log) {
 GPTOptions small(Index vocabulary) {
   return {.vocabulary = vocabulary,
           .context = 16,
-          .layers = 1,
-          .heads = 2,
-          .key_size = 4,
-          .value_size = 4,
-          .width = 8,
-          .hidden = 8};
+          .blocks = {.layers = 1, .attention = {.width = 8, .heads = 2, .key_size = 4, .value_size = 4}, .hidden = 8}};
 }
 
 struct Numbers {  // a task whose targets are the inputs

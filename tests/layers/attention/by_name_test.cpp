@@ -129,7 +129,7 @@ TEST_CASE("estimates of work count the keys that a mechanism needs, not all posi
   CHECK(keys("strided", 4096) == 128);
   CHECK(keys("fixed", 4096) == 128);
   CHECK(keys("lsh", 1000) == 128);  // 4 rounds
-  const GPTOptions o{.vocabulary = 10, .context = 64, .layers = 3, .heads = 2, .width = 16};
+  const GPTOptions o{.vocabulary = 10, .context = 64, .blocks = {.layers = 3, .attention = {.width = 16, .heads = 2}}};
   const GPT softmax(o, rng), linear(o, rng, mechanism_by_name("linear"));
   CHECK(softmax.flops_per_token(64) - softmax.flops_per_token(32) == 12 * 3 * 16 * 32);
   CHECK(linear.flops_per_token(64) == linear.flops_per_token(32));

@@ -166,7 +166,10 @@ TEST_CASE("FlexAttention: a mask is made once for each number of queries and key
 
 TEST_CASE("FlexAttention: a model with the named mechanism alibi trains") {
   Rng rng(1);
-  GPT model({.vocabulary = 7, .context = 16, .layers = 1, .heads = 2, .width = 16, .positions = PositionKind::none},
+  GPT model({.vocabulary = 7,
+             .context = 16,
+             .blocks = {.layers = 1, .attention = {.width = 16, .heads = 2}},
+             .positions = PositionKind::none},
             rng, mechanism_by_name("alibi", {.heads = 2, .head_size = 8}));
   AdamW optimizer(named_parameters(model), {.lr = 1e-2});
   const Tensor text = rng.integers({4, 16}, 0, 7);

@@ -74,7 +74,10 @@ TEST_CASE("conformance: generic attention over pooled keys passes all that it de
 
 TEST_CASE("generic attention trains in a model, decodes with a bias, and has errors that name unsupported calls") {
   Rng rng(1);
-  GPT model({.vocabulary = 11, .context = 8, .layers = 2, .heads = 2, .width = 8, .positions = PositionKind::relative},
+  GPT model({.vocabulary = 11,
+             .context = 8,
+             .blocks = {.layers = 2, .attention = {.width = 8, .heads = 2}},
+             .positions = PositionKind::relative},
             rng, [](Index, Rng&) { return GenericAttention(similarity_by_name("softplus")); });
   to(model, DType::float64);
   const Tensor x = Rng(2).integers({2, 8}, 0, 11);

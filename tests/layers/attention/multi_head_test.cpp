@@ -242,9 +242,9 @@ TEST_CASE("conformance: a mechanism with inputs of queries and of keys, that att
 
 TEST_CASE("a GPT whose mechanism has inputs draws all weights alike and keeps the declared biases") {
   Rng rng(4);
-  GPT model({.vocabulary = 5, .context = 6, .layers = 2, .heads = 2, .width = 64}, rng,
+  GPT model({.vocabulary = 5, .context = 6, .blocks = {.layers = 2, .attention = {.width = 64, .heads = 2}}}, rng,
             [](Index, Rng&) { return NudgedAttention(); });
-  for (const TransformerBlock& block : model.blocks) {
+  for (const TransformerBlock& block : model.transformer.blocks) {
     const Linear& qkv = *block.attention.qkv;
     const double deviation = std::sqrt(mean(qkv.weight.slice(0, 192, 200) * qkv.weight.slice(0, 192, 200)).item());
     CHECK(std::fabs(deviation - 0.02) < 0.003);
@@ -253,7 +253,8 @@ TEST_CASE("a GPT whose mechanism has inputs draws all weights alike and keeps th
     CHECK(qkv.bias.to_vector<double>() == biases);
   }
   const double before =
-      GPT({.vocabulary = 5, .context = 6, .layers = 2, .heads = 2, .width = 64}, rng).flops_per_token(6);
+      GPT({.vocabulary = 5, .context = 6, .blocks = {.layers = 2, .attention = {.width = 64, .heads = 2}}}, rng)
+          .flops_per_token(6);
   CHECK(model.flops_per_token(6) == before + 6 * 2 * 8 * (64 + 1));
 }
 
@@ -270,15 +271,14 @@ constexpr Variant kVariants[] = {{kHeads, PositionKind::learned}, {2, PositionKi
 // Weights are far from uniform, because the initial ones are small.
 GPT model_of(const Variant& variant, const std::string& mechanism, bool grouped, double dropout = 0) {
   Rng rng(1);
-  GPT model({.vocabulary = 11,
-             .context = 12,
-             .layers = 2,
-             .heads = kHeads,
-             .kv_heads = grouped ? variant.kv_heads : kHeads,
-             .width = kWidth,
-             .dropout = dropout,
-             .positions = variant.positions},
-            rng, mechanism_by_name(mechanism, {.heads = kHeads, .head_size = kSize, .context = 12}));
+  GPT model(
+      {.vocabulary = 11,
+       .context = 12,
+       .blocks = {.layers = 2,
+                  .attention = {.width = kWidth, .heads = kHeads, .kv_heads = grouped ? variant.kv_heads : kHeads},
+                  .dropout = dropout},
+       .positions = variant.positions},
+      rng, mechanism_by_name(mechanism, {.heads = kHeads, .head_size = kSize, .context = 12}));
   to(model, DType::float64);
   for (const NamedParameter& p : named_parameters(model))
     if (p.name.find(".mechanism.") == std::string::npos)
@@ -298,9 +298,9 @@ Tensor prompt() { return Rng(3).integers({2, kTokens}, 0, 11); }
 // The input of a block's attention, for each block.
 std::vector<Tensor> inputs_of(const GPT& model, const Tensor& x) {
   std::vector<Tensor> inputs;
-  Tensor h = model.tokens(x);
-  if (model.positions) h = h + (*model.positions)(x.dim(1));
-  for (const TransformerBlock& block : model.blocks) {
+  Tensor h = (*model.input.tokens)(x);
+  if (model.input.positions) h = h + (*model.input.positions)(x.dim(1));
+  for (const TransformerBlock& block : model.transformer.blocks) {
     inputs.push_back(block.norm1(h));
     h = block(h);
   }
@@ -349,7 +349,7 @@ TEST_CASE("attention weights: softmax, grouped and rotary too, against plain loo
     double worst = 0, min_weight = 1;
     for (std::size_t layer = 0; layer < 2; ++layer) {
       REQUIRE(weights[layer].shape() == Shape{2, kHeads, kTokens, kTokens});
-      const Tensor qkv = (*model.blocks[layer].attention.qkv)(inputs[layer]);
+      const Tensor qkv = (*model.transformer.blocks[layer].attention.qkv)(inputs[layer]);
       for (Index i = 0; i < 2 * kHeads * kTokens; ++i) {
         const Index batch = i / (kHeads * kTokens), head = i / kTokens % kHeads, t = i % kTokens;
         const std::vector<double> right = naive_row(qkv, batch, head, t, v),
@@ -372,7 +372,7 @@ TEST_CASE("attention weights: for every mechanism, weights times values equal th
       const std::vector<Tensor> weights = model.attention_weights(prompt()), inputs = inputs_of(model, prompt());
       const Index groups = grouped ? v.kv_heads : kHeads;
       for (std::size_t layer = 0; layer < 2; ++layer) {
-        const MultiHeadAttention& attention = model.blocks[layer].attention;
+        const MultiHeadAttention& attention = model.transformer.blocks[layer].attention;
         const Tensor qkv = (*attention.qkv)(inputs[layer]);
         const Tensor values = qkv.slice(-1, kWidth + groups * kSize, kWidth + 2 * groups * kSize)
                                   .view({2, kTokens, groups, 1, kSize})

@@ -239,7 +239,8 @@ TEST_CASE("favor: redrawn features keep the dtype of the model") {
 namespace {
 
 GPT make_model(const std::string& mechanism, Index layers = 2, std::uint64_t seed = 2) {
-  const GPTOptions o{.vocabulary = 11, .context = 64, .layers = layers, .heads = 2, .width = 16};
+  const GPTOptions o{
+      .vocabulary = 11, .context = 64, .blocks = {.layers = layers, .attention = {.width = 16, .heads = 2}}};
   Rng rng(seed);
   return GPT(
       o, rng,

@@ -324,7 +324,11 @@ TEST_CASE("muon: the same bits at any number of threads, for matrices of every s
 
 TEST_CASE("muon_groups: embeddings, output weights and vectors are apart from the matrices") {
   Rng rng(1);
-  GPT model({.vocabulary = 11, .context = 8, .layers = 1, .heads = 2, .width = 8, .qk_norm = true, .tied = false}, rng);
+  GPT model({.vocabulary = 11,
+             .context = 8,
+             .blocks = {.layers = 1, .attention = {.width = 8, .heads = 2, .qk_norm = true}},
+             .tied = false},
+            rng);
   const auto names = [](const ParameterGroup& group) {
     std::vector<std::string> list;
     for (const NamedParameter& p : group.parameters) list.push_back(p.name);

@@ -21,7 +21,9 @@ namespace {
 struct Training {
   static constexpr Index kBatch = 3, kContext = 16, kWidth = 32, kVocabulary = 20;
   Rng rng{1};
-  GPT model{{.vocabulary = kVocabulary, .context = kContext, .layers = 2, .heads = 2, .width = kWidth, .bias = false},
+  GPT model{{.vocabulary = kVocabulary,
+             .context = kContext,
+             .blocks = {.layers = 2, .attention = {.width = kWidth, .heads = 2, .bias = false}}},
             rng};
   AdamW optimizer{named_parameters(model), {.lr = 1e-3}};
   Tensor x = rng.integers({kBatch, kContext}, 0, kVocabulary), y = rng.integers({kBatch, kContext}, 0, kVocabulary);

@@ -144,7 +144,10 @@ TEST_CASE("ranks: a language model with tied embeddings gives the weights of one
   const auto train = [](Ranks* ranks) {
     Rng rng(3);
     const CopyTask task({.batch = 3, .length = 8});
-    GPT model({.vocabulary = task.vocabulary(), .context = 16, .layers = 2, .heads = 2, .width = 16}, rng);
+    GPT model({.vocabulary = task.vocabulary(),
+               .context = 16,
+               .blocks = {.layers = 2, .attention = {.width = 16, .heads = 2}}},
+              rng);
     AdamW optimizer(named_parameters(model));
     Schedule schedule("constant", {.lr = 1e-2});
     run(model, optimizer, schedule, task, {}, {.steps = 4, .shards = 6, .ranks = ranks});

@@ -217,11 +217,9 @@ struct Reverser {
   static constexpr Index kWidth = 32;
   Rng rng{2};
   Embedding source, target, places{12, kWidth, rng};
-  Transformer encoder{{.width = kWidth, .heads = 4, .layers = 1, .dropout = 0, .norm_first = true}, rng};
-  Transformer decoder{{.width = kWidth,
-                       .heads = 4,
-                       .layers = 1,
-                       .memory_width = kWidth,
+  Transformer encoder{{.layers = 1, .attention = {.width = kWidth, .heads = 4}, .dropout = 0, .norm_first = true}, rng};
+  Transformer decoder{{.layers = 1,
+                       .attention = {.width = kWidth, .heads = 4, .memory_width = kWidth},
                        .dropout = 0,
                        .norm_first = true,
                        .causal = true},

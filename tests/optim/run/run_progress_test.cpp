@@ -104,7 +104,9 @@ TEST_CASE("run: speeds and losses have the unit of the trained data") {
   };
   Rng rng(1);
   const CopyTask task({.batch = 4, .length = 8});
-  GPT gpt({.vocabulary = task.vocabulary(), .context = 8, .layers = 1, .heads = 2, .width = 16}, rng);
+  GPT gpt(
+      {.vocabulary = task.vocabulary(), .context = 8, .blocks = {.layers = 1, .attention = {.width = 16, .heads = 2}}},
+      rng);
   const Result tokens = go(gpt, task, [&](const Batch& b) { return gpt.loss(b.inputs, b.targets); });
   CHECK(contains(tokens.line, " tokens/s"));
   CHECK(tokens.unit == "nats per token");

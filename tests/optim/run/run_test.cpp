@@ -84,7 +84,10 @@ TEST_CASE("run: the same bits at 1, 2, 3 and 8 threads, which are all at work") 
   const TokenSource tokens(data_rng.integers({6000}, 0, 20).to_vector<std::int32_t>(), 20);
   const auto train = [&](const std::filesystem::path& file) {
     Rng rng(2);
-    GPT model({.vocabulary = 20, .context = 64, .layers = 2, .heads = 3, .width = 96, .dropout = 0.1}, rng);
+    GPT model({.vocabulary = 20,
+               .context = 64,
+               .blocks = {.layers = 2, .attention = {.width = 96, .heads = 3}, .dropout = 0.1}},
+              rng);
     AdamW optimizer(decay_groups(model, 0.1), {.lr = 1e-3});
     Schedule schedule("constant", {.lr = 1e-3});
     return run(model, optimizer, schedule, LanguageModelBatches(tokens, {.batch = 24, .context = 64}),
