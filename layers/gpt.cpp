@@ -16,6 +16,8 @@ GPTOptions GPTOptions::settled() const {
 static GPTOptions checked(const GPTOptions& o) {
   require(o.blocks.layers >= 0 && o.context > 0, "GPT: layers is ", o.blocks.layers, " and context is ", o.context,
           "; layers must be 0 or more and context 1 or more");
+  require(o.logit_cap >= 0 && std::isfinite(o.logit_cap), "GPT: logit_cap is ", o.logit_cap,
+          "; it must be 0 or more, and finite");
   return o.settled();
 }
 
@@ -59,13 +61,18 @@ void GPT::init_weights(const std::function<Rng&(const std::string& name)>& rng_f
 
 Tensor GPT::hidden(In x, const AttentionCall& call) const { return transformer({input(x), x.where()}, call); }
 
-Tensor GPT::operator()(In x, const AttentionCall& call) const {
-  return linear(hidden(x, call), output_weight(), Tensor());
+Tensor GPT::logits_of(const Tensor& h) const {
+  const Tensor logits = linear(h, output_weight(), Tensor());
+  const double cap = options_.logit_cap;
+  return cap > 0 ? tanh(logits / cap) * cap : logits;
 }
+
+Tensor GPT::operator()(In x, const AttentionCall& call) const { return logits_of(hidden(x, call)); }
 
 Tensor GPT::loss(In x, In y, const AttentionCall& call) const {
   check(x.shape() == y.shape(), x.where(), "GPT: x is ", x.tensor(), " and y is ", y.tensor(),
         "; the shapes must be the same");
+  if (options_.logit_cap > 0) return cross_entropy({logits_of(hidden(x, call)), x.where()}, y);
   return linear_cross_entropy(hidden(x, call), output_weight(), Tensor(), y);
 }
 
@@ -78,7 +85,7 @@ Tensor GPT::decode(In x, std::vector<AttentionState>& states, const AttentionCal
   states.resize(transformer.blocks.size());
   const Tensor h = states.empty() ? input(x) : input(x, states.front().lengths(), call);
   const Tensor y = transformer.decode({h, x.where()}, states, call);
-  return linear(detail::last_of_rows(y, call), output_weight(), Tensor());
+  return logits_of(detail::last_of_rows(y, call));
 }
 
 std::vector<AttentionState> GPT::make_states() const { return transformer.make_state().self; }

@@ -29,6 +29,9 @@ struct GPTOptions {
   TransformerOptions blocks = {};
   PositionKind positions = PositionKind::learned;  // relative: relative_clip is 16 by default
   bool tied = true;                                // the output weight is the embedding
+  // > 0: soft cap of the logits, logit_cap * tanh(logits / logit_cap), as in Gemma 2 (2024). The loss then needs memory
+  // for all logits.
+  double logit_cap = 0;
   // Weights before a residual sum are initially 0, so that each block is initially the identity (after Goyal et al.,
   // "Accurate, large minibatch SGD", 2017, section 5.1, and torchvision's option of this name).
   bool zero_init_residual = false;
@@ -54,7 +57,7 @@ class GPT {
 
   // Logits: int32 [B, T] -> [B, T, vocabulary]. The call may have key_lengths, for padded rows.
   Tensor operator()(In x, const AttentionCall& call = {}) const;
-  // Mean cross-entropy of targets y, int32 [B, T]. Never holds all logits at once.
+  // Mean cross-entropy of targets y, int32 [B, T]. Without a logit_cap, never holds all logits at once.
   Tensor loss(In x, In y, const AttentionCall& call = {}) const;
   Tensor hidden(In x, const AttentionCall& call = {}) const;  // the input of the output layer, [B, T, width]
 
@@ -90,6 +93,7 @@ class GPT {
   void members(MemberVisitor& visit);  // tokens, positions, blocks, norm, output
 
  private:
+  Tensor logits_of(const Tensor& hidden) const;
   const Parameter& output_weight() const { return options_.tied ? input.tokens->weight : output; }
 };
 

@@ -1,5 +1,6 @@
 // Configurations as JSON.
 #include <algorithm>
+#include <cmath>
 #include <heed/layers/model_config.hpp>
 #include <nlohmann/json.hpp>
 
@@ -69,6 +70,12 @@ void OptionFields::operator()(const std::string& name, double& share) {
     return j.is_number() && j.template get<double>() >= 0 && j.template get<double>() < 1;
   };
   json_->move(name, share, good, "a number of at least 0 and below 1");
+}
+void OptionFields::positive(const std::string& name, double& value) {
+  const auto good = [](const auto& j) {
+    return j.is_number() && j.template get<double>() > 0 && std::isfinite(j.template get<double>());
+  };
+  json_->move(name, value, good, "a number above 0");
 }
 void OptionFields::operator()(const std::string& name, bool& value) {
   json_->move(
@@ -140,6 +147,7 @@ void GPTConfig::fields(OptionFields& f) {
   if (f.has("norm_first", !*blocks.norm_first)) f("norm_first", *blocks.norm_first);
   f("tied", o.tied), f("attention", attention);
   if (f.has("zero_init_residual", o.zero_init_residual)) f("zero_init_residual", o.zero_init_residual);
+  if (f.has("logit_cap", o.logit_cap > 0)) f.positive("logit_cap", o.logit_cap);
 
   // A file stores settled options, so that it does not depend on defaults, except sizes that follow the size of a head.
   mechanism = f.reads() ? older_options(attention, o.context) : settled_options(attention, mechanism_options(*this));

@@ -37,6 +37,7 @@ struct MechanismOptions {
   Index heads = 0, head_size = 0;   // of the layer; for mechanisms with parameters, favor and lsh
   Index context = 0;                // maximum number of positions: luong-location, linformer, strided and fixed
   Index window = 0;                 // window; lsh, per round
+  Index global_every = 0;           // window: layers n, 2 n, ... attend to all keys
   Index stride = 0;                 // strided; fixed: size of a block
   Index top_k = 0;                  // top-k
   Index rows = 0;                   // linformer: number of projected keys
@@ -114,6 +115,8 @@ class OptionFields {
     ensure(words.count(word) == 1, name, all);
     if (reads()) value = words.at(word);
   }
+
+  void positive(const std::string& name, double& value);  // above 0, finite
 
   bool reads() const;  // false: writes
   // For an optional field. Reading: whether the file has the field. Writing: returns `if_writing`.

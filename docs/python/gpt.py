@@ -66,6 +66,7 @@ class GPT(nn.Module):
             raise ValueError("this example knows learned positions, one key a head, and tied output")
         if not c.get("norm_first", True) or c.get("relative_clip", 0) > 0 or c.get("rope", False):
             raise ValueError("this example knows norms before each part, and only learned positions")
+        self.logit_cap = c.get("logit_cap", 0)
         norm = {"layer": nn.LayerNorm, "rms": RMSNorm}[c["norm"]]
         self.tokens = nn.Embedding(c["vocabulary"], c["width"])
         self.positions = nn.Embedding(c["context"], c["width"])
@@ -76,7 +77,8 @@ class GPT(nn.Module):
         h = self.tokens(x) + self.positions(torch.arange(x.shape[1]))
         for block in self.blocks:
             h = block(h)
-        return self.norm(h) @ self.tokens.weight.T  # the output is tied to the embedding
+        logits = self.norm(h) @ self.tokens.weight.T  # the output is tied to the embedding
+        return self.logit_cap * torch.tanh(logits / self.logit_cap) if self.logit_cap else logits
 
 def load_gpt(path):
     config, state = load(path)

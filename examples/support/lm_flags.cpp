@@ -63,6 +63,7 @@ LmFlags::LmFlags() : line_("Trains a small language model on text files, or on t
            one_of({"true", "false"}));
   line.add("--zero-init-residual", s.zero_init_residual,
            "Initialize weights before residual sums to 0 [false; fast: true]", one_of({"true", "false"}));
+  line.add("--logit-cap", s.logit_cap, "Soft cap C of the logits: C tanh(logits / C) [none]", number(1e-3));
   line.add("--dropout", s.dropout, "Share of activations dropped in training [0; 0.2 in baby]", number(0, 0.99));
   line.group("Training");
   line.add("--steps", s.steps,

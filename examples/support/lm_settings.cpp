@@ -66,6 +66,7 @@ void for_each_setting(S& s, F&& f) {
   for_each_option(s.mechanism, [&](const MechanismOption& o, auto& value) { f(o.name.c_str(), value); });
   f("norm", s.norm), f("activation", s.activation), f("positions", s.positions), f("bias", s.bias);
   f("qk-norm", s.qk_norm), f("zero-init-residual", s.zero_init_residual);
+  f("logit-cap", s.logit_cap);
   f("steps", s.steps), f("lr", s.lr), f("min-lr", s.min_lr), f("warmup", s.warmup);
   f("weight-decay", s.weight_decay), f("beta1", s.beta1), f("beta2", s.beta2), f("grad-clip", s.grad_clip);
   f("optimizer", s.optimizer), f("schedule", s.schedule), f("seed", s.seed), f("dtype", s.dtype);
@@ -110,9 +111,9 @@ void from_setting(const Json& json, std::vector<std::string>& texts) {
 // Settings that the weights depend on, and settings that a resumed run may change. All others are fixed from the start
 // of a run.
 bool is_of_model(const std::string& name) {
-  static const std::set<std::string> names = {"model", "layers",     "heads",     "width", "context", "attention",
-                                              "norm",  "activation", "positions", "bias",  "qk-norm", "tokenizer",
-                                              "unicode"};
+  static const std::set<std::string> names = {"model",     "layers",    "heads",      "width",     "context",
+                                              "attention", "norm",      "activation", "positions", "bias",
+                                              "qk-norm",   "logit-cap", "tokenizer",  "unicode"};
   const auto& options = mechanism_options();
   return names.count(name) > 0 ||
          std::any_of(options.begin(), options.end(), [&](const auto& o) { return o.name == name; });
@@ -140,7 +141,7 @@ void take_config(const GPTConfig& config, LmSettings& s) {
   s.attention = config.attention;
   s.norm = word_of(norm_kinds(), o.blocks.norm), s.activation = word_of(feed_forward_kinds(), *o.blocks.activation);
   s.positions = word_of(position_kinds(), o.positions);
-  s.bias = attention.bias, s.qk_norm = attention.qk_norm;
+  s.bias = attention.bias, s.qk_norm = attention.qk_norm, s.logit_cap = o.logit_cap;
   const MechanismOptions settled = settled_options(config.attention, config.mechanism);
   for_each_option(s.mechanism, [&](const MechanismOption& m, auto& value) {
     for_each_option(settled, [&](const MechanismOption& same, const auto& theirs) {
@@ -323,6 +324,7 @@ std::string to_json(const LmSettings& settings) {
   for_each_setting(settings, [&](const char* name, const auto& value) { json[name] = to_setting(value); });
   for (const MechanismOption& o : mechanism_options())  // older checkpoints always have feature-map
     if ((!o.of(settings.attention) && o.name != "feature-map") || json.at(o.name) == 0) json.erase(o.name);
+  if (settings.logit_cap == 0) json.erase("logit-cap");  // as in older checkpoints
   return json.dump();
 }
 
@@ -365,6 +367,7 @@ GPTConfig model_config(const LmSettings& s, Index vocabulary) {
                                .activation = feed_forward_kinds().at(s.activation),
                                .norm = norm_kinds().at(s.norm)},
                     .positions = position_kinds().at(s.positions),
+                    .logit_cap = s.logit_cap,
                     .zero_init_residual = s.zero_init_residual,
                     .causal = s.model == "lm"},
                    s.attention,

@@ -28,6 +28,7 @@ struct LmSettings {
   std::string attention = "softmax", norm = "layer", activation = "gelu", positions = "learned";
   MechanismOptions mechanism;  // the options in mechanism_options() are settings
   bool bias = false, qk_norm = false, zero_init_residual = false;
+  double logit_cap = 0;
   Index steps = 0;
   double lr = 0, min_lr = 0;
   Index warmup = 0;

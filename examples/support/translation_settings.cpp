@@ -284,6 +284,7 @@ void check_settings(const SettingOrigins& origins, const TranslationSettings& s)
 std::string to_json(const TranslationSettings& s) {
   nlohmann::ordered_json json;
   for_each_setting(s, [&](const char* name, const auto& value) { json[name] = value; });
+  if (s.mechanism.global_every == 0) json.erase("global-every");  // as in older checkpoints
   return json.dump();
 }
 

@@ -64,7 +64,11 @@ constexpr Named kMechanisms[] = {
      [](const Options& o, Index, Rng& rng) -> Made { return BahdanauAttention(o.heads, o.head_size, rng, {o.units}); }},
     {"cosine", kHeadsAndSize,
      [](const Options& o, Index, Rng& rng) -> Made { return CosineAttention(o.heads, o.head_size, rng); }},
-    {"window", kNothing, [](const Options& o, Index, Rng&) -> Made { return WindowAttention({.window = o.window}); }},
+    {"window", kNothing,
+     [](const Options& o, Index layer, Rng&) -> Made {
+       if (o.global_every > 0 && (layer + 1) % o.global_every == 0) return SoftmaxAttention();
+       return WindowAttention({.window = o.window});
+     }},
     {"strided", kNothing, [](const Options& o, Index, Rng&) -> Made { return StridedAttention({.stride = o.stride}); }},
     {"fixed", kNothing, [](const Options& o, Index, Rng&) -> Made { return FixedAttention({.block = o.stride}); }},
     {"alibi", kHeads,
@@ -134,6 +138,10 @@ const std::vector<MechanismOption>& mechanism_options() {
        &Options::feature_map,
        {"elu", "relu", "softplus", "exp", "poly2"}},
       {"window", "keys per query, for lsh per query and round [256; lsh 64]", {"window", "lsh"}, &Options::window},
+      {"global-every",
+       "layers N, 2 N, ... attend to all keys, as in Gemma 3 [no layer]",
+       {"window"},
+       &Options::global_every},
       {"stride",
        "distance between far keys, or size of a block [square root of the context]",
        {"strided", "fixed"},

@@ -305,6 +305,21 @@ TEST_CASE("train_lm: a resumed run may have other names of files, but no other s
   CHECK(test::contains(resumed({}, {"--data", "a.txt"}), "--data is [\"a.txt\"] but the checkpoint was made with []"));
 }
 
+TEST_CASE("train_lm: a soft cap of the logits is an option of the model, and absent by default") {
+  const LmSettings s = settings_of({"--logit-cap", "30"});
+  CHECK(json_of(s).at("logit-cap") == 30.0);
+  CHECK(!json_of(settings_of({})).contains("logit-cap"));
+  const GPTConfig model = examples::model_config(s, 9);
+  CHECK(model.options.logit_cap == 30);
+  examples::check_config(s, model, "a.h5");
+  const std::string stored = examples::to_json(s);
+  LmFlags same, other;
+  parse_flags(same, {"--resume"});
+  CHECK(same.resolve(&stored).logit_cap == 30);
+  parse_flags(other, {"--resume", "--logit-cap", "20"});
+  CHECK_THROWS_AS(other.resolve(&stored), examples::UsageError);
+}
+
 TEST_CASE("train_lm: options of a mechanism are flags, and a checkpoint stores them independently of the defaults") {
   const auto with = [](const std::string& attention, const json& options) {
     json all = nano_settings_but({{"attention", attention}, {"model", "mlm"}, {"positions", "rope"}});
@@ -329,6 +344,7 @@ TEST_CASE("train_lm: options of a mechanism are flags, and a checkpoint stores t
   };
   check_settings(mlm("window"), "window", {{"window", 256}});
   check_settings(mlm("window", {"--window", "20"}), "window", {{"window", 20}});
+  check_settings(mlm("window", {"--global-every", "6"}), "window", {{"window", 256}, {"global-every", 6}});
   check_settings(mlm("lsh"), "lsh", {{"window", 64}, {"lsh-rounds", 4}, {"lsh-buckets", 8}});
   check_settings(mlm("linformer"), "linformer", {{"linformer-rows", 64}});  // the context of preset nano
   check_settings(mlm("linformer", {"--context", "4096"}), "linformer", {{"linformer-rows", 256}, {"context", 4096}});

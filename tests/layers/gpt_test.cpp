@@ -1,6 +1,7 @@
 // GPT and BERT: gradients, names, PyTorch's training, GPT-2's logits, decoding, masks. Above 400 lines: one model with
 // many options, and the same few references for all.
 #include <heed/autograd/losses.hpp>
+#include <heed/autograd/reductions.hpp>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/memory.hpp>
@@ -45,7 +46,7 @@ double worst_loss(GPT& model, Optimizer& optimizer, const Checkpoint& file, cons
 }  // namespace
 
 TEST_CASE("GPT passes gradcheck with every kind of norm, position and activation") {
-  std::vector<GPTOptions> variants(7, small_gpt());
+  std::vector<GPTOptions> variants(8, small_gpt());
   variants[1].blocks.norm = NormKind::rms, variants[1].positions = PositionKind::rope,
   variants[1].blocks.activation = FeedForwardKind::swiglu;
   variants[2].positions = PositionKind::sinusoidal, variants[2].blocks.attention.bias = false,
@@ -56,6 +57,7 @@ TEST_CASE("GPT passes gradcheck with every kind of norm, position and activation
   variants[5].blocks.dropout = 0.2;
   variants[6].blocks.attention.qk_norm = true, variants[6].positions = PositionKind::rope,
   variants[6].blocks.activation = FeedForwardKind::relu_squared;
+  variants[7].logit_cap = 0.4, variants[7].blocks.norm_first = false;
   const Tensor x = random_ids({2, 6}, 11, 1), y = random_ids({2, 6}, 11, 2);
   for (const GPTOptions& o : variants) {
     Rng rng(1);
@@ -68,6 +70,21 @@ TEST_CASE("GPT passes gradcheck with every kind of norm, position and activation
     const NoTape no_tape;
     CHECK(test::close(model.loss(x, y), cross_entropy(model(x), y), 1e-12, 1e-12));
   }
+}
+
+TEST_CASE("a soft cap of the logits: cap tanh(logits / cap), in calls and in the loss") {
+  GPTOptions o = small_gpt(), capped = o;
+  capped.logit_cap = 0.1;
+  Rng rng(1), same(1);
+  const GPT plain(o, rng), model(capped, same);
+  const Tensor x = random_ids({2, 6}, 11, 1), y = random_ids({2, 6}, 11, 2), logits = model(x);
+  CHECK(test::close(logits, tanh(plain(x) / 0.1) * 0.1, 1e-6, 1e-7));
+  CHECK(max(abs(logits)).item() < 0.1);
+  CHECK(max(abs(plain(x))).item() > 0.1);
+  CHECK(test::close(model.loss(x, y), cross_entropy(logits, y), 1e-6, 1e-6));
+  CHECK(model.loss(x, y).item() != plain.loss(x, y).item());
+  capped.logit_cap = -1;
+  CHECK(error_of([&] { GPT(capped, rng); }) == "GPT: logit_cap is -1; it must be 0 or more, and finite");
 }
 
 TEST_CASE("a GPT that was converted to float64 adds sinusoids of float64") {
@@ -193,6 +210,7 @@ TEST_CASE("decoding gives the logits of the whole model") {
         {.heads = o.blocks.attention.heads, .head_size = o.blocks.attention.head_size(), .context = o.context});
     o.blocks.attention.kv_heads = make(0, rng).capabilities().grouped ? 1 : 0;
     o.blocks.attention.qk_norm = i % 3 == 1;
+    o.logit_cap = i % 3 == 2 ? 0.2 : 0;
     GPT model(o, rng, make);
     to(model, DType::float64);
     const NoTape no_tape;

@@ -68,6 +68,7 @@ TEST_CASE("model config: a GPT and a BERT of each mechanism are described, and b
                                          .norm = NormKind::rms},
                               .positions = name == "softmax" ? PositionKind::relative : PositionKind::rope,
                               .tied = false,
+                              .logit_cap = causal ? 30.0 : 0.0,
                               .zero_init_residual = causal,
                               .causal = causal},
                              name,
@@ -79,6 +80,8 @@ TEST_CASE("model config: a GPT and a BERT of each mechanism are described, and b
       CHECK(test::parse_json(text).contains("relative_clip") == (name == "softmax"));
       CHECK(test::parse_json(text).contains("qk_norm") == causal);  // older files lack these fields
       CHECK(test::parse_json(text).contains("zero_init_residual") == causal);
+      CHECK(test::parse_json(text).contains("logit_cap") == causal);
+      if (causal) CHECK(same.options.logit_cap == 30);
       CHECK(test::parse_json(text).contains("feature_map") == (name == "linear"));
       CHECK(test::parse_json(text).contains("top_k_keys") == (name == "top-k"));
       if (name == "window") CHECK(test::parse_json(text).at("window") == 256);  // settled, not the default 0
@@ -94,4 +97,19 @@ TEST_CASE("model config: a GPT and a BERT of each mechanism are described, and b
   CHECK(error_of([] { GPTConfig{.attention = "gaze"}.factory(); }).starts_with("attention: the mechanism is 'gaze'"));
   CHECK(error_of([] { GPTConfig{.attention = "linformer"}.factory(); })
             .starts_with("attention: linformer has no causal"));
+}
+
+TEST_CASE("model config: window attention with global-every: every n-th layer attends to all keys") {
+  Rng rng(1);
+  const MechanismFactory make = mechanism_by_name("window", {.window = 4, .global_every = 3});
+  std::string names;
+  for (Index layer = 0; layer < 7; ++layer) names += make(layer, rng).name() + " ";
+  CHECK(names == "window window softmax window window softmax window ");
+  const GPTConfig config{.options = {.blocks = {.layers = 2, .attention = {.width = 8, .heads = 2}}},
+                         .attention = "window",
+                         .mechanism = {.window = 4, .global_every = 2}};
+  CHECK(test::parse_json(to_json(config)).at("global_every") == 2);
+  const GPT model(config.options, rng, from_json<GPTConfig>(to_json(config)).factory());
+  CHECK(model.transformer.blocks[0].attention.mechanism.name() == "window");
+  CHECK(model.transformer.blocks[1].attention.mechanism.name() == "softmax");
 }

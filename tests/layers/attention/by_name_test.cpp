@@ -79,7 +79,7 @@ TEST_CASE("options of named mechanisms belong to known mechanisms, change them, 
       if (option.name == "linformer-rows") CHECK(settled_options(name, usual).rows == 256);
       if (const auto* number = std::get_if<Index MechanismOptions::*>(&option.member)) {
         const auto size_of = [&](const MechanismOptions& o) {
-          AttentionMechanism m = mechanism_by_name(name, o)(0, rng);
+          AttentionMechanism m = mechanism_by_name(name, o)(1, rng);  // the second layer
           Index size = 0;
           for (const NamedParameter& p : named_parameters(m)) size += p.parameter->numel();
           for (const NamedBuffer& b : named_buffers(m)) size += b.buffer->numel();
