@@ -80,45 +80,61 @@ void check_lengths_at_borders(Subject& s, Finding& f, const Variant& order, Inde
   }
 }
 
-// Hides half of the keys from half of the queries. Checks that the values of hidden keys do not matter for these
-// queries, and that hidden keys get no gradient from them.
-void check_hidden(Subject& s, Finding& f, const Variant& order, const Sizes& sizes) {
+bool is_set(const Tensor& x, Index i) { return x.at({i}) != 0; }
+
+// Half of the keys and half of the queries, at random.
+struct Hiding {
+  Tensor mask;           // bool [T, S]: a random mask that also hides the hidden keys from the blind queries
+  Tensor hidden, blind;  // bool [S] and [T]
+};
+
+Hiding random_hiding(Rng rng, const Sizes& sizes) {
   const Index T = sizes.queries, S = sizes.keys;
-  Rng rng(s.options.seed, 106);
-  Trial t = s.with_call(s.trial(sizes), order), other = t;
   Tensor mask = rng.uniform({T, S}) < 0.7;
   const Tensor hidden = rng.uniform({S}) < 0.5, blind = rng.uniform({T}) < 0.5;
   hidden.slice(0, 0, 1).fill_(0);
   mask.slice(1, 0, 1).fill_(1);
-  const auto is = [](const Tensor& x, Index i) { return x.at({i}) != 0; };
   for (Index i = 0; i < T; ++i)
     for (Index j = 0; j < S; ++j)
-      if (is(blind, i) && is(hidden, j)) mask.ptr<bool>()[i * S + j] = false;
+      if (is_set(blind, i) && is_set(hidden, j)) mask.ptr<bool>()[i * S + j] = false;
+  return {mask, hidden, blind};
+}
+
+// The trial with the keys and values of another trial at the hidden positions.
+Trial with_other_hidden(Trial t, Trial from, const Tensor& hidden) {
+  const std::vector<Part> others = parts(from);
+  std::size_t at = 0;
+  for (const Part& p : parts(t)) {
+    const Tensor other = *others[at++].x;
+    if (p.name != "k" && p.name != "v") continue;  // a mask of pairs does not hide inputs per key
+    *p.x = p.x->clone();
+    for (Index j = 0; j < hidden.numel(); ++j)
+      if (is_set(hidden, j)) p.x->slice(2, j, j + 1).copy_(other.slice(2, j, j + 1));
+  }
+  return t;
+}
+
+// Hides half of the keys from half of the queries. Checks that the values of hidden keys do not matter for these
+// queries, and that hidden keys get no gradient from them.
+void check_hidden(Subject& s, Finding& f, const Variant& order, const Sizes& sizes) {
+  const Index T = sizes.queries, S = sizes.keys;
+  Trial t = s.with_call(s.trial(sizes), order);
+  const auto [mask, hidden, blind] = random_hiding(Rng(s.options.seed, 106), sizes);
   t.call.mask = mask;
   t.name += ", a mask that hides half of the keys";
   t.dy = t.dy.clone();
   for (Index i = 0; i < T; ++i)
-    if (!is(blind, i)) t.dy.slice(2, i, i + 1).fill_(0);
-  Trial drawn = s.trial(sizes, 1);
-  const std::vector<Part> others = parts(drawn);
-  other = t;
-  std::size_t at = 0;
-  for (const Part& p : parts(other)) {
-    const Tensor from = *others[at++].x;
-    if (p.name != "k" && p.name != "v") continue;  // a mask of pairs does not hide inputs per key
-    *p.x = p.x->clone();
-    for (Index j = 0; j < S; ++j)
-      if (is(hidden, j)) p.x->slice(2, j, j + 1).copy_(from.slice(2, j, j + 1));
-  }
+    if (!is_set(blind, i)) t.dy.slice(2, i, i + 1).fill_(0);
+  const Trial other = with_other_hidden(t, s.trial(sizes, 1), hidden);
   f.about(t);
   const Outcome before = s.run(t), after = s.run(other);
   for (const Part& p : parts(t))
     for (Index j = 0; (p.name == "k" || p.name == "v") && j < S; ++j)
-      if (is(hidden, j))
+      if (is_set(hidden, j))
         f.zeros("the gradient of hidden " + p.name + " at position " + std::to_string(j),
                 before.gradients.at(p.name).slice(2, j, j + 1));
   for (Index i = 0; i < T; ++i)
-    if (is(blind, i))
+    if (is_set(blind, i))
       f.close("query " + std::to_string(i) + " with other keys and values where the mask hides them",
               after.out.slice(2, i, i + 1), before.out.slice(2, i, i + 1), 1e-9);
   f.close("the gradient of q with other keys and values where the mask hides them", after.gradients.at("q"),
