@@ -84,24 +84,12 @@ class Caller {
     Called c;
     std::vector<Tensor> bases;
     const auto run = [&](Tape* tape) {
-      AttentionMechanism& m = s_.mechanism(dtype_);
       if (tape != nullptr && t.call.bias.defined() && needs("bias")) t.call.bias = tape->watch(t.call.bias);
       for (std::size_t i = 0; i < all.size(); ++i) {
         bases.push_back(tape != nullptr && needs(all[i].name) ? tape->watch(layouts_[i].base) : layouts_[i].base);
         *all[i].x = layouts_[i].view(bases[i], batch);
       }
-      const std::vector<std::pair<std::string, Tensor>> before = copies(t);
-      const Tensor y = applied(m, t);
-      if (tape != nullptr && y.node() != 0) tape->backward(y, dy_->view(dy_->base, batch));
-      for (const auto& [name, x] : named(t))
-        if (x.storage() == y.storage() && y.numel() > 0) c.shared = name;
-      c.outcome.out = y.detach();
-      std::size_t i = 0;
-      for (const auto& [name, x] : named(t)) {
-        Finding same;
-        same.same_bits("", x, before[i++].second);
-        if (!same.ok()) c.written = name;
-      }
+      apply(t, tape, c);
     };
     if (!with_tape) {
       const NoTape guard;
@@ -131,6 +119,21 @@ class Caller {
   }
 
  private:
+  // Calls the mechanism and, on a tape, runs backward. Notes inputs that share memory with the output or are written.
+  void apply(Trial& t, Tape* tape, Called& c) {
+    const std::vector<std::pair<std::string, Tensor>> before = copies(t);
+    const Tensor y = applied(s_.mechanism(dtype_), t);
+    if (tape != nullptr && y.node() != 0) tape->backward(y, dy_->view(dy_->base, t.dy.dim(0)));
+    for (const auto& [name, x] : named(t))
+      if (x.storage() == y.storage() && y.numel() > 0) c.shared = name;
+    c.outcome.out = y.detach();
+    std::size_t i = 0;
+    for (const auto& [name, x] : named(t)) {
+      Finding same;
+      same.same_bits("", x, before[i++].second);
+      if (!same.ok()) c.written = name;
+    }
+  }
   Plan& plan_;
   const Levels& levels_;
   Subject& s_;
