@@ -63,6 +63,25 @@ double alike(const std::vector<double>& kept, Index rows, Index width, Index apa
   return both < 400 ? -1 : same / both;
 }
 
+// Checks that masks of different queries, heads and sequences are independent. `kept` has the weights [B, H, T, S]: 1
+// if kept, 0 if dropped, and -1 for weights of 0.
+void check_independent(Subject& s, Finding& f, const std::vector<double>& kept, const Sizes& sizes, double rate) {
+  const Index H = s.options.heads, T = sizes.queries;
+  const double chance = rate * rate + (1 - rate) * (1 - rate);  // probability that two masks agree for a pair
+  const auto independent = [&](const char* what, Index apart) {
+    const double share = alike(kept, sizes.batch * H * T, sizes.keys, apart);
+    if (share >= 0)
+      f.expect(std::fabs(share - chance) < 0.12, std::string(what) + " have masks that agree in " +
+                                                     std::to_string(share) + " of the weights; it must be " +
+                                                     rounded(chance) + " within 0.12");
+  };
+  independent("neighbouring queries", 1);
+  for (const Index apart : {16, 32, 64})
+    if (apart < T) independent("queries of different blocks", apart);
+  independent("neighbouring heads", T);
+  independent("sequences", H * T);
+}
+
 void check_weights_left(Subject& s, Finding& f, const Sizes& sizes, const Variant& variant, double rate = 0.2) {
   const Index H = s.options.heads, T = sizes.queries, S = sizes.keys, groups = H / sizes.shared;
   Trial t = s.with_call(s.trial(sizes), variant);
@@ -89,19 +108,7 @@ void check_weights_left(Subject& s, Finding& f, const Sizes& sizes, const Varian
   f.expect(off <= tolerance, std::to_string(dropped / pairs) + " of the " + std::to_string(pairs) +
                                  " weights are 0; it must be " + rounded(rate) + " within " +
                                  std::to_string(tolerance));
-  const double chance = rate * rate + (1 - rate) * (1 - rate);  // probability that two masks agree for a pair
-  const auto independent = [&](const char* what, Index apart) {
-    const double share = alike(kept, sizes.batch * H * T, S, apart);
-    if (share >= 0)
-      f.expect(std::fabs(share - chance) < 0.12, std::string(what) + " have masks that agree in " +
-                                                     std::to_string(share) + " of the weights; it must be " +
-                                                     rounded(chance) + " within 0.12");
-  };
-  independent("neighbouring queries", 1);
-  for (const Index apart : {16, 32, 64})
-    if (apart < T) independent("queries of different blocks", apart);
-  independent("neighbouring heads", T);
-  independent("sequences", H * T);
+  check_independent(s, f, kept, sizes, rate);
   // If y = W v, backward uses the same W. Mechanisms without weights per key, e.g. with pooled values, may differ.
   if (!s.can().weights) return;
   Tensor dv = matmul(o.out.transpose(2, 3), t.dy);
