@@ -31,25 +31,50 @@ struct Plain {
   Tensor back;  // int32 [S]: new position of each key; undefined: keys are not permuted
 };
 
-Plain plain_of(Subject& s, const Trial& t, Index b, bool in_order) {
-  const Index H = t.q.dim(1), T = t.q.dim(2), S = t.k.dim(2);
-  Plain plain{t, {}};
-  Trial& one = plain.trial;
+// Sequence b alone: keys and values repeated for each head, the mask and the bias expanded to `grid`.
+Trial one_sequence(Subject& s, const Trial& t, Index b, const Shape& grid) {
+  Trial one = t;
   AttentionCall& call = one.call;
   for (const Part& p : parts(one)) {
     *p.x = p.x->slice(0, b, b + 1).clone();
-    if (p.of_keys) *p.x = repeat_heads(*p.x, H);
+    if (p.of_keys) *p.x = repeat_heads(*p.x, t.q.dim(1));
   }
   one.dy = t.dy.slice(0, b, b + 1).clone();
   if (call.key_lengths.defined()) call.key_lengths = call.key_lengths.slice(0, b, b + 1).dense();
   if (call.key_mask.defined()) call.key_mask = call.key_mask.slice(0, b, b + 1).dense();
-  const Shape grid = {1, H, T, S};
   const auto written = [&](const Tensor& x) {
     return (x.rank() == 4 ? of_sequence(x, b) : x).expand(grid).dense().clone();
   };
   if (call.mask.defined()) call.mask = written(call.mask);
   if (call.bias.defined() && s.can().bias) call.bias = written(call.bias);
   if (call.bias.defined() && !s.can().bias) call.bias = of_sequence(call.bias, b).dense().clone();
+  return one;
+}
+
+// Permutes the keys of a trial of one sequence. Returns the new position of each key, int32 [S].
+Tensor permute_keys(Trial& one, std::uint64_t seed) {
+  const Index S = one.k.dim(2);
+  AttentionCall& call = one.call;
+  std::vector<std::int32_t> order, back(static_cast<std::size_t>(S));
+  for (const Index j : Rng(seed, 103).permutation(S)) {
+    back[static_cast<std::size_t>(j)] = static_cast<std::int32_t>(order.size());
+    order.push_back(static_cast<std::int32_t>(j));
+  }
+  const Tensor to = Tensor::from(order, {S});
+  for (const Part& p : parts(one))
+    if (p.of_keys) *p.x = index_select(*p.x, 2, to);
+  call.key_mask = permuted(call.key_mask, 1, to);
+  for (Tensor* x : {&call.mask, &call.bias})
+    if (x->defined()) *x = permuted(*x, x->rank() - 1, to);
+  return Tensor::from(back, {S});
+}
+
+Plain plain_of(Subject& s, const Trial& t, Index b, bool in_order) {
+  const Index S = t.k.dim(2);
+  const Shape grid = {1, t.q.dim(1), t.q.dim(2), S};
+  Plain plain{one_sequence(s, t, b, grid), {}};
+  const Trial& one = plain.trial;
+  AttentionCall& call = plain.trial.call;
   const Properties& is = s.properties();
   const bool unordered = !in_order && is.keys_unordered && is.lengths_are_masks;
   if (unordered && s.can().full_mask && s.folds_key_masks() && (!call.causal || is.causal_is_mask)) {
@@ -74,18 +99,7 @@ Plain plain_of(Subject& s, const Trial& t, Index b, bool in_order) {
     call.key_mask = call.key_mask.defined() ? logical_and(call.key_mask, there) : there.clone();
     call.key_lengths = {};
   }
-  std::vector<std::int32_t> order, back(static_cast<std::size_t>(S));
-  for (const Index j : Rng(s.options.seed, 103).permutation(S)) {
-    back[static_cast<std::size_t>(j)] = static_cast<std::int32_t>(order.size());
-    order.push_back(static_cast<std::int32_t>(j));
-  }
-  const Tensor to = Tensor::from(order, {S});
-  plain.back = Tensor::from(back, {S});
-  for (const Part& p : parts(one))
-    if (p.of_keys) *p.x = index_select(*p.x, 2, to);
-  call.key_mask = permuted(call.key_mask, 1, to);
-  for (Tensor* x : {&call.mask, &call.bias})
-    if (x->defined()) *x = permuted(*x, x->rank() - 1, to);
+  plain.back = permute_keys(plain.trial, s.options.seed);
   return plain;
 }
 
