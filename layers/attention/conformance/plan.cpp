@@ -182,16 +182,29 @@ std::vector<Levels> Plan::rows() const {
   return all;
 }
 
+void Plan::set(Which which, const char* name, std::vector<std::string> levels) {
+  conditions_[which] = {name, std::move(levels), which == keys || which == sizes || which == threads};
+}
+void Plan::add(Which which, bool has, std::initializer_list<const char*> levels) {
+  if (has) conditions_[which].levels.insert(conditions_[which].levels.end(), levels.begin(), levels.end());
+}
+
 Plan::Plan(Subject& s) : s_(s), conditions_(count) {
   const AttentionCapabilities& can = s.can();
-  const auto set = [&](Which which, const char* name, std::vector<std::string> levels) {
-    conditions_[which] = {name, std::move(levels), which == keys || which == sizes || which == threads};
-  };
-  const auto add = [&](Which which, bool has, std::initializer_list<const char*> levels) {
-    if (has) conditions_[which].levels.insert(conditions_[which].levels.end(), levels.begin(), levels.end());
-  };
   set(dtype, "", {"float64", "float32"});
   add(dtype, can.bfloat16, {"bfloat16"});
+  set_masks();
+  set_sizes();
+  set_layouts();
+  set(threads, "threads: ", {"1", "2", "3", "8"});
+  set(batch, "sequences: ", {"2", "1", "3", "5"});
+  set(gradients, "gradients of ", {"all", "q alone", "k alone", "v alone", "parameters alone"});
+  add(gradients, can.bias || can.key_bias, {"the bias alone"});
+}
+
+// Conditions that decide which keys a query sees, and the bias.
+void Plan::set_masks() {
+  const AttentionCapabilities& can = s_.can();
   set(order, "", can.causal_only ? std::vector<std::string>{"causal"} : std::vector<std::string>{"not causal"});
   add(order, can.causal && !can.causal_only, {"causal"});
   set(mask, "a mask ", {"no"});
@@ -205,28 +218,33 @@ Plan::Plan(Subject& s) : s_(s), conditions_(count) {
   set(bias, "a bias ", {"no"});
   add(bias, can.bias || can.key_bias, {"[B, 1, 1, S]"});
   add(bias, can.bias, {"[H, T, S]", "[B, H, T, S]"});
+}
+
+void Plan::set_sizes() {
+  const AttentionCapabilities& can = s_.can();
+  const ConformanceOptions& o = s_.options;
   set(keys, "keys: ", {});
   for (const Index n : {17, 2, 65, 97, 130, 260})
-    if (n <= s.options.longest) conditions_[keys].levels.push_back(std::to_string(n));
-  if (conditions_[keys].levels.empty()) conditions_[keys].levels = {std::to_string(s.options.longest)};
+    if (n <= o.longest) conditions_[keys].levels.push_back(std::to_string(n));
+  if (conditions_[keys].levels.empty()) conditions_[keys].levels = {std::to_string(o.longest)};
   set(queries, "queries: ", {"as many as keys"});
   add(queries, can.cross, {"fewer than keys", "more than keys", "1"});
   set(shared, "query heads per key head: ", {"1"});
   add(shared, can.grouped, {"some", "all"});
-  extents_ = {{s.options.heads, s.options.size, s.options.value_size}};
-  if (s.any_sizes()) extents_.insert(extents_.end(), {{3, 40, 5}, {2, 100, 33}, {5, 7, 100}, {3, 96, 40}});
+  extents_ = {{o.heads, o.size, o.value_size}};
+  if (s_.any_sizes()) extents_.insert(extents_.end(), {{3, 40, 5}, {2, 100, 33}, {5, 7, 100}, {3, 96, 40}});
   set(sizes, "", {});
   for (const Extent& e : extents_)
     conditions_[sizes].levels.push_back(std::to_string(e.heads) + " heads of " + std::to_string(e.size) + " and " +
                                         std::to_string(e.value_size));
   others_.resize(extents_.size());
+}
+
+// How the tensors of a call are laid out in memory.
+void Plan::set_layouts() {
   for (const auto& [which, name] : {std::pair{q_layout, "q "}, {k_layout, "k "}, {v_layout, "v "}, {dy_layout, "dy "}})
     set(which, name, {"dense", "with heads side by side", "with a last stride of 2", "transposed", "broadcast"});
   set(mask_layout, "masks, lengths and bias ", {"dense", "with a last stride of 2", "transposed"});
-  set(threads, "threads: ", {"1", "2", "3", "8"});
-  set(batch, "sequences: ", {"2", "1", "3", "5"});
-  set(gradients, "gradients of ", {"all", "q alone", "k alone", "v alone", "parameters alone"});
-  add(gradients, can.bias || can.key_bias, {"the bias alone"});
 }
 
 std::string Plan::describe(const Levels& levels) const {

@@ -70,6 +70,13 @@ class Plan {
   struct Extent {
     Index heads, size, value_size;
   };
+  // Sets a condition and its first levels; adds levels if `has` holds.
+  void set(Which which, const char* name, std::vector<std::string> levels);
+  void add(Which which, bool has, std::initializer_list<const char*> levels);
+  void set_masks();
+  void set_sizes();
+  void set_layouts();
+
   Subject& s_;
   std::vector<Condition> conditions_;
   std::vector<Extent> extents_;
