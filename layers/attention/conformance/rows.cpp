@@ -37,6 +37,17 @@ void add_first(Tensor& sum, const Tensor& y) {
   copy_values(first, total);
 }
 
+// The trial with output gradients of these rows only.
+Trial with_rows(const Trial& t, const std::set<Index>& rows) {
+  Trial some = t;
+  some.dy = Tensor::zeros(t.dy.shape(), DType::float64);
+  for (const Index i : rows) {
+    Tensor row = some.dy.slice(2, i, i + 1);
+    copy_values(row, t.dy.slice(2, i, i + 1));
+  }
+  return some;
+}
+
 }  // namespace
 
 void compare_rows(Subject& s, Finding& f, const Trial& t) {
@@ -49,14 +60,7 @@ void compare_rows(Subject& s, Finding& f, const Trial& t) {
     for (const Index i :
          {Index{15}, Index{31}, Index{32}, Index{63}, Index{64}, Index{65}, Index{127}, Index{128}, T - 2})
       if (i > 0 && i < T) rows.insert(i);
-  // Only these rows have output gradients.
-  Trial all = t;
-  all.dy = Tensor::zeros(t.dy.shape(), DType::float64);
-  for (const Index i : rows) {
-    Tensor row = all.dy.slice(2, i, i + 1);
-    copy_values(row, t.dy.slice(2, i, i + 1));
-  }
-  const Outcome whole = s.run(all);
+  const Outcome whole = s.run(with_rows(t, rows));
   TensorsByName sums;
   for (const auto& [name, g] : whole.gradients)
     if (name != "bias") sums[name] = Tensor::zeros(g.shape(), DType::float64);
