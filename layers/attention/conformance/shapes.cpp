@@ -78,6 +78,21 @@ Tensor with_zeros(const Tensor& x, bool all) {
   return y;
 }
 
+// Broadcasts inputs by strides of 0: keys and values over sequences and heads, queries over heads.
+void check_strides_of_0(Subject& s, Finding& f, const Trial& t, DType dtype) {
+  Trial broadcast = t;
+  const auto first = [](const Tensor& x, Index batch) {
+    return x.slice(0, 0, batch).slice(1, 0, 1).expand(x.shape());
+  };
+  for (const Part& p : parts(broadcast)) *p.x = first(*p.x, p.of_keys ? 1 : t.q.dim(0));
+  broadcast.dy = first(t.dy, 1);
+  Trial copied = broadcast;
+  for (const Part& p : parts(copied)) *p.x = p.x->clone();
+  copied.dy = broadcast.dy.clone();
+  f.close("strides of 0", s.run(broadcast, dtype), s.run(copied, dtype), rounding(dtype));
+  f.close("strides of 0, no tape", s.out(broadcast, dtype), s.out(copied, dtype), rounding(dtype));
+}
+
 }  // namespace
 
 void check_grouped(Subject& s, Finding& f) {
@@ -133,18 +148,7 @@ void check_views(Subject& s, Finding& f) {
                 tolerance);
       });
     }
-    // Broadcast by strides of 0: keys and values over sequences and heads, queries over heads.
-    Trial broadcast = t, copied = t;
-    const auto first = [](const Tensor& x, Index batch) {
-      return x.slice(0, 0, batch).slice(1, 0, 1).expand(x.shape());
-    };
-    for (const Part& p : parts(broadcast)) *p.x = first(*p.x, p.of_keys ? 1 : t.q.dim(0));
-    broadcast.dy = first(t.dy, 1);
-    copied = broadcast;
-    for (const Part& p : parts(copied)) *p.x = p.x->clone();
-    copied.dy = broadcast.dy.clone();
-    f.close("strides of 0", s.run(broadcast, dtype), s.run(copied, dtype), tolerance);
-    f.close("strides of 0, no tape", s.out(broadcast, dtype), s.out(copied, dtype), tolerance);
+    check_strides_of_0(s, f, t, dtype);
   }
 }
 
