@@ -117,11 +117,9 @@ struct Ragged {
     seen.resize(alone.size());
   }
 
-  // Feeds the next counts[b] positions of row b, padded to the max count. Keys and values are padded with NaN.
-  void step(const std::vector<std::int32_t>& counts) {
-    const NoTape guard;
-    const Index batch = static_cast<Index>(seen.size()), count = *std::max_element(counts.begin(), counts.end());
-    const Index longest = *std::max_element(seen.begin(), seen.end());
+  // The next counts[b] positions of row b, padded to `count`: keys and values with NaN.
+  Trial next(const std::vector<std::int32_t>& counts, Index count) const {
+    const auto batch = static_cast<Index>(seen.size());
     Trial padded = t;
     for (const Part& p : parts(padded)) {
       const Tensor x = *p.x;
@@ -132,6 +130,15 @@ struct Ragged {
         if (n > 0) (*p.x)[b].slice(1, 0, n).copy_(x[b].slice(1, from, from + n).to(dtype));
       }
     }
+    return padded;
+  }
+
+  // Feeds the next counts[b] positions of row b, padded to the max count, and compares with a step of that row alone.
+  void step(const std::vector<std::int32_t>& counts) {
+    const NoTape guard;
+    const Index batch = static_cast<Index>(seen.size()), count = *std::max_element(counts.begin(), counts.end());
+    const Index longest = *std::max_element(seen.begin(), seen.end());
+    const Trial padded = next(counts, count);
     const bool with_bias = t.call.bias.defined();
     AttentionCall call{.key_lengths = Tensor::from(counts, {batch})};
     if (with_bias) call.bias = Tensor::zeros({batch, t.q.dim(1), count, longest + count}, dtype);
@@ -154,6 +161,13 @@ struct Ragged {
     }
     const Tensor y = together.apply(padded.q, padded.k, padded.v, call, padded.inputs);
     f.finite("rows of different lengths, with their padding", y);
+    compare(y, expected, counts, count);
+  }
+
+  // Compares the outputs of a step with those of each row alone, and adds the counts to `seen`.
+  void compare(const Tensor& y, const std::vector<Tensor>& expected, const std::vector<std::int32_t>& counts,
+               Index count) {
+    const auto batch = static_cast<Index>(seen.size());
     for (Index b = 0; b < batch; ++b) {
       const auto row = static_cast<std::size_t>(b);
       const std::string what = std::string(name_of(dtype)) + ", rows of different lengths: row " + std::to_string(b) +
@@ -168,7 +182,7 @@ struct Ragged {
     f.expect(together.lengths().shape() == Shape{batch} &&
                  together.lengths().to_vector<double>() == std::vector<double>(seen.begin(), seen.end()),
              "lengths() of the state is " + describe(together.lengths()) + " after a step with key_lengths " +
-                 describe(call.key_lengths));
+                 describe(Tensor::from(counts, {batch})));
   }
 };
 
