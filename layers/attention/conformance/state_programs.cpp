@@ -38,20 +38,7 @@ class Program {
     const auto batch = static_cast<Index>(rows_.size());
     const Index max_count = std::max<Index>(padded, *std::max_element(counts.begin(), counts.end()));
     const bool equal = std::all_of(counts.begin(), counts.end(), [&](std::int32_t n) { return n == max_count; });
-    Trial next = t_;
-    for (const Part& p : parts(next)) {
-      const Tensor x = *p.x;
-      // Heads are side by side in memory, as a projection returns them.
-      *p.x = Tensor::full({batch, max_count, x.dim(1), x.dim(3)},
-                          p.of_keys ? std::numeric_limits<double>::quiet_NaN() : 0.5, dtype_)
-                 .transpose(1, 2);
-      for (Index r = 0; r < batch; ++r) {
-        const Row& row = rows_[static_cast<std::size_t>(r)];
-        const Index count = counts[static_cast<std::size_t>(r)];
-        if (count > 0)
-          (*p.x)[r].slice(1, 0, count).copy_(x[row.from].slice(1, row.length, row.length + count).to(dtype_));
-      }
-    }
+    Trial next = next_positions(counts, max_count);
     AttentionCall call;
     if (!equal) call.key_lengths = Tensor::from(counts, {batch});
     if (t_.call.bias.defined()) call.bias = bias_of(counts, max_count);
@@ -154,6 +141,26 @@ class Program {
     about_ += std::string(", ") + what;
     for (const std::int32_t r : rows) about_ += " " + std::to_string(r);
   }
+  // The next counts[r] positions of row r, padded to `max_count`: keys and values with NaN.
+  Trial next_positions(const Rows& counts, Index max_count) const {
+    const auto batch = static_cast<Index>(rows_.size());
+    Trial next = t_;
+    for (const Part& p : parts(next)) {
+      const Tensor x = *p.x;
+      // Heads are side by side in memory, as a projection returns them.
+      *p.x = Tensor::full({batch, max_count, x.dim(1), x.dim(3)},
+                          p.of_keys ? std::numeric_limits<double>::quiet_NaN() : 0.5, dtype_)
+                 .transpose(1, 2);
+      for (Index r = 0; r < batch; ++r) {
+        const Row& row = rows_[static_cast<std::size_t>(r)];
+        const Index count = counts[static_cast<std::size_t>(r)];
+        if (count > 0)
+          (*p.x)[r].slice(1, 0, count).copy_(x[row.from].slice(1, row.length, row.length + count).to(dtype_));
+      }
+    }
+    return next;
+  }
+
   // The bias [H, n, n] of the trial at the positions of each row: [B, H, count, keys].
   Tensor bias_of(const Rows& counts, Index max_count) const {
     Index longest = 0;
