@@ -92,14 +92,12 @@ Translator load_translator(const Checkpoint& c) {
   return {make_translation_model(config, c), source, target};
 }
 
-std::vector<std::string> translate(const Translator& t, std::span<const std::string> texts, const TranslateOptions& o) {
-  require(o.batch_tokens >= 1 && o.max_per_token >= 0 && o.max_extra_tokens >= 0 && o.longest >= 0,
-          "translate: batch_tokens is ", o.batch_tokens, ", max_per_token is ", o.max_per_token,
-          ", max_extra_tokens is ", o.max_extra_tokens, " and longest is ", o.longest,
-          "; batch_tokens must be 1 or more, the others 0 or more");
-  std::vector<std::string> made(texts.size());
+namespace {
+
+// The tokens of each text. Throws Error with the number of a text that cannot be encoded or is too long.
+std::vector<Tokens> tokens_of_texts(const Translator& t, std::span<const std::string> texts,
+                                    const TranslateOptions& o) {
   std::vector<Tokens> sources;
-  std::vector<std::size_t> order;  // longest first, so that a batch has texts of similar lengths
   for (std::size_t i = 0; i < texts.size(); ++i) {
     try {
       sources.push_back(source_tokens(t, texts[i]));
@@ -109,14 +107,38 @@ std::vector<std::string> translate(const Translator& t, std::span<const std::str
     const Index tokens = std::ssize(sources[i]) - 1;
     require(o.longest == 0 || tokens <= o.longest, "translate: ", o.name, " ", i + 1, " has ", tokens,
             " tokens, but longest is ", o.longest, "; split it, or increase longest (--longest)");
-    if (!sources[i].empty()) order.push_back(i);
   }
-  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return sources[a].size() > sources[b].size(); });
+  return sources;
+}
+
+void check_options(const TranslateOptions& o) {
+  require(o.batch_tokens >= 1 && o.max_per_token >= 0 && o.max_extra_tokens >= 0 && o.longest >= 0,
+          "translate: batch_tokens is ", o.batch_tokens, ", max_per_token is ", o.max_per_token,
+          ", max_extra_tokens is ", o.max_extra_tokens, " and longest is ", o.longest,
+          "; batch_tokens must be 1 or more, the others 0 or more");
+}
+
+BeamOptions search_options(const Translator& t, const TranslateOptions& o) {
   const TextMarks marks = text_marks(t.target);
   BeamOptions search{.beam = o.beam, .stop_tokens = {marks.end}, .penalty = o.penalty, .alpha = o.alpha};
   search.never.push_back(marks.begin);
   if (const auto pad = t.target.special("<pad>")) search.never.push_back(*pad);
   if (const auto unknown = t.target.special("<unk>"); unknown && !o.unknown) search.never.push_back(*unknown);
+  return search;
+}
+
+}  // namespace
+
+std::vector<std::string> translate(const Translator& t, std::span<const std::string> texts, const TranslateOptions& o) {
+  check_options(o);
+  std::vector<std::string> made(texts.size());
+  const std::vector<Tokens> sources = tokens_of_texts(t, texts, o);
+  std::vector<std::size_t> order;  // longest first, so that a batch has texts of similar lengths
+  for (std::size_t i = 0; i < texts.size(); ++i)
+    if (!sources[i].empty()) order.push_back(i);
+  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return sources[a].size() > sources[b].size(); });
+  const TextMarks marks = text_marks(t.target);
+  BeamOptions search = search_options(t, o);
   if (o.on_done) o.on_done(static_cast<Index>(texts.size() - order.size()));
   for (std::size_t first = 0; first < order.size();) {
     const auto longest = static_cast<Index>(sources[order[first]].size());
