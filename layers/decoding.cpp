@@ -61,6 +61,19 @@ Tensor relative_weights(const std::vector<double>& values, double max_value, dou
   return exp(x);
 }
 
+// Sets `options` to those of at least this weight, without those of weight 0. Returns the sum of their weights.
+double gather_options(const std::vector<double>& values, const float* weight, float min_weight,
+                      std::vector<Option>& options) {
+  options.clear();
+  double sum = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (weight[i] < min_weight || weight[i] == 0) continue;
+    options.push_back({values[i], weight[i], static_cast<std::int32_t>(i)});
+    sum += weight[i];
+  }
+  return sum;
+}
+
 }  // namespace
 
 std::int32_t sample(const Tensor& logits, const SamplingOptions& o, Rng& rng) {
@@ -75,22 +88,11 @@ std::int32_t sample(const Tensor& logits, const SamplingOptions& o, Rng& rng) {
   const float* weight = weights.ptr<float>();
   const double total = std::accumulate(weight, weight + values.size(), 0.0);
   std::vector<Option> options;
-  // Collects the options of at least this weight, without those of weight 0. Returns the sum of their weights.
-  const auto gather = [&](float min_weight) {
-    options.clear();
-    double sum = 0;
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      if (weight[i] < min_weight || weight[i] == 0) continue;
-      options.push_back({values[i], weight[i], static_cast<std::int32_t>(i)});
-      sum += weight[i];
-    }
-    return sum;
-  };
   // In most calls a few likely options are sufficient.
-  const double few = gather(1e-3f);
+  const double few = gather_options(values, weight, 1e-3f, options);
   const bool enough = o.top_k > 0 ? static_cast<Index>(options.size()) >= o.top_k
                                   : few > (o.top_p < 1 ? o.top_p : u) * total;
-  if (!enough) gather(0);
+  if (!enough) gather_options(values, weight, 0, options);
   double sum = total;
   if (o.top_k > 0 && o.top_k < static_cast<Index>(options.size())) {
     std::nth_element(options.begin(), options.begin() + o.top_k, options.end(), likelier);
@@ -324,6 +326,31 @@ void check_beams(const BeamOptions& o) {
   require(o.alpha >= 0 && std::isfinite(o.alpha), "beam_search: alpha is ", o.alpha, "; it must be 0 or more");
 }
 
+// For each of these rows, the likeliest continuations of its texts. `logits` has one row per text.
+std::vector<std::vector<Candidate>> candidates_of(const std::vector<std::size_t>& rows,
+                                                  const std::vector<Search>& searches, const Tensor& logits,
+                                                  const BeamOptions& o) {
+  const std::size_t many = static_cast<std::size_t>(o.beam) + o.stop_tokens.size();
+  // for each row of the logits: the index of its search in `rows`, and that of its text in the search
+  std::vector<std::pair<std::size_t, std::int32_t>> texts;
+  for (std::size_t r = 0; r < rows.size(); ++r)
+    for (std::size_t b = 0; b < searches[rows[r]].live.size(); ++b) texts.emplace_back(r, static_cast<std::int32_t>(b));
+  std::vector<std::vector<Candidate>> found(texts.size());
+  parallel_for(static_cast<Index>(texts.size()), 1, [&](Index begin, Index end) {
+    for (Index i = begin; i < end; ++i) {
+      const auto& [r, b] = texts[static_cast<std::size_t>(i)];
+      const double so_far = searches[rows[r]].live[static_cast<std::size_t>(b)].log_probability;
+      found[static_cast<std::size_t>(i)] = likeliest(logits[i], so_far, b, many, o.never);
+    }
+  });
+  std::vector<std::vector<Candidate>> joined(rows.size());
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    std::vector<Candidate>& all = joined[texts[i].first];
+    all.insert(all.end(), found[i].begin(), found[i].end());
+  }
+  return joined;
+}
+
 }  // namespace
 
 std::vector<std::vector<Hypothesis>> beam_search(DecodeState state, std::span<const Tokens> prompts,
@@ -331,11 +358,10 @@ std::vector<std::vector<Hypothesis>> beam_search(DecodeState state, std::span<co
   check_beams(o);
   check_prompts("beam_search", prompts, o.counts);
   std::vector<Search> searches;
-  std::vector<std::size_t> rows;  // rows that continue
-  for (std::size_t i = 0; i < prompts.size(); ++i) {
+  for (std::size_t i = 0; i < prompts.size(); ++i)
     searches.push_back({.max_tokens = o.counts.empty() ? o.count : o.counts[i], .options = o});
-    rows.push_back(i);
-  }
+  std::vector<std::size_t> rows(prompts.size());  // rows that continue
+  std::iota(rows.begin(), rows.end(), std::size_t{0});
   std::vector<std::vector<Hypothesis>> best(prompts.size());
   if (prompts.empty()) return best;
   const AwakeThreads scope;
@@ -343,41 +369,25 @@ std::vector<std::vector<Hypothesis>> beam_search(DecodeState state, std::span<co
   Tensor logits = state.read(padded.tokens, padded.lengths);
   check_vocabulary("beam_search", "stop token", o.stop_tokens, logits.dim(1));
   check_vocabulary("beam_search", "never token", o.never, logits.dim(1));
-  const std::size_t many = static_cast<std::size_t>(o.beam) + o.stop_tokens.size();
   while (true) {
-    // for each row of the logits: its search, and the index of its text in the search
-    std::vector<std::pair<std::size_t, std::int32_t>> texts;
-    for (const std::size_t row : rows)
-      for (std::size_t b = 0; b < searches[row].live.size(); ++b) texts.emplace_back(row, static_cast<std::int32_t>(b));
-    std::vector<std::vector<Candidate>> found(texts.size());
-    parallel_for(static_cast<Index>(texts.size()), 1, [&](Index begin, Index end) {
-      for (Index i = begin; i < end; ++i) {
-        const auto& [row, b] = texts[static_cast<std::size_t>(i)];
-        const double so_far = searches[row].live[static_cast<std::size_t>(b)].log_probability;
-        found[static_cast<std::size_t>(i)] = likeliest(logits[i], so_far, b, many, o.never);
-      }
-    });
+    std::vector<std::vector<Candidate>> candidates = candidates_of(rows, searches, logits, o);
     Tokens picked, next;
-    std::vector<std::size_t> left;
-    std::size_t at = 0;
-    for (const std::size_t row : rows) {
+    for (std::size_t i = 0, texts = 0; i < rows.size(); ++i) {  // texts: those of the rows so far
+      const std::size_t row = rows[i];
       Search& search = searches[row];
-      const auto first = static_cast<std::int32_t>(at);
-      std::vector<Candidate> candidates;
-      for (std::size_t b = 0; b < search.live.size(); ++b, ++at)
-        candidates.insert(candidates.end(), found[at].begin(), found[at].end());
-      const Tokens from = search.grow(std::move(candidates));
+      const auto first = static_cast<std::int32_t>(texts);
+      texts += search.live.size();
+      const Tokens from = search.grow(std::move(candidates[i]));
       if (search.done()) {
         best[row] = search.best();
         if (o.on_done) o.on_done(static_cast<Index>(row));
         continue;
       }
-      left.push_back(row);
       for (std::size_t b = 0; b < from.size(); ++b)
         picked.push_back(first + from[b]), next.push_back(search.live[b].tokens.back());
     }
-    if (left.empty()) return best;
-    rows = left;
+    std::erase_if(rows, [&](std::size_t row) { return searches[row].done(); });
+    if (rows.empty()) return best;
     state = state.rows(places(picked));
     logits = state.read(column(next));
   }
