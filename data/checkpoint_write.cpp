@@ -168,6 +168,26 @@ std::size_t end_of_file(const SparseFile& file) {
   return static_cast<std::size_t>(end);
 }
 
+// Writes the content of a checkpoint. Returns the tensors' values, which are not in the file yet.
+std::vector<PlacedValues> write_content(const Handle& file, const Checkpoint& checkpoint) {
+  Writer writer(file);
+  writer.add_attribute(file, "format", "heed checkpoint");
+  for (const auto& [name, value] : checkpoint.counters) writer.add_counter(name, value);
+  for (const auto& [name, text] : checkpoint.texts) writer.add_text(name, text);
+  for (const auto& [name, blob] : checkpoint.blobs) writer.add_blob(name, blob);
+  auto late = checkpoint.late.begin();  // merges both maps in the order of names
+  const auto add_late = [&](const std::string* before) {
+    for (; late != checkpoint.late.end() && (before == nullptr || late->first < *before); ++late)
+      writer.add_tensor(late->first, late->second.shape, late->second.dtype, values_of(late->first, late->second));
+  };
+  for (const auto& [path, tensor] : checkpoint.tensors) {
+    add_late(&path);
+    writer.add_tensor(path, tensor);
+  }
+  add_late(nullptr);
+  return std::move(writer.placed);
+}
+
 }  // namespace
 
 Hdf5Image::Hdf5Image(const Checkpoint& checkpoint) {
@@ -185,24 +205,7 @@ Hdf5Image::Hdf5Image(const Checkpoint& checkpoint) {
     require(H5Pset_userblock(create, kUserBlock) >= 0, kNoMemory);
     const Handle file = owned(H5Fcreate(name_in_memory().c_str(), H5F_ACC_TRUNC, create, access), H5Fclose,
                               "save_checkpoint: HDF5 cannot create a file in memory");
-    {
-      Writer writer(file);
-      writer.add_attribute(file, "format", "heed checkpoint");
-      for (const auto& [name, value] : checkpoint.counters) writer.add_counter(name, value);
-      for (const auto& [name, text] : checkpoint.texts) writer.add_text(name, text);
-      for (const auto& [name, blob] : checkpoint.blobs) writer.add_blob(name, blob);
-      auto late = checkpoint.late.begin();  // merges both maps in the order of names
-      const auto add_late = [&](const std::string* before) {
-        for (; late != checkpoint.late.end() && (before == nullptr || late->first < *before); ++late)
-          writer.add_tensor(late->first, late->second.shape, late->second.dtype, values_of(late->first, late->second));
-      };
-      for (const auto& [path, tensor] : checkpoint.tensors) {
-        add_late(&path);
-        writer.add_tensor(path, tensor);
-      }
-      add_late(nullptr);
-      placed = std::move(writer.placed);
-    }
+    placed = write_content(file, checkpoint);
     require(H5Fflush(file, H5F_SCOPE_GLOBAL) >= 0, "save_checkpoint: HDF5 cannot finish the file; is the memory full?");
   }
   size_ = end_of_file(content);
