@@ -320,11 +320,7 @@ class Walk {
         const std::uint64_t address = c.address(), size = c.number(8);
         return claim(address, size, "a continuation of its header");
       }
-      case 0x11:
-        expect(!o.is_group, "it has two group messages");
-        o.is_group = true;
-        o.symbol_tree = c.address(), o.symbol_names = c.address();
-        return {};
+      case 0x11: symbol_table(c, o); return {};
       case 0x15: attribute_info(c); return {};
       case 0x16:
         c.version(0);
@@ -341,6 +337,13 @@ class Walk {
     heed::fail(here(), " stores its values in chunks or compressed; they must be contiguous and uncompressed");
   }
 
+  // IV.A.2.r. The Symbol Table Message.
+  static void symbol_table(Cursor& c, Object& o) {
+    expect(!o.is_group, "it has two group messages");
+    o.is_group = true;
+    o.symbol_tree = c.address(), o.symbol_names = c.address();
+  }
+
   // IV.A.2.b. The Dataspace Message.
   static std::vector<std::uint64_t> dataspace(Cursor c, bool& is_null) {
     const std::uint64_t version = c.byte(), rank = c.byte(), flags = c.byte();
@@ -351,6 +354,29 @@ class Walk {
     std::vector<std::uint64_t> sizes;
     for (std::uint64_t i = 0; i < rank; ++i) sizes.push_back(c.number(8));
     return sizes;  // followed by the maximum sizes
+  }
+
+  // Whether a floating-point type of this size is IEEE 754 in little-endian order; `bits` has its flags.
+  static bool is_ieee(Cursor& c, std::uint64_t size, std::uint64_t bits) {
+    const Bytes form = c.take(12);
+    // Bit offset, bits, position and size of exponent and mantissa, bias: IEEE 754; then the position of the sign.
+    constexpr unsigned char kSingle[12] = {0, 0, 32, 0, 23, 8, 0, 23, 127, 0, 0, 0};
+    constexpr unsigned char kDouble[12] = {0, 0, 64, 0, 52, 11, 0, 52, 255, 3, 0, 0};
+    const auto is = [&](const unsigned char* expected) { return std::equal(form.begin(), form.end(), expected); };
+    const bool plain = size == 4   ? is(kSingle) && bits >> 8 == 31
+                       : size == 8 ? is(kDouble) && bits >> 8 == 63
+                                   : size == 2;
+    return plain && (bits & 0x70) == 0x20;
+  }
+
+  // Whether an enumeration is h5py's bool: signed bytes, two names, their values. Before version 3 names were padded.
+  static bool is_bool(Cursor& c, std::uint64_t size, std::uint64_t bits, std::uint64_t version) {
+    constexpr unsigned char kByte[] = "\x08\0\0\1\0\0\0\0\0\x08";
+    constexpr unsigned char kTight[] = "FALSE\0TRUE\0\0\1", kWide[] = "FALSE\0\0\0TRUE\0\0\0\0\0\1";
+    const Bytes expected = version < 3 ? Bytes(kWide, sizeof kWide - 1) : Bytes(kTight, sizeof kTight - 1);
+    const bool base = c.byte() % 16 == 0 && as_text(c.take(11)) == as_text(Bytes(kByte, 11));
+    const bool two = base && size == 1 && (bits & 0xffff) == 2;
+    return two && c.left() >= expected.size() && as_text(c.take(expected.size())) == as_text(expected);
   }
 
   // IV.A.2.d. The Datatype Message.
@@ -369,33 +395,13 @@ class Walk {
         if (!plain) type.kind = Kind::other;
         return type;
       }
-      case 1: {
-        type.kind = Kind::real;
-        const Bytes form = c.take(12);
-        // Bit offset, bits, position and size of exponent and mantissa, bias: IEEE 754; then the position of the sign.
-        constexpr unsigned char kSingle[12] = {0, 0, 32, 0, 23, 8, 0, 23, 127, 0, 0, 0};
-        constexpr unsigned char kDouble[12] = {0, 0, 64, 0, 52, 11, 0, 52, 255, 3, 0, 0};
-        const auto is = [&](const unsigned char* expected) { return std::equal(form.begin(), form.end(), expected); };
-        const bool plain = type.size == 4   ? is(kSingle) && bits >> 8 == 31
-                           : type.size == 8 ? is(kDouble) && bits >> 8 == 63
-                                            : type.size == 2;
-        if (!plain || (bits & 0x70) != 0x20) type.kind = Kind::other;
-        return type;
-      }
+      case 1: type.kind = is_ieee(c, type.size, bits) ? Kind::real : Kind::other; return type;
       case 3: type.kind = Kind::fixed_text; return type;
       case 6: type.other = "a compound"; return type;
-      case 8: {
+      case 8:
         type.other = "an enumeration";
-        // h5py's bool: signed bytes, two names, their values. Before version 3 names were padded.
-        constexpr unsigned char kByte[] = "\x08\0\0\1\0\0\0\0\0\x08";
-        constexpr unsigned char kTight[] = "FALSE\0TRUE\0\0\1", kWide[] = "FALSE\0\0\0TRUE\0\0\0\0\0\1";
-        const Bytes expected = version < 3 ? Bytes(kWide, sizeof kWide - 1) : Bytes(kTight, sizeof kTight - 1);
-        const bool base = c.byte() % 16 == 0 && as_text(c.take(11)) == as_text(Bytes(kByte, 11));
-        const bool two = base && type.size == 1 && (bits & 0xffff) == 2;
-        if (two && c.left() >= expected.size() && as_text(c.take(expected.size())) == as_text(expected))
-          type.kind = Kind::boolean;
+        if (is_bool(c, type.size, bits, version)) type.kind = Kind::boolean;
         return type;
-      }
       case 9:
         if ((bits & 15) == 1 && type.size == 16) type.kind = Kind::text;
         return type;
