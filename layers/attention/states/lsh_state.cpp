@@ -33,6 +33,17 @@ Tensor LshState::apply(In q, In k, In v, const AttentionCall& call) {
   });
 }
 
+namespace {
+
+// Calls f(c) for each round, where c is the bucket of token t of head h, counted through the buckets of all rounds.
+// buckets [B, H, rounds, count].
+template <class F>
+void each_round(const LshAttentionOptions& o, const Tensor& buckets, Index count, Index h, Index t, const F& f) {
+  for (Index r = 0; r < o.rounds; ++r) f(r * o.buckets + buckets.ptr<std::int32_t>()[(h * o.rounds + r) * count + t]);
+}
+
+}  // namespace
+
 // The keys of the last `count` queries per row. Adds each new position to its buckets after its query.
 KeyLists LshState::lists(In q, In keys, const AttentionCall& call) {
   const LshAttentionOptions& o = mechanism_.options();
@@ -54,17 +65,11 @@ KeyLists LshState::lists(In q, In keys, const AttentionCall& call) {
           call.key_lengths.defined() ? call.key_lengths.ptr<std::int32_t>()[b] - seen_before : count;
       std::int32_t* places = places_.ptr<std::int32_t>() + n * o.rounds * o.buckets * o.window;
       std::int32_t* counts = counts_.ptr<std::int32_t>() + n * o.rounds * o.buckets;
-      // Calls f(c) for each round, where c is the bucket of token t of head h, counted through the buckets of all
-      // rounds.
-      const auto each_round = [&](const Tensor& buckets, Index h, Index t, const auto& f) {
-        for (Index r = 0; r < o.rounds; ++r)
-          f(r * o.buckets + buckets.ptr<std::int32_t>()[(h * o.rounds + r) * count + t]);
-      };
       for (Index t = 0; t < count; ++t) {
         for (Index h = n * shared; h < (n + 1) * shared; ++h) {
           Positions& mine = seen[static_cast<std::size_t>(h)];
           const std::size_t first = mine.size();
-          each_round(of_queries, h, t, [&](Index c) {
+          each_round(o, of_queries, count, h, t, [&](Index c) {
             const std::int32_t* ring = places + c * o.window;
             mine.insert(mine.end(), ring, ring + std::min<Index>(counts[c], o.window));
           });
@@ -72,7 +77,7 @@ KeyLists LshState::lists(In q, In keys, const AttentionCall& call) {
           offsets[static_cast<std::size_t>(h)].push_back(detail::checked_pairs(mine.size()));
         }
         if (t >= new_count) continue;  // padding
-        each_round(of_keys, n, t, [&](Index c) {
+        each_round(o, of_keys, count, n, t, [&](Index c) {
           places[c * o.window + counts[c]++ % o.window] = static_cast<std::int32_t>(seen_before + t);
         });
       }
