@@ -81,9 +81,7 @@ Tensor with_zeros(const Tensor& x, bool all) {
 // Broadcasts inputs by strides of 0: keys and values over sequences and heads, queries over heads.
 void check_strides_of_0(Subject& s, Finding& f, const Trial& t, DType dtype) {
   Trial broadcast = t;
-  const auto first = [](const Tensor& x, Index batch) {
-    return x.slice(0, 0, batch).slice(1, 0, 1).expand(x.shape());
-  };
+  const auto first = [](const Tensor& x, Index batch) { return x.slice(0, 0, batch).slice(1, 0, 1).expand(x.shape()); };
   for (const Part& p : parts(broadcast)) *p.x = first(*p.x, p.of_keys ? 1 : t.q.dim(0));
   broadcast.dy = first(t.dy, 1);
   Trial copied = broadcast;
