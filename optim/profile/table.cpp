@@ -197,6 +197,17 @@ std::size_t width_of(const std::vector<ProfileRow>& rows, std::string ProfileRow
   return std::min<std::size_t>(width, 48);
 }
 
+// Prints the first line: time per step, rate and share of the peak, and the machine.
+void print_summary(std::ostream& out, Index measured, double step, const ProfileWork& work, double bandwidth) {
+  const Index steps = std::max<Index>(1, measured);
+  out << "profile of " << std::to_string(steps) << (steps == 1 ? " step" : " steps")
+      << formatted(": %.3f ms per step", 1e3 * step);
+  if (work.flops > 0)
+    out << formatted(", %.0f GFLOP/s, which is %.0f%% of the peak", work.flops / step / 1e9, 100 * work.share_of_peak);
+  out << formatted("; copies reach %.0f GB/s; %d thread%s, %s\n", bandwidth / 1e9, threads(), threads() == 1 ? "" : "s",
+                   arch());
+}
+
 }  // namespace
 
 std::vector<ProfileRow> Profile::key_averages() const { return averages(*state_); }
@@ -220,13 +231,7 @@ void Profile::print(std::ostream& out, Index max_rows) const {
     work = work + r.forward + r.backward;
     step += r.seconds();
   }
-  const Index steps = std::max<Index>(1, state_->measured);
-  out << "profile of " << std::to_string(steps) << (steps == 1 ? " step" : " steps")
-      << formatted(": %.3f ms per step", 1e3 * step);
-  if (work.flops > 0)
-    out << formatted(", %.0f GFLOP/s, which is %.0f%% of the peak", work.flops / step / 1e9, 100 * work.share_of_peak);
-  out << formatted("; copies reach %.0f GB/s; %d thread%s, %s\n", state_->machine.bandwidth() / 1e9, threads(),
-                   threads() == 1 ? "" : "s", arch());
+  print_summary(out, state_->measured, step, work, state_->machine.bandwidth());
 
   const std::vector<ProfileRow> by_op = joined(ops, false), by_module = joined(ops, true);
   std::size_t name_width = width_of(by_op, &ProfileRow::name, 18);
