@@ -112,6 +112,15 @@ std::vector<std::tuple<double, double, std::string, int>> drawn(const Numbers& n
   return texts;
 }
 
+// The values in the form that gnuplot draws: column, row, value.
+std::vector<std::tuple<double, double, double>> cells_of(const std::vector<std::vector<double>>& values) {
+  std::vector<std::tuple<double, double, double>> cells;
+  for (std::size_t r = 0; r < values.size(); ++r)
+    for (std::size_t c = 0; c < values[r].size(); ++c)
+      cells.emplace_back(static_cast<double>(c), static_cast<double>(r), values[r][c]);
+  return cells;
+}
+
 }  // namespace
 
 void plot_matrix(const std::filesystem::path& file, const std::string& title,
@@ -137,13 +146,9 @@ void plot_matrix(const std::filesystem::path& file, const std::string& title,
      << (places.turned ? "rotate by 60 right" : "norotate center") << "\n";
   label_cells(gp, "x", column_labels);
   label_cells(gp, "y", row_labels);
-  std::vector<std::tuple<double, double, double>> cells;
-  for (std::size_t r = 0; r < rows; ++r)
-    for (std::size_t c = 0; c < columns; ++c)
-      cells.emplace_back(static_cast<double>(c), static_cast<double>(r), values[r][c]);
   const auto texts = drawn(numbers, values);
   const bool numbered = places.points > 0 && !texts.empty();
-  const std::string block = drawing.block(cells), labels = numbered ? drawing.block(texts) : "";
+  const std::string block = drawing.block(cells_of(values)), labels = numbered ? drawing.block(texts) : "";
   gp << "plot " << block << drawing.cells(rows, columns);
   if (numbered)
     gp << ", " << labels << "using 1:2:3:4 with labels font '," << places.points
@@ -181,10 +186,7 @@ void label_axis(Gnuplot& gp, const std::string& axis, const std::vector<std::str
   gp << ") noenhanced scale 0.3 nomirror font ',9' textcolor rgb '#000000'\n";
 }
 
-}  // namespace
-
-void plot_matrices(const std::filesystem::path& file, const MatrixLabels& labels,
-                   const std::vector<std::vector<MatrixPanel>>& panels) {
+void check_panels(const MatrixLabels& labels, const std::vector<std::vector<MatrixPanel>>& panels) {
   const std::size_t rows = labels.rows.size(), columns = labels.columns.size(),
                     across = panels.empty() ? 0 : panels.front().size();
   bool agree = rows > 0 && columns > 0 && across > 0;
@@ -197,14 +199,26 @@ void plot_matrices(const std::filesystem::path& file, const MatrixLabels& labels
   }
   require(agree, "plot_matrices: the panels differ in size, or from the ", rows, " row and ", columns,
           " column labels; there must be one or more panels, with one label per row and column");
-  // All labels fit, unless the picture would be too large.
-  const double max_side = 6000 / static_cast<double>(std::max(across, panels.size()));
-  const double preferred_side = 14 * static_cast<double>(std::max(rows, columns));
+}
+
+// All labels fit, unless the picture would be too large.
+Grid grid_of(const MatrixLabels& labels, std::size_t down, std::size_t across) {
+  const double max_side = 6000 / static_cast<double>(std::max(across, down));
+  const double preferred_side = 14 * static_cast<double>(std::max(labels.rows.size(), labels.columns.size()));
   const auto room = [](const std::vector<std::string>& of) {
     return static_cast<double>(std::min<std::size_t>(longest(of), 16));
   };
-  const Grid grid{panels.size(), across, std::fmin(std::fmax(150, preferred_side), std::fmax(110, max_side)),
-                  40 + 7 * room(labels.rows), 58 + (turned(labels.columns) ? 6 * room(labels.columns) : 0)};
+  return {down, across, std::fmin(std::fmax(150, preferred_side), std::fmax(110, max_side)), 40 + 7 * room(labels.rows),
+          58 + (turned(labels.columns) ? 6 * room(labels.columns) : 0)};
+}
+
+}  // namespace
+
+void plot_matrices(const std::filesystem::path& file, const MatrixLabels& labels,
+                   const std::vector<std::vector<MatrixPanel>>& panels) {
+  check_panels(labels, panels);
+  const std::size_t rows = labels.rows.size(), columns = labels.columns.size(), across = panels.front().size();
+  const Grid grid = grid_of(labels, panels.size(), across);
   Drawing drawing(file, static_cast<int>(grid.width()), static_cast<int>(grid.height()));
   Gnuplot& gp = *drawing;
   gp << "set multiplot\nset label 1 " << quoted(labels.title) << " at screen 0.5, screen " << 1 - 18 / grid.height()
@@ -231,11 +245,7 @@ void plot_matrices(const std::filesystem::path& file, const MatrixLabels& labels
       if (last)
         gp << "set colorbox user origin " << 1 - 66 / grid.width() << "," << grid.bottom / grid.height() << " size "
            << 14 / grid.width() << "," << std::fmin(300, grid.side) / grid.height() << "\nset cbtics 0.25 font ',9'\n";
-      std::vector<std::tuple<double, double, double>> cells;
-      for (std::size_t y = 0; y < rows; ++y)
-        for (std::size_t x = 0; x < columns; ++x)
-          cells.emplace_back(static_cast<double>(x), static_cast<double>(y), panels[r][c].values[y][x]);
-      const std::string block = drawing.block(cells);
+      const std::string block = drawing.block(cells_of(panels[r][c].values));
       gp << "plot " << block << drawing.cells(rows, columns, panels.size() * across) << "\nunset label 1\n";
     }
   }
