@@ -89,6 +89,23 @@ void check_gradient(const Tape::State& s, const detail::Step& step, const Tensor
   detail::check_finite(gradient, step.op, "a gradient", step.where, path_of(s, step), from);
 }
 
+// Adds the gradient g of an expanded view to its root: sums over the repeated axes, then adds to the element itself.
+void add_to_repeated(Tape::State& s, const InputRef& ref, const Tensor& g) {
+  const detail::Node& n = s.nodes[ref.node];
+  InputRef once = ref;
+  for (int a = 0; a < once.shape.rank(); ++a)
+    if (once.strides[a] == 0) once.shape[a] = 1;
+  const bool written = s.is_written(ref.node);
+  Tensor& root = s.gradient_of(ref.node);
+  if (!written)
+    root.zero_();
+  else if (!n.parameter.defined() && root.storage()->references > 1)
+    root = root.clone();
+  Tensor part = root.as_strided(once.shape, once.strides, once.offset);
+  detail::add_values(part, detail::sum_to(g, once.shape));
+  s.set_written(ref.node);
+}
+
 }  // namespace
 
 Grads::Grads(detail::Step& step, Tape& tape) : step_(step), tape_(tape) { tape.state().unfilled = 0; }
@@ -152,20 +169,7 @@ void Grads::add_now(int i, const Tensor& gradient) {
     n.written = true;
     return;
   }
-  if (repeats_elements(ref)) {
-    // An expanded view: sum over the repeated axes, then add to the element itself.
-    InputRef once = ref;
-    for (int a = 0; a < once.shape.rank(); ++a)
-      if (once.strides[a] == 0) once.shape[a] = 1;
-    Tensor& root = s.gradient_of(ref.node);
-    if (!written)
-      root.zero_();
-    else if (!n.parameter.defined() && root.storage()->references > 1)
-      root = root.clone();
-    Tensor part = root.as_strided(once.shape, once.strides, once.offset);
-    detail::add_values(part, detail::sum_to(g, once.shape));
-    return s.set_written(ref.node);
-  }
+  if (repeats_elements(ref)) return add_to_repeated(s, ref, g);
   const Target t = target(i);
   Tensor into = t.gradient;
   if (t.accumulate)
