@@ -315,6 +315,18 @@ void Tape::backward(In loss) {
   backward(loss, In(Tensor::ones(loss.shape(), loss.dtype()), loss.where()));
 }
 
+// Seeds y's part of the gradient of its node. y may be a view; an expanded y gets the sum over its repeated elements.
+static void seed_gradient(Tape::State& s, std::uint32_t output, In y, In dy) {
+  Tensor& g = s.gradient_of(output);
+  Shape once = y.shape();
+  for (int a = 0; a < y.rank(); ++a)
+    if (y->strides()[a] == 0) once[a] = std::min<Index>(once[a], 1);
+  if (once.numel() != g.numel()) g.zero_();
+  Tensor part = g.as_strided(once, y->strides(), y->offset() - s.nodes[output].offset);
+  detail::copy_values(part, detail::sum_to(dy, once));
+  s.set_written(output);
+}
+
 void Tape::backward(In y, In dy) {
   State& s = *state_;
   check(!s.spent, y.where(), "backward: this tape already ran backward; it can do so once: create a new Tape");
@@ -328,19 +340,7 @@ void Tape::backward(In y, In dy) {
   const NoTape guard;
   const detail::ProfileScope pass("backward", detail::Profiler::Scope::pass);
   const std::vector<detail::LeftOut> left_out = detail::left_out(s);
-  const auto output = static_cast<std::uint32_t>(y->node());
-  {
-    // y may be a view: seed its part of the whole value's gradient. An expanded y gets the sum over its repeated
-    // elements.
-    Tensor& g = s.gradient_of(output);
-    Shape once = y.shape();
-    for (int a = 0; a < y.rank(); ++a)
-      if (y->strides()[a] == 0) once[a] = std::min<Index>(once[a], 1);
-    if (once.numel() != g.numel()) g.zero_();
-    Tensor part = g.as_strided(once, y->strides(), y->offset() - s.nodes[output].offset);
-    detail::copy_values(part, detail::sum_to(dy, once));
-    s.set_written(output);
-  }
+  seed_gradient(s, static_cast<std::uint32_t>(y->node()), y, dy);
   std::optional<FirstUses> uses;
   if (s.completed) uses.emplace(s);
   for (std::size_t i = s.steps.size(); i-- > 0;) {
