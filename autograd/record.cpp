@@ -163,6 +163,26 @@ bool is_variable(const Tensor& x) {
   return x.node() != 0 || x.is_unrecorded() || (p != nullptr && p->requires_grad);
 }
 
+// Whether a gradient flows to this input of a step. Throws Error if it would be wrong or lost.
+static bool needs_step(const Mode& m, const char* op, const Where& where, const Tensor& x) {
+  if (!x.defined() || x.is_detached() || !is_floating(x.dtype())) return false;
+  if (x.node() != 0) {
+    if (m.tape == nullptr || x.node() >> 32 != m.tape->state().serial)
+      check_foreign(op, where, x);
+    else
+      check(!m.tape->state().is_stale(x), where, op, ": an input, ", x,
+            ", was written to after it was computed or watched, so its gradient would belong to the old values; ",
+            "write to a clone(), or detach() it to use it as a constant");
+    return true;
+  }
+  if (const ParameterInfo* p = x.storage()->parameter) return p->requires_grad;
+  if (!x.is_unrecorded()) return false;
+  check(m.tape == nullptr, where, op, ": an input, ", x,
+        ", was computed from parameters before the tape began, so their gradient would be lost; ",
+        "begin the tape earlier, or detach() it if that is intended");
+  return true;
+}
+
 bool begin_step(const char* op, const Where& where, Tensor& y, std::span<const Tensor* const> inputs,
                 std::span<const SavedTensor> kept, std::optional<bool> inside) {
   const Mode& m = mode();
@@ -181,25 +201,7 @@ bool begin_step(const char* op, const Where& where, Tensor& y, std::span<const T
     check_finite(y, op, "the result", where, std::string(module_path(inputs)), inputs);
   }
   bool needed = inside.value_or(false);
-  for (const Tensor* x : inputs) {
-    if (!x->defined() || x->is_detached() || !is_floating(x->dtype())) continue;
-    if (x->node() != 0) {
-      if (m.tape == nullptr || x->node() >> 32 != m.tape->state().serial)
-        check_foreign(op, where, *x);
-      else
-        check(!m.tape->state().is_stale(*x), where, op, ": an input, ", *x,
-              ", was written to after it was computed or watched, so its gradient would belong to the old values; ",
-              "write to a clone(), or detach() it to use it as a constant");
-      needed = true;
-    } else if (const ParameterInfo* p = x->storage()->parameter) {
-      needed = needed || p->requires_grad;
-    } else if (x->is_unrecorded()) {
-      check(m.tape == nullptr, where, op, ": an input, ", *x,
-            ", was computed from parameters before the tape began, so their gradient would be lost; ",
-            "begin the tape earlier, or detach() it if that is intended");
-      needed = true;
-    }
-  }
+  for (const Tensor* x : inputs) needed = needs_step(m, op, where, *x) || needed;
   if (m.tape == nullptr) {
     if (needed) y.mark_unrecorded();
     return false;
