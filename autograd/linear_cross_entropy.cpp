@@ -68,6 +68,29 @@ void add_to_weight(DType products, const MatrixIn& dlogits, Index classes, const
         .accumulate = weight.accumulate});
 }
 
+// For the logits of one chunk of rows: computes their losses if `loss` is defined, and replaces them by their gradients
+// if these are needed.
+template <class T>
+void run_rows(const Operands& o, Index begin, Index count, const Chunk& chunk, const Tensor& lse, const Tensor& loss,
+              const GradientTargets& g) {
+  const Index classes = o.rows.classes;
+  const Tensor& logits = chunk.logits;
+  const auto c = o.rows.of<T>(o.class_weight);
+  const std::int32_t* targets = o.targets.ptr<std::int32_t>() + begin;
+  parallel_for(count, grain_for(4 * classes), [&](Index b, Index e) {
+    const auto& table = detail::cross_entropy_table<T>();
+    T *row = logits.ptr<T>() + b * classes, *row_lse = lse.ptr<T>() + 2 * (begin + b);
+    if (loss.defined()) table.forward(c, row, targets + b, loss.ptr<T>() + begin + b, row_lse, e - b);
+    if (g)
+      table.backward(c, row, targets + b, row_lse, g.dy.ptr<T>() + (begin + b) * g.dy_stride, g.dy_stride,
+                     static_cast<T>(o.rows.scale), row, false, e - b);
+    if (g && chunk.narrow.defined()) {
+      Tensor narrow = chunk.narrow.slice(0, b, e).slice(1, 0, classes);
+      detail::copy_values(narrow, logits.slice(0, b, e));
+    }
+  });
+}
+
 // Runs one chunk of rows: computes its logits and, if `loss` is defined, their losses; replaces the logits by their
 // gradients, and adds these to the gradients of x, weight and bias.
 template <class T>
@@ -86,20 +109,7 @@ void run_chunk(const Operands& o, Index begin, Index count, const Chunk& chunk, 
         .c = logits.raw(),
         .ldc = classes,
         .bias = o.bias.raw()});
-  const auto c = o.rows.of<T>(o.class_weight);
-  const std::int32_t* targets = o.targets.ptr<std::int32_t>() + begin;
-  parallel_for(count, grain_for(4 * classes), [&](Index b, Index e) {
-    const auto& table = detail::cross_entropy_table<T>();
-    T *row = logits.ptr<T>() + b * classes, *row_lse = lse.ptr<T>() + 2 * (begin + b);
-    if (loss.defined()) table.forward(c, row, targets + b, loss.ptr<T>() + begin + b, row_lse, e - b);
-    if (g)
-      table.backward(c, row, targets + b, row_lse, g.dy.ptr<T>() + (begin + b) * g.dy_stride, g.dy_stride,
-                     static_cast<T>(o.rows.scale), row, false, e - b);
-    if (g && chunk.narrow.defined()) {
-      Tensor narrow = chunk.narrow.slice(0, b, e).slice(1, 0, classes);
-      detail::copy_values(narrow, logits.slice(0, b, e));
-    }
-  });
+  run_rows<T>(o, begin, count, chunk, lse, loss, g);
   if (g.x)
     gemm({.m = count,
           .n = d,
