@@ -90,6 +90,26 @@ MatrixIn operand(const Tensor& hidden) {
           hidden.defined() ? hidden.dim(1) : 0};
 }
 
+// A product without a result in memory: the activation reads each block, and writes u (if it is defined) and h.
+void run_activated(Gemm product, DType type, Activation activation, const Tensor& u, const Tensor& h) {
+  detail::with_float(type, [&](auto t) {
+    using T = decltype(t);
+    const auto finish = [&](const GemmBlock& block) { activate<T>(activation, block, u, h); };
+    product.finish = {finish, {operand(u), operand(h)}};
+    gemm(product);
+  });
+}
+
+// The same for dh: each block is read by the activation's derivative, which writes `g`.
+void run_activated_backward(Gemm product, DType type, Activation activation, const HiddenGradients& g) {
+  detail::with_float(type, [&](auto t) {
+    using T = decltype(t);
+    const auto finish = [&](const GemmBlock& b) { activate_backward<T>(activation, b, g); };
+    product.finish = {finish, {operand(g.u), operand(g.du), operand(g.h)}};
+    gemm(product);
+  });
+}
+
 void check_weights(In x, In up, In up_bias, In down, In down_bias) {
   const Where& at = x.where();
   check(x.rank() >= 1 && up.rank() == 2 && x.dim(-1) == up.dim(1), at, "feed_forward: x is ", x.tensor(), " but up is ",
@@ -124,14 +144,9 @@ Tensor feed_forward(In x, In up, In up_bias, In down, In down_bias, Activation a
   const bool keeps = needs_gradient({x, up, up_bias, down, down_bias});
   const Tensor h = Tensor::empty({rows, hidden}, narrow), u = keeps ? Tensor::empty({rows, hidden}, narrow) : Tensor();
   Tensor y = Tensor::empty(x.shape().first(x.rank() - 1) + Shape{out}, type);
-  detail::with_float(type, [&](auto t) {
-    using T = decltype(t);
-    const auto finish = [&](const GemmBlock& block) { activate<T>(activation, block, u, h); };
-    Gemm first = product_of(a, w1.t(), Tensor(), products);
-    first.bias = b1.raw();
-    first.finish = {finish, {operand(u), operand(h)}};
-    gemm(first);
-  });
+  Gemm first = product_of(a, w1.t(), Tensor(), products);
+  first.bias = b1.raw();
+  run_activated(first, type, activation, u, h);
   Gemm second = product_of(h, w2.t(), y.as_strided({rows, out}, {out, 1}, 0), products);
   second.bias = b2.raw();
   gemm(second);
@@ -143,13 +158,7 @@ Tensor feed_forward(In x, In up, In up_bias, In down, In down_bias, Activation a
            HiddenGradients block{us, Tensor::empty(us.shape(), us.dtype()),
                                  d.needs(3) ? Tensor::empty(us.shape(), us.dtype()) : Tensor(), Tensor()};
            if (d.needs(2)) block.dbias = Tensor::empty({(n + kFinishRows - 1) / kFinishRows, width}, type);
-           detail::with_float(type, [&](auto t) {
-             using T = decltype(t);
-             const auto finish = [&](const GemmBlock& b) { activate_backward<T>(activation, b, block); };
-             Gemm back = product_of(g, down_w, Tensor(), products);
-             back.finish = {finish, {operand(block.u), operand(block.du), operand(block.h)}};
-             gemm(back);
-           });
+           run_activated_backward(product_of(g, down_w, Tensor(), products), type, activation, block);
            product_gradient(rows_target(d, 3), g.t(), block.h, products);
            product_gradient(rows_target(d, 0), block.du, up_w, products);
            product_gradient(rows_target(d, 1), block.du.t(), xs, products);
