@@ -191,6 +191,15 @@ void forward(const FlexInputs& x, const Tensor& out, const Tensor& lse, const Te
   });
 }
 
+// dq of each tile of queries from the shares of all groups of keys.
+template <class T, class S>
+void combine_dq(const AttentionKernels<T, S>& kernel, const AttentionProblem<T, S>& p,
+                const AttentionGradients<T, S>& g, Index tiles) {
+  parallel_for(p.batch * p.heads * tiles, 16, [&](Index begin, Index end) {
+    for (Index i = begin; i < end; ++i) kernel.combine(p, g, i / tiles / p.heads, i / tiles % p.heads, i % tiles);
+  });
+}
+
 template <class T, class S>
 void backward(const FlexInputs& x, const Tensor& out, const Tensor& dout, const Tensor& lse, const Tensor& rest,
               const AttentionTargets& to, Grads& d) {
@@ -232,10 +241,7 @@ void backward(const FlexInputs& x, const Tensor& out, const Tensor& dout, const 
     }
   });
   sums.give(x, d);
-  if (!split) return;
-  parallel_for(p.batch * p.heads * tiles, 16, [&](Index begin, Index end) {
-    for (Index i = begin; i < end; ++i) kernel.combine(p, g, i / tiles / p.heads, i / tiles % p.heads, i % tiles);
-  });
+  if (split) combine_dq(kernel, p, g, tiles);
 }
 
 // dz_h = -sum p delta, where p = e^(z - L) is the sink's share of a query's weights and delta = do . o
