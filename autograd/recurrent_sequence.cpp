@@ -111,64 +111,79 @@ struct Sequence {
   }
 };
 
-// Runs all steps of each block of rows: the product of the state with the weight, then the cell.
+// Runs all steps of each block of rows: the product of the state with the weight, then the cell. Row i of `now`, `g`
+// and `reset` belongs to sequence rows.order[i]. n is the number of units, S the number of states (2 for an LSTM).
 template <class T>
-void sequence_forward(const Sequence& s, const Tensor& sums, const Tensor& state, const Tensor& weight,
-                      const Tensor& bias, const Tensor& out, const Tensor& kept) {
+struct SequenceForward {
+  const Sequence& s;
+  const Tensor &sums, &state;   // [B, T, gates n]; [B, S n] or undefined
+  const Tensor &weight, &bias;  // [gates n, n]; [gates n]
+  const Tensor &out, &kept;     // [B, T + 1, S n]; [B, T, kept gates n] or undefined
   const CellKernels<T>& cell = cell_of<T>(s.kind);
   const Index n = s.units, row = s.gates * n, first_columns = s.first_gates() * n;
   const Tensor w = detail::cast(weight, s.operand);
-  const auto across = [&](Index begin, Index end) {
-    return PackedMatrix(matrix(w.slice(0, begin, end).t()), n, end - begin, s.operand);
-  };
+  // With the transposed rows of w. The original GRU needs two products per step.
   const PackedMatrix first_product = across(0, first_columns);
   const PackedMatrix candidate = s.original() ? across(first_columns, row) : PackedMatrix();
-  // In processing order: h and the cell state; the state's part of the gates; r h of the original GRU.
+  // [B, S n]; [B, gates n]: the state's part of the gates; [B, n]: r h of the original GRU
   const Tensor now = Tensor::zeros({s.batch, s.states * n}, s.type), g = Tensor::empty({s.batch, row}, s.type);
   const Tensor reset = s.original() ? Tensor::empty({s.batch, n}, s.type) : Tensor();
-  const LeftOperand h_operand(now, s.operand), reset_operand(reset, s.original() ? s.operand : DType::float32);
-  s.each_block([&](Index first, Index last) {
-    if (state.defined())
-      for (Index i = first; i < last; ++i)
-        std::copy_n(at<T>(state, s.rows.order[static_cast<std::size_t>(i)] * s.states * n), s.states * n,
-                    at<T>(now, i * s.states * n));
-    for (Index step = 0; step < s.rows.length(first); ++step) {
-      const Index active = s.active(first, last, step);
-      const auto call = [&](Index i) {
-        const Index t = s.position(i, step), h = i * s.states * n;
-        return CellForward<T>{.x = at<T>(sums, s.element(sums, i, t)),
-                              .g = at<T>(g, i * row),
-                              .h = at<T>(now, h),
-                              .cell = at<T>(now, h + n),
-                              .h_next = at<T>(now, h),
-                              .cell_next = at<T>(now, h + n),
-                              .kept = kept.defined() ? at<T>(kept, s.element(kept, i, t)) : nullptr};
-      };
-      first_product.multiply_here({.m = active,
-                                   .a = h_operand.rows(first, active, 0, n),
-                                   .c = at<T>(g, first * row),
-                                   .ldc = row,
-                                   .bias = bias.raw()});
-      if (s.original()) {
-        for (Index i = first; i < first + active; ++i) cell.forward_gates(call(i), n, at<T>(reset, i * n));
-        candidate.multiply_here({.m = active,
-                                 .a = reset_operand.rows(first, active, 0, n),
-                                 .c = at<T>(g, first * row + first_columns),
+  const LeftOperand h_operand{now, s.operand}, reset_operand{reset, s.original() ? s.operand : DType::float32};
+
+  void run() const {
+    s.each_block([&](Index first, Index last) {
+      if (state.defined())
+        for (Index i = first; i < last; ++i)
+          std::copy_n(at<T>(state, s.rows.order[static_cast<std::size_t>(i)] * s.states * n), s.states * n,
+                      at<T>(now, i * s.states * n));
+      for (Index step = 0; step < s.rows.length(first); ++step) run_step(first, s.active(first, last, step), step);
+      for (Index i = first; i < last; ++i) end(i);
+    });
+  }
+
+  PackedMatrix across(Index begin, Index end) const {
+    return PackedMatrix(matrix(w.slice(0, begin, end).t()), n, end - begin, s.operand);
+  }
+
+  CellForward<T> call(Index i, Index step) const {
+    const Index t = s.position(i, step), h = i * s.states * n;
+    return {.x = at<T>(sums, s.element(sums, i, t)),
+            .g = at<T>(g, i * row),
+            .h = at<T>(now, h),
+            .cell = at<T>(now, h + n),
+            .h_next = at<T>(now, h),
+            .cell_next = at<T>(now, h + n),
+            .kept = kept.defined() ? at<T>(kept, s.element(kept, i, t)) : nullptr};
+  }
+
+  // g = h W^T + bias; h = cell(x, g, h), for the rows [first, first + active).
+  void run_step(Index first, Index active, Index step) const {
+    first_product.multiply_here({.m = active,
+                                 .a = h_operand.rows(first, active, 0, n),
+                                 .c = at<T>(g, first * row),
                                  .ldc = row,
-                                 .bias = at<T>(bias, first_columns)});
-      }
-      for (Index i = first; i < first + active; ++i) {
-        cell.forward(call(i), n);
-        std::copy_n(at<T>(now, i * s.states * n), s.states * n, at<T>(out, s.element(out, i, s.position(i, step))));
-      }
+                                 .bias = bias.raw()});
+    if (s.original()) {
+      for (Index i = first; i < first + active; ++i) cell.forward_gates(call(i, step), n, at<T>(reset, i * n));
+      candidate.multiply_here({.m = active,
+                               .a = reset_operand.rows(first, active, 0, n),
+                               .c = at<T>(g, first * row + first_columns),
+                               .ldc = row,
+                               .bias = at<T>(bias, first_columns)});
     }
-    for (Index i = first; i < last; ++i) {
-      const Index end = s.element(out, i, s.rows.length(i)), final_state = s.element(out, i, s.steps);
-      std::fill_n(at<T>(out, end), final_state - end, T(0));
-      std::copy_n(at<T>(now, i * s.states * n), s.states * n, at<T>(out, final_state));
+    for (Index i = first; i < first + active; ++i) {
+      cell.forward(call(i, step), n);
+      std::copy_n(at<T>(now, i * s.states * n), s.states * n, at<T>(out, s.element(out, i, s.position(i, step))));
     }
-  });
-}
+  }
+
+  // The outputs of row i after its last step: zeros, then the final state.
+  void end(Index i) const {
+    const Index begin = s.element(out, i, s.rows.length(i)), final_state = s.element(out, i, s.steps);
+    std::fill_n(at<T>(out, begin), final_state - begin, T(0));
+    std::copy_n(at<T>(now, i * s.states * n), s.states * n, at<T>(out, final_state));
+  }
+};
 
 // The gradients. Each is undefined if it is not needed, except `dsums`.
 struct SequenceGradients {
@@ -177,87 +192,108 @@ struct SequenceGradients {
   Tensor dcandidate, reset;  // the same for the original GRU's product with r h
 };
 
-// Runs all steps of each block of rows in reverse order. `dnow` holds the gradient of the current state of each row.
+// Runs all steps of each block of rows in reverse order. Rows and sizes as in SequenceForward.
 template <class T>
-void sequence_backward(const Sequence& s, const Tensor& state, const Tensor& weight, const Tensor& out,
-                       const Tensor& kept, const Tensor& dy, SequenceGradients& d) {
+struct SequenceBackward {
+  const Sequence& s;
+  const Tensor &state, &weight, &out, &kept;
+  const Tensor& dy;      // [B, T + 1, S n]
+  SequenceGradients& d;  // written
   const CellKernels<T>& cell = cell_of<T>(s.kind);
   const Index n = s.units, row = s.gates * n, first_columns = s.first_gates() * n;
   const Tensor w = detail::cast(weight, s.operand);
-  const auto back = [&](Index begin, Index end) {
-    return PackedMatrix(matrix(w.slice(0, begin, end)), end - begin, n, s.operand);
-  };
-  const PackedMatrix first_product = back(0, first_columns);
+  const PackedMatrix first_product = back(0, first_columns);  // with the rows of w
   const PackedMatrix candidate = s.original() ? back(first_columns, row) : PackedMatrix();
+  // [B, S n]: of the current state; [B, gates n]; [B, n]: of r h of the original GRU
   const Tensor dnow = Tensor::zeros({s.batch, s.states * n}, s.type), dg = Tensor::empty({s.batch, row}, s.type);
   const Tensor dreset = s.original() ? Tensor::empty({s.batch, n}, s.type) : Tensor();
-  const LeftOperand dg_operand(dg, s.operand);
-  const auto state_of = [&](Index i) { return at<T>(state, s.rows.order[static_cast<std::size_t>(i)] * s.states * n); };
-  s.each_block([&](Index first, Index last) {
-    for (Index i = first; i < last; ++i) {
-      std::copy_n(at<T>(dy, s.element(dy, i, s.steps)), s.states * n, at<T>(dnow, i * s.states * n));
-      const Index end = s.element(d.dsums, i, s.rows.length(i));
-      std::fill_n(at<T>(d.dsums, end), s.element(d.dsums, i, s.steps) - end, T(0));
+  const LeftOperand dg_operand{dg, s.operand};
+
+  void run() const {
+    s.each_block([&](Index first, Index last) {
+      for (Index i = first; i < last; ++i) begin(i);
+      for (Index step = s.rows.length(first) - 1; step >= 0; --step) {
+        const Index active = s.active(first, last, step);
+        run_step(first, active, step);
+        if (!d.dg.defined()) continue;
+        for (Index i = first; i < first + active; ++i) keep(i, step);
+      }
+      if (d.dstate.defined())
+        for (Index i = first; i < last; ++i)
+          std::copy_n(at<T>(dnow, i * s.states * n), s.states * n, state_of(d.dstate, i));
+    });
+  }
+
+  PackedMatrix back(Index begin, Index end) const {
+    return PackedMatrix(matrix(w.slice(0, begin, end)), end - begin, n, s.operand);
+  }
+  T* state_of(const Tensor& x, Index i) const {
+    return at<T>(x, s.rows.order[static_cast<std::size_t>(i)] * s.states * n);
+  }
+
+  CellBackward<T> call(Index i, Index step) const {
+    const Index t = s.position(i, step), here = s.element(out, i, t);
+    const T* before = step > 0 ? at<T>(out, s.element(out, i, s.position(i, step - 1))) : state_of(state, i);
+    T* dh = at<T>(dnow, i * s.states * n);
+    return {.kept = kept.defined() ? at<T>(kept, s.element(kept, i, t)) : nullptr,
+            .h = before,
+            .h_next = at<T>(out, here),
+            .cell = before != nullptr ? before + n : nullptr,
+            .cell_next = at<T>(out, here + n),
+            .dh = dh,
+            .dcell = dh + n,
+            .dx = at<T>(d.dsums, s.element(d.dsums, i, t)),
+            .dg = s.kind == RecurrentKind::gru ? at<T>(dg, i * row) : nullptr};
+  }
+
+  // Row i: the gradient of the final state, and zeros for dsums after the last step.
+  void begin(Index i) const {
+    std::copy_n(at<T>(dy, s.element(dy, i, s.steps)), s.states * n, at<T>(dnow, i * s.states * n));
+    const Index end = s.element(d.dsums, i, s.rows.length(i));
+    std::fill_n(at<T>(d.dsums, end), s.element(d.dsums, i, s.steps) - end, T(0));
+  }
+
+  // dh += dy; dx, dg, dh = the cell's derivative; dh += dg W, for the rows [first, first + active).
+  void run_step(Index first, Index active, Index step) const {
+    for (Index i = first; i < first + active; ++i) {
+      const CellBackward<T> c = call(i, step);
+      const T* from = at<T>(dy, s.element(dy, i, s.position(i, step)));
+      for (Index j = 0; j < s.states * n; ++j) c.dh[j] += from[j];
+      cell.backward(c, n);
+      if (c.dg == nullptr) std::copy_n(c.dx, row, at<T>(dg, i * row));
     }
-    for (Index step = s.rows.length(first) - 1; step >= 0; --step) {
-      const Index active = s.active(first, last, step);
-      const auto call = [&](Index i) {
-        const Index t = s.position(i, step), here = s.element(out, i, t);
-        const T* before = step > 0 ? at<T>(out, s.element(out, i, s.position(i, step - 1))) : state_of(i);
-        T* dh = at<T>(dnow, i * s.states * n);
-        return CellBackward<T>{.kept = kept.defined() ? at<T>(kept, s.element(kept, i, t)) : nullptr,
-                               .h = before,
-                               .h_next = at<T>(out, here),
-                               .cell = before != nullptr ? before + n : nullptr,
-                               .cell_next = at<T>(out, here + n),
-                               .dh = dh,
-                               .dcell = dh + n,
-                               .dx = at<T>(d.dsums, s.element(d.dsums, i, t)),
-                               .dg = s.kind == RecurrentKind::gru ? at<T>(dg, i * row) : nullptr};
-      };
+    if (s.original()) {
+      candidate.multiply_here({.m = active,
+                               .a = dg_operand.rows(first, active, first_columns, row),
+                               .c = at<T>(dreset, first * n),
+                               .ldc = n});
       for (Index i = first; i < first + active; ++i) {
-        const CellBackward<T> c = call(i);
-        const T* from = at<T>(dy, s.element(dy, i, s.position(i, step)));
-        for (Index j = 0; j < s.states * n; ++j) c.dh[j] += from[j];
-        cell.backward(c, n);
-        if (c.dg == nullptr) std::copy_n(c.dx, row, at<T>(dg, i * row));
-      }
-      if (s.original()) {
-        candidate.multiply_here({.m = active,
-                                 .a = dg_operand.rows(first, active, first_columns, row),
-                                 .c = at<T>(dreset, first * n),
-                                 .ldc = n});
-        for (Index i = first; i < first + active; ++i) {
-          const CellBackward<T> c = call(i);
-          cell.backward_gates(c, n, at<T>(dreset, i * n));
-          std::copy_n(c.dx, first_columns, at<T>(dg, i * row));
-        }
-      }
-      first_product.multiply_here({.m = active,
-                                   .a = dg_operand.rows(first, active, 0, first_columns),
-                                   .c = at<T>(dnow, first * s.states * n),
-                                   .ldc = s.states * n,
-                                   .accumulate = true});
-      if (!d.dg.defined()) continue;
-      for (Index i = first; i < first + active; ++i) {
-        const Index place = s.rows.place(i, step);
-        const CellBackward<T> c = call(i);
-        std::copy_n(at<T>(dg, i * row), first_columns, at<T>(d.dg, place * first_columns));
-        if (c.h != nullptr)
-          std::copy_n(c.h, n, at<T>(d.h, place * n));
-        else
-          std::fill_n(at<T>(d.h, place * n), n, T(0));
-        if (!s.original()) continue;
-        std::copy_n(at<T>(dg, i * row + first_columns), n, at<T>(d.dcandidate, place * n));
-        for (Index j = 0; j < n; ++j) at<T>(d.reset, place * n)[j] = c.h != nullptr ? c.kept[j] * c.h[j] : T(0);
+        const CellBackward<T> c = call(i, step);
+        cell.backward_gates(c, n, at<T>(dreset, i * n));
+        std::copy_n(c.dx, first_columns, at<T>(dg, i * row));
       }
     }
-    if (d.dstate.defined())
-      for (Index i = first; i < last; ++i)
-        std::copy_n(at<T>(dnow, i * s.states * n), s.states * n,
-                    at<T>(d.dstate, s.rows.order[static_cast<std::size_t>(i)] * s.states * n));
-  });
-}
+    first_product.multiply_here({.m = active,
+                                 .a = dg_operand.rows(first, active, 0, first_columns),
+                                 .c = at<T>(dnow, first * s.states * n),
+                                 .ldc = s.states * n,
+                                 .accumulate = true});
+  }
+
+  // The operands of the weight's gradient from a step of row i: dg and h and, for the original GRU, dg of c and r h.
+  void keep(Index i, Index step) const {
+    const Index place = s.rows.place(i, step);
+    const CellBackward<T> c = call(i, step);
+    std::copy_n(at<T>(dg, i * row), first_columns, at<T>(d.dg, place * first_columns));
+    if (c.h != nullptr)
+      std::copy_n(c.h, n, at<T>(d.h, place * n));
+    else
+      std::fill_n(at<T>(d.h, place * n), n, T(0));
+    if (!s.original()) return;
+    std::copy_n(at<T>(dg, i * row + first_columns), n, at<T>(d.dcandidate, place * n));
+    for (Index j = 0; j < n; ++j) at<T>(d.reset, place * n)[j] = c.h != nullptr ? c.kept[j] * c.h[j] : T(0);
+  }
+};
 
 // dW = dg^T x over all steps.
 Tensor weight_gradient(const Tensor& dg, const Tensor& x, DType operand) {
@@ -283,7 +319,7 @@ void add_sequence_gradients(Grads& grads, const Sequence& s, const Tensor& state
   const bool of_weight = grads.needs(2) || grads.needs(3);
   if (of_weight) d.dg = make(columns), d.h = make(n);
   if (of_weight && s.original()) d.dcandidate = make(n), d.reset = make(n);
-  detail::with_float(s.type, [&](auto t) { sequence_backward<decltype(t)>(s, state, weight, out, kept, dy, d); });
+  detail::with_float(s.type, [&](auto t) { SequenceBackward<decltype(t)>{s, state, weight, out, kept, dy, d}.run(); });
   grads.add(0, d.dsums);
   if (grads.needs(1)) grads.add(1, d.dstate);
   const auto both = [&](const Tensor& gates, const Tensor& candidate) {
@@ -333,7 +369,7 @@ Tensor recurrent_sequence(RecurrentKind kind, In sums_in, In state_in, In weight
     const Index kept_gates = cell_of<T>(kind).kept_gates;
     if (s.original() || needs_gradient({sums_in, state_in, weight_in, bias_in}))
       kept = Tensor::empty({s.batch, s.steps, kept_gates * s.units}, type);
-    sequence_forward<T>(s, sums, state, weight, bias, out, kept);
+    SequenceForward<T>{s, sums, state, weight, bias, out, kept}.run();
   });
   record("recurrent_sequence", sums_in.where(), out, {sums_in, state_in, weight_in, bias_in},
          saved(state, weight, out, kept, o.lengths),
