@@ -23,14 +23,18 @@ void forward(const CrossEntropyRows& rows, const Tensor& logits, const Tensor& t
 
 template <class T>
 void backward(const CrossEntropyRows& rows, const Target& dlogits, const Tensor& dy, const Tensor& logits,
-              const Tensor& targets, const Tensor& weight, const Tensor& lse, double scale) {
+              const Tensor& targets, const Tensor& weight, const Tensor& lse) {
   const auto c = rows.of<T>(weight);
   const Index dy_stride = dy.rank() == 0 ? 0 : 1;
   parallel_for(targets.numel(), grain_for(4 * c.classes), [&](Index b, Index e) {
     detail::cross_entropy_table<T>().backward(c, logits.ptr<T>() + b * c.classes, targets.ptr<std::int32_t>() + b,
-                                              lse.ptr<T>() + 2 * b, dy.ptr<T>() + b * dy_stride, dy_stride,
-                                              static_cast<T>(scale), dlogits.gradient.ptr<T>() + b * c.classes,
-                                              dlogits.accumulate, e - b);
+                                              lse.ptr<T>() + 2 * b,
+                                              {.dy = dy.ptr<T>() + b * dy_stride,
+                                               .dy_stride = dy_stride,
+                                               .scale = static_cast<T>(rows.scale),
+                                               .dlogits = dlogits.gradient.ptr<T>() + b * c.classes,
+                                               .accumulate = dlogits.accumulate},
+                                              e - b);
   });
 }
 
@@ -108,9 +112,9 @@ Tensor cross_entropy(In logits, In targets, const CrossEntropyOptions& options) 
            const Target dx = d.dense(0);
            if (!dx) return;
            if (xs.dtype() == DType::float64)
-             backward<double>(rows, dx, dy, xs, ts, w, lses, rows.scale);
+             backward<double>(rows, dx, dy, xs, ts, w, lses);
            else
-             backward<float>(rows, dx, dy, xs, ts, w, lses, rows.scale);
+             backward<float>(rows, dx, dy, xs, ts, w, lses);
          });
   return y;
 }

@@ -82,8 +82,13 @@ void run_rows(const Operands& o, Index begin, Index count, const Chunk& chunk, c
     T *row = logits.ptr<T>() + b * classes, *row_lse = lse.ptr<T>() + 2 * (begin + b);
     if (loss.defined()) table.forward(c, row, targets + b, loss.ptr<T>() + begin + b, row_lse, e - b);
     if (g)
-      table.backward(c, row, targets + b, row_lse, g.dy.ptr<T>() + (begin + b) * g.dy_stride, g.dy_stride,
-                     static_cast<T>(o.rows.scale), row, false, e - b);
+      table.backward(c, row, targets + b, row_lse,
+                     {.dy = g.dy.ptr<T>() + (begin + b) * g.dy_stride,
+                      .dy_stride = g.dy_stride,
+                      .scale = static_cast<T>(o.rows.scale),
+                      .dlogits = row,
+                      .accumulate = false},
+                     e - b);
     if (g && chunk.narrow.defined()) {
       Tensor narrow = chunk.narrow.slice(0, b, e).slice(1, 0, classes);
       detail::copy_values(narrow, logits.slice(0, b, e));

@@ -14,14 +14,23 @@ struct CrossEntropy {
   T weight_sum;     // sum over the classes
 };
 
+// dlogits = (or +=, if `accumulate`) the gradient by the logits, where dy[i * dy_stride] * scale is the gradient of the
+// loss of row i. dlogits may be the logits.
+template <class T>
+struct CrossEntropyGradient {
+  const T* dy;
+  int64_t dy_stride;
+  T scale;
+  T* dlogits;
+  bool accumulate;
+};
+
 template <class T>
 struct CrossEntropyKernels {
   // loss [rows], and for backward the logarithm of each row's sum of exponentials as two terms, lse [rows, 2].
   void (*forward)(const CrossEntropy<T>& c, const T* logits, const int32_t* targets, T* loss, T* lse, int64_t rows);
-  // dlogits = (or +=, if `accumulate`) the gradient by the logits, where dy[i * dy_stride] * scale is the gradient of
-  // the loss of row i. dlogits may be logits.
-  void (*backward)(const CrossEntropy<T>& c, const T* logits, const int32_t* targets, const T* lse, const T* dy,
-                   int64_t dy_stride, T scale, T* dlogits, bool accumulate, int64_t rows);
+  void (*backward)(const CrossEntropy<T>& c, const T* logits, const int32_t* targets, const T* lse,
+                   CrossEntropyGradient<T> d, int64_t rows);
 };
 
 struct CrossEntropyTable {

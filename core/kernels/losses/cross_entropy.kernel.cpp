@@ -71,16 +71,17 @@ void forward(const CrossEntropy<T>& c, const T* logits, const int32_t* targets, 
 // With p = exp(x - lse), the softmax, and g the gradient of the row's loss:
 //   dx_c = g ((1 - s) w_t + s W / C) p_c - g (1 - s) w_t [c = t] - g s w_c / C
 template <class T>
-void backward(const CrossEntropy<T>& c, const T* logits, const int32_t* targets, const T* lse, const T* dy,
-              int64_t dy_stride, T scale, T* dlogits, bool accumulate, int64_t rows) {
+void backward(const CrossEntropy<T>& c, const T* logits, const int32_t* targets, const T* lse,
+              CrossEntropyGradient<T> d, int64_t rows) {
+  const bool accumulate = d.accumulate;
   for (int64_t r = 0; r < rows; ++r) {
     const T* x = logits + r * c.classes;
-    T* dx = dlogits + r * c.classes;
+    T* dx = d.dlogits + r * c.classes;
     if (targets[r] == c.ignore_index) {
       if (!accumulate) memset(dx, 0, static_cast<size_t>(c.classes) * sizeof(T));
       continue;
     }
-    const T g = dy[r * dy_stride] * scale;
+    const T g = d.dy[r * d.dy_stride] * d.scale;
     const T at_target = g * (T(1) - c.smoothing) * (c.weight ? c.weight[targets[r]] : T(1));
     const T even = g * c.smoothing / static_cast<T>(c.classes);
     const Batch<T> factor(at_target + even * c.weight_sum), base(lse[2 * r]), log_sum(lse[2 * r + 1]);
