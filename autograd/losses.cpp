@@ -58,8 +58,14 @@ void backward(Pointwise loss, const LossOperands& o, const Target& dx, const Tar
   const Index stride = dy.rank() == 0 ? 0 : 1;
   const auto at = [](const Target& t, Index i) { return t ? t.gradient.ptr<T>() + i : nullptr; };
   parallel_for(o.x.numel(), grain_for(4), [&](Index b, Index e) {
-    pointwise_table<T>().backward(loss, inputs_at<T>(o, b), e - b, dy.ptr<T>() + b * stride, stride,
-                                  static_cast<T>(scale), at(dx, b), dx.accumulate, at(dt, b), dt.accumulate);
+    pointwise_table<T>().backward(loss, inputs_at<T>(o, b), e - b,
+                                  {.dy = dy.ptr<T>() + b * stride,
+                                   .dy_stride = stride,
+                                   .scale = static_cast<T>(scale),
+                                   .dx = at(dx, b),
+                                   .accumulate_dx = dx.accumulate,
+                                   .dt = at(dt, b),
+                                   .accumulate_dt = dt.accumulate});
   });
 }
 

@@ -15,14 +15,24 @@ struct PointwiseInputs {
   T delta;              // of huber
 };
 
+// dx and dt, either of which may be null, where dy[i * dy_stride] * scale is the gradient of element i's loss.
+template <class T>
+struct PointwiseGradients {
+  const T* dy;
+  int64_t dy_stride;  // 0 or 1
+  T scale;
+  T* dx;
+  bool accumulate_dx;
+  T* dt;
+  bool accumulate_dt;
+};
+
 template <class T>
 struct PointwiseKernels {
   // The losses of n elements, and their sum.
   void (*each)(Pointwise loss, const PointwiseInputs<T>& a, int64_t n, T* y);
   double (*sum)(Pointwise loss, const PointwiseInputs<T>& a, int64_t n);
-  // dx and dt, either of which may be null, where dy[i * dy_stride] * scale is the gradient of element i's loss.
-  void (*backward)(Pointwise loss, const PointwiseInputs<T>& a, int64_t n, const T* dy, int64_t dy_stride, T scale,
-                   T* dx, bool accumulate_dx, T* dt, bool accumulate_dt);
+  void (*backward)(Pointwise loss, const PointwiseInputs<T>& a, int64_t n, PointwiseGradients<T> d);
 };
 
 struct PointwiseTable {

@@ -156,11 +156,14 @@ double sum(Pointwise loss, const PointwiseInputs<T>& a, int64_t n) {
 }
 
 template <class T>
-void backward(Pointwise loss, const PointwiseInputs<T>& a, int64_t n, const T* dy, int64_t dy_stride, T scale, T* dx,
-              bool accumulate_dx, T* dt, bool accumulate_dt) {
+void backward(Pointwise loss, const PointwiseInputs<T>& a, int64_t n, PointwiseGradients<T> d) {
+  const T* dy = d.dy;
+  const T scale = d.scale;
+  const bool per_element = d.dy_stride != 0, accumulate_dx = d.accumulate_dx, accumulate_dt = d.accumulate_dt;
+  T *dx = d.dx, *dt = d.dt;
   dispatch<T>(loss, [&](auto l) {
     sweep<T>(n, [&](int64_t i, auto at) {
-      const Batch<T> g = Batch<T>(scale) * (dy_stride ? at.load(dy + i) : Batch<T>(dy[0]));
+      const Batch<T> g = Batch<T>(scale) * (per_element ? at.load(dy + i) : Batch<T>(dy[0]));
       Batch<T> by_x, by_t;
       l.derivative(a, i, at, by_x, by_t);
       if (dx) at.store(dx + i, accumulate_dx ? at.load(dx + i) + g * by_x : g * by_x);
