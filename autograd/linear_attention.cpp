@@ -185,8 +185,8 @@ void forward(const AttentionInputs& x, const Tensor& weight, const LinearForm& f
   }
   each_step(p, plan, spans, p.heads, 4, false, [&](const Task& t, Index s, Index after, T* scratch) {
     for (Index h = t.first; h < t.last; ++h)
-      kernel.forward(p, y, pointer<T>(kept.norm), pointer<T>(kept.states), t.batch, h, s,
-                     h + 1 < t.last ? LinearNext{h + 1, s} : LinearNext{t.first, after},
+      kernel.forward(p, y, pointer<T>(kept.norm), pointer<T>(kept.states),
+                     {t.batch, h, s, h + 1 < t.last ? LinearNext{h + 1, s} : LinearNext{t.first, after}},
                      states.at(t.batch * p.heads + h, t.span), scratch);
   });
   for (Index i = 0; i < spans.heads; ++i)
@@ -194,14 +194,19 @@ void forward(const AttentionInputs& x, const Tensor& weight, const LinearForm& f
               [](const T* from, T* to, Index n) { std::copy_n(from, n, to); });
 }
 
+struct LinearTargets {
+  AttentionTargets inputs;
+  Tensor weight;  // [B, H, S], zeros before; undefined: not needed
+};
+
 template <class T, class S>
 void backward(const AttentionInputs& x, const Tensor& weight, const LinearForm& form, const Tensor& out,
-              const Tensor& dout, const LinearKept& kept, const AttentionTargets& d, const Tensor& dweight) {
+              const Tensor& dout, const LinearKept& kept, const LinearTargets& to) {
   const LinearKernels<T, S>& kernel = kernels_of<T, S>(form.kind);
   const LinearProblem<T, S> p = linear_problem<T, S>(x, weight, form);
   LinearGradients<T, S> g{};
-  detail::set_gradients<T>(g, out, dout, d);
-  g.norm = pointer<const T>(kept.norm), g.kept = pointer<const T>(kept.states), g.dweight = pointer<T>(dweight);
+  detail::set_gradients<T>(g, out, dout, to.inputs);
+  g.norm = pointer<const T>(kept.norm), g.kept = pointer<const T>(kept.states), g.dweight = pointer<T>(to.weight);
   const LinearPlan plan = kernel.plan(p);
   const Spans spans = spans_of(p.batch * p.heads, plan.steps);
   States<T, S> states(kernel, p, plan, spans);
@@ -219,8 +224,9 @@ void backward(const AttentionInputs& x, const Tensor& weight, const LinearForm& 
   each_step(p, plan, spans, p.kv_heads, 10 * static_cast<double>(shared), true,
             [&](const Task& t, Index s, Index after, T* scratch) {
               for (Index h = t.first * shared; h < t.last * shared; ++h)
-                kernel.backward(p, g, t.batch, h, s,
-                                h + 1 < t.last * shared ? LinearNext{h + 1, s} : LinearNext{t.first * shared, after},
+                kernel.backward(p, g,
+                                {t.batch, h, s,
+                                 h + 1 < t.last * shared ? LinearNext{h + 1, s} : LinearNext{t.first * shared, after}},
                                 states.at(t.batch * p.heads + h, t.span), scratch);
             });
 }
@@ -266,11 +272,10 @@ Tensor linear_attention_op(const char* op, In q, In k, In v, const AttentionCall
   record(op, q.where(), y, {x.q, x.k, x.v, call.bias}, saved(x, weight, y, kept),
          [form](Grads& d, const Tensor& dy, const AttentionInputs& in, const Tensor& w, const Tensor& out,
                 const LinearKept& of_forward) {
-           const AttentionTargets to = detail::attention_targets(d);
            const Tensor dweight = w.defined() && d.needs(3) ? Tensor::zeros(w.shape(), w.dtype()) : Tensor();
+           const LinearTargets to{detail::attention_targets(d), dweight};
            detail::with_format(in.q.dtype(), [&](auto t, auto s) {
-             backward<decltype(t), decltype(s)>(in, w, form, out.transpose(1, 2), dy.transpose(1, 2), of_forward, to,
-                                                dweight);
+             backward<decltype(t), decltype(s)>(in, w, form, out.transpose(1, 2), dy.transpose(1, 2), of_forward, to);
            });
            if (dweight.defined()) d.add(3, (form.kind == LinearKind::features ? dweight * w : dweight).unsqueeze(2));
          });

@@ -63,6 +63,12 @@ struct LinearNext {
   int64_t h, step;
 };
 
+// A step of head (b, h), and the step after it.
+struct LinearStep {
+  int64_t b, h, step;
+  LinearNext next;
+};
+
 // Kernels for one step of head (b, h). `state` holds the sums before the step; the step adds its rows.
 template <class T, class S = T>
 struct LinearKernels {
@@ -78,11 +84,10 @@ struct LinearKernels {
   void (*sum_keys)(const Problem& p, int64_t b, int64_t h, int64_t step, T* state, T* scratch);
   void (*sum_queries)(const Problem& p, const Gradients& d, int64_t b, int64_t h, int64_t step, T* state, T* scratch);
   // norm [batch, heads, queries] and kept may be null.
-  void (*forward)(const Problem& p, const HeadRows<S>& out, T* norm, T* kept, int64_t b, int64_t h, int64_t step,
-                  LinearNext next, T* state, T* scratch);
+  void (*forward)(const Problem& p, const HeadRows<S>& out, T* norm, T* kept, const LinearStep& at, T* state,
+                  T* scratch);
   // Heads that share keys add to the same gradients, so they must run one after another, in the order of h.
-  void (*backward)(const Problem& p, const Gradients& d, int64_t b, int64_t h, int64_t step, LinearNext next, T* state,
-                   T* scratch);
+  void (*backward)(const Problem& p, const Gradients& d, const LinearStep& at, T* state, T* scratch);
 };
 
 struct LinearTable {

@@ -52,8 +52,9 @@ void sum_queries(const LinearProblem<T, S>& p, const LinearGradients<T, S>& d, i
 }
 
 template <class T, class S>
-void forward(const LinearProblem<T, S>& p, const HeadRows<S>& out, T* norm, T* kept, int64_t b, int64_t h, int64_t step,
-             LinearNext next, T* state, T* scratch) {
+void forward(const LinearProblem<T, S>& p, const HeadRows<S>& out, T* norm, T* kept, const LinearStep& at, T* state,
+             T* scratch) {
+  const int64_t b = at.b, h = at.h, step = at.step;
   Pieces<T> pieces{scratch};
   Forward<T, S> x(p, pieces);
   const LinearPlan steps = plan(p);
@@ -62,12 +63,13 @@ void forward(const LinearProblem<T, S>& p, const HeadRows<S>& out, T* norm, T* k
   const long query_step = step - steps.key_steps;
   if (query_step == 0) x.finish_keyless(out, norm, b, h);
   if (kept != nullptr && query_step < steps.kept) copy_state(p, kept_state(p, kept, steps, b, h, step), state);
-  x.queries(out, norm, b, h, rows, next_of(p, next, b, steps, kept), state_at(p, state));
+  x.queries(out, norm, b, h, rows, next_of(p, at.next, b, steps, kept), state_at(p, state));
 }
 
 template <class T, class S>
-void backward(const LinearProblem<T, S>& p, const LinearGradients<T, S>& d, int64_t b, int64_t h, int64_t step,
-              LinearNext next, T* state, T* scratch) {
+void backward(const LinearProblem<T, S>& p, const LinearGradients<T, S>& d, const LinearStep& at, T* state,
+              T* scratch) {
+  const int64_t b = at.b, h = at.h, step = at.step;
   Pieces<T> pieces{scratch};
   Backward<T, S> x(p, d, pieces);
   const LinearPlan steps = plan(p);
@@ -76,7 +78,7 @@ void backward(const LinearProblem<T, S>& p, const LinearGradients<T, S>& d, int6
   if (step >= steps.key_steps) {
     const long query_step = step - steps.key_steps;
     const T* kept = kept_state(p, d.kept, steps, b, h, step);
-    x.queries(b, h, rows, next_of(p, next, b, steps, d.kept), kept, after);
+    x.queries(b, h, rows, next_of(p, at.next, b, steps, d.kept), kept, after);
     if (query_step == 0) x.finish_keyless(b, h);
     return;
   }

@@ -55,8 +55,9 @@ void sum_queries(const LinearProblem<T>& p, const LinearGradients<T>& d, int64_t
 }
 
 template <class T, Kind kKind>
-void forward(const LinearProblem<T>& p, const HeadRows<T>& out, T* norm, T* kept, int64_t b, int64_t h, int64_t step,
-             LinearNext, T* state, T* scratch) {
+void forward(const LinearProblem<T>& p, const HeadRows<T>& out, T* norm, T* kept, const LinearStep& at, T* state,
+             T* scratch) {
+  const int64_t b = at.b, h = at.h, step = at.step;
   Pieces<T> pieces{scratch};
   Forward<T, kKind> x(p, pieces);
   const LinearPlan steps = plan<T, kKind>(p);
@@ -72,8 +73,8 @@ void forward(const LinearProblem<T>& p, const HeadRows<T>& out, T* norm, T* kept
 }
 
 template <class T, Kind kKind>
-void backward(const LinearProblem<T>& p, const LinearGradients<T>& d, int64_t b, int64_t h, int64_t step, LinearNext,
-              T* state, T* scratch) {
+void backward(const LinearProblem<T>& p, const LinearGradients<T>& d, const LinearStep& at, T* state, T* scratch) {
+  const int64_t b = at.b, h = at.h, step = at.step;
   Pieces<T> pieces{scratch};
   Backward<T, kKind> x(p, d, pieces);
   const LinearPlan steps = plan<T, kKind>(p);
