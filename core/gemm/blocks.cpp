@@ -41,9 +41,14 @@ ThreadScratch<char> block_scratch(const GemmKind& kind, const Work& w, const Cut
   return ThreadScratch<char>(w.g.c != nullptr ? 0 : std::min(cut.rows, w.g.m) * columns * kind.sum_bytes);
 }
 
-// Computes rows [row, row + rows) of panels [begin, end) of c, and calls `finish` on them.
-void multiply_block(const GemmKind& kind, const Work& w, Index row, Index rows, Index begin, Index end,
-                    const void* packed, char* scratch) {
+// Rows [row, row + rows) of panels [begin, end) of c.
+struct Block {
+  Index row, rows, begin, end;
+};
+
+// Computes a block of c, and calls `finish` on it.
+void multiply_block(const GemmKind& kind, const Work& w, const Block& block, const void* packed, char* scratch) {
+  const auto [row, rows, begin, end] = block;
   if (!w.finish) return kind.block(w.g, row, rows, begin, end, packed);
   GemmProblem g = w.g;
   const Index column = begin * kind.panel_columns, columns = std::min(g.n, end * kind.panel_columns) - column;
@@ -60,7 +65,7 @@ void blocks_here(const GemmKind& kind, const Work& w, const void* packed) {
   Scratch<char> scratch(
       static_cast<std::size_t>(w.g.c != nullptr ? 0 : std::min(cut.rows, w.g.m) * w.g.n * kind.sum_bytes));
   for (Index row = 0; row < w.g.m; row += cut.rows)
-    multiply_block(kind, w, row, std::min(cut.rows, w.g.m - row), 0, cut.panels, packed, scratch.data());
+    multiply_block(kind, w, {row, std::min(cut.rows, w.g.m - row), 0, cut.panels}, packed, scratch.data());
 }
 
 // Splits c into blocks of a multiple of `row_step` rows.
@@ -100,8 +105,8 @@ void blocks_parallel(const GemmKind& kind, const Work& w, const Packed& packed) 
   parallel_for(ceil_div(g.m, cut.rows) * across, 1, [&](Index begin, Index end) {
     for (Index t = begin; t < end; ++t) {
       const Index row = t / across * cut.rows, panel = t % across * cut.panels;
-      multiply_block(kind, w, row, std::min(cut.rows, g.m - row), panel, std::min(panel + cut.panels, panels), packed(),
-                     scratch.mine());
+      const Block block{row, std::min(cut.rows, g.m - row), panel, std::min(panel + cut.panels, panels)};
+      multiply_block(kind, w, block, packed(), scratch.mine());
     }
   });
 }
