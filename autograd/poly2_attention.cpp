@@ -47,7 +47,7 @@ void queries_forward(const Problem<T>& p, const HeadRows<T>& out, double* norms,
       if (earlier) {
         x.load(p.q, b, h, first, n);
         sums.multiply_here({.m = n, .a = by_row(x.f.data(), s.features), .c = num.data(), .ldc = columns});
-        product(n, 1, s.features, by_row(x.f.data(), s.features), by_row(state + s.features * columns, 1), den, 1);
+        product({n, 1, s.features}, by_row(x.f.data(), s.features), by_row(state + s.features * columns, 1), den, 1);
       }
       if (s.causal) {
         own.score(h, first, n, i);

@@ -14,11 +14,11 @@ struct Gradients {
   bool of_keys() const { return dk.data != nullptr || dv.data != nullptr; }
 };
 
-// to (+)= x, n rows of `width` numbers.
+// Rows of a head (+)= x [rows, width].
 template <class T, class X>
-void put_rows(const HeadRows<T>& to, bool add, Index b, Index h, Index first, Index n, Index width, const X* x) {
-  for (Index i = 0; i < n; ++i, x += width) {
-    T* row = row_of(to, b, h, first + i);
+void put_rows(const HeadRows<T>& to, bool add, Index b, Index h, Range rows, Index width, const X* x) {
+  for (Index i = 0; i < rows.count; ++i, x += width) {
+    T* row = row_of(to, b, h, rows.first + i);
     for (Index j = 0; j < width; ++j) row[j] = (add ? row[j] : T(0)) + static_cast<T>(x[j]);
   }
 }
@@ -92,10 +92,10 @@ class QueriesBackward {
         if (s_.causal) of_own_keys(h, first, n, i);
         if (d_.dq.data == nullptr) continue;
         for (Index j = 0; j < n * s_.width; ++j) x_.dx.data()[j] += static_cast<double>(dq_.data()[j]);
-        put_rows(d_.dq, d_.add_dq, b_, h, first, n, s_.width, x_.dx.data());
+        put_rows(d_.dq, d_.add_dq, b_, h, {first, n}, s_.width, x_.dx.data());
       }
-    if (d_.dk.data != nullptr) put_rows(d_.dk, d_.add_dk, b_, g_, keys_.first, keys_.count, s_.width, dk_.data());
-    if (d_.dv.data != nullptr) put_rows(d_.dv, d_.add_dv, b_, g_, keys_.first, keys_.count, s_.value_width, dv_.data());
+    if (d_.dk.data != nullptr) put_rows(d_.dk, d_.add_dk, b_, g_, keys_, s_.width, dk_.data());
+    if (d_.dv.data != nullptr) put_rows(d_.dv, d_.add_dv, b_, g_, keys_, s_.value_width, dv_.data());
   }
 
  private:
@@ -122,9 +122,9 @@ class QueriesBackward {
       x_.back(n, out_.u, z_);
     }
     if (later_ == nullptr) return;
-    product(features, columns, n, by_column(x_.f.data(), features), by_row(out_.h.data(), columns), later_, columns,
+    product({features, columns, n}, by_column(x_.f.data(), features), by_row(out_.h.data(), columns), later_, columns,
             true);
-    product(1, features, n, by_row(out_.u, n), by_row(x_.f.data(), features), later_ + features * columns, features,
+    product({1, features, n}, by_row(out_.u, n), by_row(x_.f.data(), features), later_ + features * columns, features,
             true);
   }
 
@@ -135,18 +135,18 @@ class QueriesBackward {
     T *s = own_.s.data(), *w = own_.w.data();
     own_.score(h, first, n, i);
     const Index seen = own_.seen;
-    product(n, seen, columns, by_row(h_rows, columns), by_column(own_.values_row(), p_.v.row), w, ld);
+    product({n, seen, columns}, by_row(h_rows, columns), by_column(own_.values_row(), p_.v.row), w, ld);
     for (Index r = 0; r < n; ++r) {
       const T u = static_cast<T>(out_.u[r]);
       for (Index j = 0; j <= i + r; ++j) w[r * ld + j] = 2 * s[r * ld + j] * (w[r * ld + j] + u);
       std::fill(w + r * ld + i + r + 1, w + r * ld + seen, T(0));
     }
-    if (d_.dq.data != nullptr) product(n, s_.width, seen, by_row(w, ld), own_.keys(), dq_.data(), s_.width);
+    if (d_.dq.data != nullptr) product({n, s_.width, seen}, by_row(w, ld), own_.keys(), dq_.data(), s_.width);
     if (d_.dk.data != nullptr)
-      product(seen, s_.width, n, by_column(w, ld), by_row(q, p_.q.row), dk_.data(), s_.width, true);
+      product({seen, s_.width, n}, by_column(w, ld), by_row(q, p_.q.row), dk_.data(), s_.width, true);
     own_.square(n, i, nullptr);
     if (d_.dv.data != nullptr)
-      product(seen, columns, n, by_column(s, ld), by_row(h_rows, columns), dv_.data(), columns, true);
+      product({seen, columns, n}, by_column(s, ld), by_row(h_rows, columns), dv_.data(), columns, true);
   }
 };
 
@@ -175,8 +175,8 @@ void keys_backward(const Problem<T>& p, const Gradients<T>& d, Index b, Index g,
       x.back(n, nullptr, later + features * columns);
     }
     if (across) across.multiply_here({.m = n, .a = by_row(x.f.data(), features), .c = values.data(), .ldc = columns});
-    if (d.dk.data != nullptr) put_rows(d.dk, add || d.add_dk, b, g, first, n, s.width, x.dx.data());
-    if (d.dv.data != nullptr) put_rows(d.dv, add || d.add_dv, b, g, first, n, columns, values.data());
+    if (d.dk.data != nullptr) put_rows(d.dk, add || d.add_dk, b, g, {first, n}, s.width, x.dx.data());
+    if (d.dv.data != nullptr) put_rows(d.dv, add || d.add_dv, b, g, {first, n}, columns, values.data());
   }
 }
 

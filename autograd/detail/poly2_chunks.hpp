@@ -90,10 +90,14 @@ MatrixIn by_column(const T* data, Index row) {  // transposed
   return {data, dtype_of<std::remove_const_t<T>>, 1, row};
 }
 
+struct ProductSizes {
+  Index m, n, k;
+};
+
 // c [m, n] = (or +=) a b, on this thread.
 template <class T>
-void product(Index m, Index n, Index k, const MatrixIn& a, const MatrixIn& b, T* c, Index ldc, bool add = false) {
-  gemm_here({.m = m, .n = n, .k = k, .a = a, .b = b, .c = c, .ldc = ldc, .accumulate = add});
+void product(const ProductSizes& s, const MatrixIn& a, const MatrixIn& b, T* c, Index ldc, bool add = false) {
+  gemm_here({.m = s.m, .n = s.n, .k = s.k, .a = a, .b = b, .c = c, .ldc = ldc, .accumulate = add});
 }
 
 // to [n, width] = rows [first, first + n) of a head, as float64.
@@ -140,7 +144,7 @@ void sum_keys(const Problem<T>& p, Index b, Index g, Range keys, double* state) 
     const Index n = std::min(kRows, keys.count - i), first = keys.first + i;
     x.load(p.k, b, g, first, n);
     widen(p.v, b, g, first, n, s.value_width, values.data());
-    product(s.features, s.value_width, n, by_column(x.f.data(), s.features), by_row(values.data(), s.value_width),
+    product({s.features, s.value_width, n}, by_column(x.f.data(), s.features), by_row(values.data(), s.value_width),
             state, s.value_width, i > 0);
     kernels::of<double>(kernels::norm_kernels()).sum_rows(x.f.data(), n, s.features, s.features, z, i > 0);
   }
@@ -216,7 +220,7 @@ struct Triangle {
   // s = q k^T for queries [first, first + n) of head h. The first of them sees i + 1 keys of the chunk.
   void score(Index h, Index first, Index n, Index i) {
     seen = i + n;
-    product(n, seen, p.plan.width, by_row(row_of(p.q, b, h, first), p.q.row), keys_by_column(), s.data(), ld);
+    product({n, seen, p.plan.width}, by_row(row_of(p.q, b, h, first), p.q.row), keys_by_column(), s.data(), ld);
   }
   // s becomes tril(s^2). sums [n] are the sums of its rows, unless null.
   void square(Index n, Index i, T* sums) {
@@ -231,7 +235,7 @@ struct Triangle {
   // to [n, value_width] = s v. Values of keys that a query does not see may be NaN or infinite.
   void weigh_values(Index n, Index i, T* to) {
     const Index columns = p.plan.value_width;
-    if (finite) return product(n, columns, seen, by_row(s.data(), ld), values(), to, columns);
+    if (finite) return product({n, columns, seen}, by_row(s.data(), ld), values(), to, columns);
     for (Index r = 0; r < n; ++r)
       for (Index c = 0; c < columns; ++c) {
         T sum = 0;
