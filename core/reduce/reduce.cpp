@@ -149,7 +149,7 @@ void spread(kernels::Spread op, const Grouped& g, const Center& center, const Te
         for (Index i = b; i < e;) {
           const Index r = i / parts, at = r * g.n + i % parts * kRowPart, rows = parts == 1 ? e - b : 1;
           const Index n = parts == 1 ? g.n : std::min(kRowPart, (r + 1) * g.n - at);
-          reduce_table_of<T>().spread_rows(op, x + at, rows, n, shifted(c, r), shifted(rest, r), a.ptr<T>() + r,
+          reduce_table_of<T>().spread_rows(op, x + at, rows, n, {shifted(c, r), shifted(rest, r), a.ptr<T>() + r},
                                            dx.ptr<T>() + at, accumulate);
           i += rows;
         }
@@ -159,8 +159,9 @@ void spread(kernels::Spread op, const Grouped& g, const Center& center, const Te
     parallel_for(g.outer * g.n, grain_for(g.inner), [&](Index b, Index e) {
       for (Index r = b; r < e;) {
         const Index o = r / g.n, rows = std::min(e, (o + 1) * g.n) - r;
-        reduce_table_of<T>().spread_columns(op, x + r * g.inner, rows, g.inner, shifted(c, o * g.inner),
-                                            shifted(rest, o * g.inner), a.ptr<T>() + o * g.inner,
+        const Index at = o * g.inner;
+        reduce_table_of<T>().spread_columns(op, x + r * g.inner, rows, g.inner,
+                                            {shifted(c, at), shifted(rest, at), a.ptr<T>() + at},
                                             dx.ptr<T>() + r * g.inner, accumulate);
         r += rows;
       }

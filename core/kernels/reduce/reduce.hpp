@@ -23,6 +23,14 @@ enum class Reduction {
 // The derivative by each x: a * (x - c - rest), a * e^(x - c), a * sign(x), or a if x is c or NaN (else 0).
 enum class Spread { deviation, exp, sign, equal };
 
+// The numbers of a Spread, per row or per column.
+template <class T>
+struct SpreadFactors {
+  const T* center;  // c; null: 0
+  const T* rest;    // of deviation; null: 0
+  const T* a;
+};
+
 template <class T>
 struct ReduceKernels {
   // y[r] from x[r * stride + (0 .. n - 1)]; n > 0 for max, min and max_abs.
@@ -33,11 +41,10 @@ struct ReduceKernels {
   void (*find_rows)(const T* x, int64_t rows, int64_t n, const T* value, int32_t* place);
   void (*find_columns)(const T* x, int64_t rows, int64_t columns, const T* value, int32_t* place);
   // dx[r][j] = (or +=, if accumulate) a * f(x[r][j], c, rest). In spread_rows, a, c and rest are given per row, in
-  // spread_columns per column. center and rest may be null for 0; only deviation has a rest.
-  void (*spread_rows)(Spread op, const T* x, int64_t rows, int64_t n, const T* center, const T* rest, const T* a, T* dx,
-                      bool accumulate);
-  void (*spread_columns)(Spread op, const T* x, int64_t rows, int64_t columns, const T* center, const T* rest,
-                         const T* a, T* dx, bool accumulate);
+  // spread_columns per column.
+  void (*spread_rows)(Spread op, const T* x, int64_t rows, int64_t n, SpreadFactors<T> by, T* dx, bool accumulate);
+  void (*spread_columns)(Spread op, const T* x, int64_t rows, int64_t columns, SpreadFactors<T> by, T* dx,
+                         bool accumulate);
 };
 
 using ReduceTable = FloatTable<ReduceKernels>;

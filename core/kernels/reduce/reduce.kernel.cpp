@@ -139,8 +139,8 @@ inline void with_spread(Spread op, Body body) {
 }
 
 template <class T>
-void spread_rows(Spread op, const T* x, int64_t rows, int64_t n, const T* center, const T* rest, const T* a, T* dx,
-                 bool accumulate) {
+void spread_rows(Spread op, const T* x, int64_t rows, int64_t n, SpreadFactors<T> by, T* dx, bool accumulate) {
+  const T *center = by.center, *rest = by.rest, *a = by.a;
   with_spread<T>(op, [&](auto f) {
     for (int64_t r = 0; r < rows; ++r) {
       const T* p = x + r * n;
@@ -152,8 +152,8 @@ void spread_rows(Spread op, const T* x, int64_t rows, int64_t n, const T* center
 }
 
 template <class T>
-void spread_columns(Spread op, const T* x, int64_t rows, int64_t columns, const T* center, const T* rest, const T* a,
-                    T* dx, bool accumulate) {
+void spread_columns(Spread op, const T* x, int64_t rows, int64_t columns, SpreadFactors<T> by, T* dx, bool accumulate) {
+  const T *center = by.center, *rest = by.rest, *a = by.a;
   with_spread<T>(op, [&](auto f) {
     for (int64_t r = 0; r < rows; ++r) {
       const T* p = x + r * columns;
