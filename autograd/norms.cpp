@@ -40,31 +40,44 @@ Tensor normal_to_keep(const Tensor& x) {
 
 std::uint16_t* bits_of(const Tensor& x) { return x.defined() ? &x.ptr<bfloat16>()->bits : nullptr; }
 
-// means [2, rows] holds the means in its first row and their rounding errors in its second; undefined for rms_norm.
+// What forward reads and writes, all contiguous.
+struct NormTensors {
+  Tensor x = {};                  // [rows, n]
+  Tensor weight = {}, bias = {};  // [n], or undefined
+  Tensor y = {}, normal = {};     // [rows, n]; normal: normal_to_keep(), or undefined
+  Tensor means = {};              // [2, rows]: the means, then their rounding errors; undefined for rms_norm
+  Tensor rstd = {};               // [rows]
+};
+
 template <class T>
-void forward(Tensor& y, const Tensor& normal, const Tensor& means, Tensor& rstd, const Tensor& x, const Tensor& weight,
-             const Tensor& bias, double eps) {
-  const Index n = x.dim(-1), rows = x.rows();
+void forward(const NormTensors& all, double eps) {
+  const Tensor &normal = all.normal, &means = all.means;
+  const Index n = all.x.dim(-1), rows = all.x.rows();
   const auto kernel = means.defined() ? table<T>().layer_norm : table<T>().rms_norm;
   parallel_for(rows, std::max<Index>(4, grain_for(2 * n)), [&](Index begin, Index end) {
-    const kernels::NormForward<T> a{x.ptr<T>() + begin * n,
-                                    weight.ptr<T>(),
-                                    bias.ptr<T>(),
-                                    y.ptr<T>() + begin * n,
+    const kernels::NormForward<T> a{all.x.ptr<T>() + begin * n,
+                                    all.weight.ptr<T>(),
+                                    all.bias.ptr<T>(),
+                                    all.y.ptr<T>() + begin * n,
                                     normal.defined() ? bits_of(normal) + begin * n : nullptr,
                                     means.defined() ? means.ptr<T>() + begin : nullptr,
                                     means.defined() ? means.ptr<T>() + rows + begin : nullptr,
-                                    rstd.ptr<T>() + begin};
+                                    all.rstd.ptr<T>() + begin};
     kernel(a, end - begin, n, static_cast<T>(eps));
   });
 }
+
+struct NormTargets {
+  Target x, weight, bias;
+};
 
 // `kept` is x or its normalised values. The gradients of weight and bias are sums over rows: each block of rows
 // computes a partial sum, and these are added in order. Blocks depend on the shape only, so the bits do not depend on
 // the threads.
 template <class T>
-void backward(const Target& dx, const Target& dweight, const Target& dbias, const Tensor& dy, const Tensor& kept,
-              const Tensor& weight, const Tensor& means, const Tensor& rstd) {
+void backward(const NormTargets& d, const Tensor& dy, const Tensor& kept, const Tensor& weight, const Tensor& means,
+              const Tensor& rstd) {
+  const Target &dx = d.x, &dweight = d.weight, &dbias = d.bias;
   const Index n = kept.dim(-1), rows = kept.rows();
   const bool normal = kept.dtype() == DType::bfloat16;
   const Index block = (std::max(grain_for(2 * n), (rows + 63) / 64) + 3) / 4 * 4;
@@ -122,15 +135,14 @@ Tensor lifted(const Tensor& x, const Tensor& rstd, Tensor& factors) {
 }
 
 // forward(), run again on lifted rows if there are any. Sets x to the values that backward reads; returns the factors.
-Tensor forward_lifted(Tensor& y, const Tensor& normal, const Tensor& means, Tensor& rstd, Tensor& x,
-                      const Tensor& weight, const Tensor& bias, double eps) {
+Tensor forward_lifted(NormTensors& all, double eps) {
   Tensor factors;
-  detail::with_float(x.dtype(), [&](auto t) {
+  detail::with_float(all.x.dtype(), [&](auto t) {
     using T = decltype(t);
-    forward<T>(y, normal, means, rstd, x, weight, bias, eps);
+    forward<T>(all, eps);
     if (static_cast<T>(eps) != 0) return;
-    x = lifted(x, rstd, factors);
-    if (factors.defined()) forward<T>(y, normal, means, rstd, x, weight, bias, eps);
+    all.x = lifted(all.x, all.rstd, factors);
+    if (factors.defined()) forward<T>(all, eps);
   });
   return factors;
 }
@@ -147,22 +159,25 @@ void give(Grads& d, const Target& dx, const Tensor& factors) {
 void layer_norm_backward(Grads& d, const Tensor& dy, const Tensor& kept, const Tensor& weight, const Tensor& means,
                          const Tensor& rstd, const Tensor& factors) {
   const Target dx = target_of(d, dy, factors), dweight = d.dense(1), dbias = d.dense(2);
-  detail::with_float(rstd.dtype(),
-                     [&](auto t) { backward<decltype(t)>(dx, dweight, dbias, dy, kept, weight, means, rstd); });
+  detail::with_float(rstd.dtype(), [&](auto t) {
+    backward<decltype(t)>({dx, dweight, dbias}, dy, kept, weight, means, rstd);
+  });
   give(d, dx, factors);
 }
 
 void rms_norm_backward(Grads& d, const Tensor& dy, const Tensor& kept, const Tensor& weight, const Tensor& rstd,
                        const Tensor& factors) {
   const Target dx = target_of(d, dy, factors), dweight = d.dense(1);
-  detail::with_float(rstd.dtype(), [&](auto t) { backward<decltype(t)>(dx, dweight, {}, dy, kept, weight, {}, rstd); });
+  detail::with_float(rstd.dtype(), [&](auto t) {
+    backward<decltype(t)>({dx, dweight, {}}, dy, kept, weight, {}, rstd);
+  });
   give(d, dx, factors);
 }
 
 void normalize_backward(Grads& d, const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& rstd,
                         const Tensor& factors) {
   const Target dx = target_of(d, dy, factors);
-  detail::with_float(x.dtype(), [&](auto t) { backward<decltype(t)>(dx, {}, {}, dy, x, weight, {}, rstd); });
+  detail::with_float(x.dtype(), [&](auto t) { backward<decltype(t)>({dx, {}, {}}, dy, x, weight, {}, rstd); });
   give(d, dx, factors);
 }
 
@@ -177,13 +192,13 @@ Tensor layer_norm(In x, In weight, In bias, double eps) {
   check_input("layer_norm", x, eps);
   check_vector("layer_norm", "weight", x, weight);
   check_vector("layer_norm", "bias", x, bias);
-  Tensor xd = x->dense();
-  const Tensor w = dense_if_any(weight), b = dense_if_any(bias);
-  Tensor y = Tensor::empty(x.shape(), x.dtype());
-  const Tensor normal = normal_to_keep(xd);
-  Tensor means = Tensor::empty({2, x.rows()}, x.dtype()), rstd = Tensor::empty({x.rows()}, x.dtype());
-  const Tensor factors = forward_lifted(y, normal, means, rstd, xd, w, b, eps);
-  record("layer_norm", x.where(), y, {x, weight, bias}, saved(normal.defined() ? normal : xd, w, means, rstd, factors),
+  NormTensors all{.x = x->dense(), .weight = dense_if_any(weight), .bias = dense_if_any(bias)};
+  Tensor y = all.y = Tensor::empty(x.shape(), x.dtype());
+  all.normal = normal_to_keep(all.x);
+  all.means = Tensor::empty({2, x.rows()}, x.dtype()), all.rstd = Tensor::empty({x.rows()}, x.dtype());
+  const Tensor factors = forward_lifted(all, eps);
+  record("layer_norm", x.where(), y, {x, weight, bias},
+         saved(all.normal.defined() ? all.normal : all.x, all.weight, all.means, all.rstd, factors),
          layer_norm_backward);
   return y;
 }
@@ -193,14 +208,13 @@ Tensor layer_norm(In x, In weight, In bias, double eps) {
 Tensor rms_norm(In x, In weight, double eps) {
   check_input("rms_norm", x, eps);
   check_vector("rms_norm", "weight", x, weight);
-  Tensor xd = x->dense();
-  const Tensor w = dense_if_any(weight);
-  Tensor y = Tensor::empty(x.shape(), x.dtype());
-  const Tensor normal = normal_to_keep(xd);
-  Tensor rstd = Tensor::empty({x.rows()}, x.dtype());
-  const Tensor factors = forward_lifted(y, normal, {}, rstd, xd, w, {}, eps);
-  record("rms_norm", x.where(), y, {x, weight}, saved(normal.defined() ? normal : xd, w, rstd, factors),
-         rms_norm_backward);
+  NormTensors all{.x = x->dense(), .weight = dense_if_any(weight)};
+  Tensor y = all.y = Tensor::empty(x.shape(), x.dtype());
+  all.normal = normal_to_keep(all.x);
+  all.rstd = Tensor::empty({x.rows()}, x.dtype());
+  const Tensor factors = forward_lifted(all, eps);
+  record("rms_norm", x.where(), y, {x, weight},
+         saved(all.normal.defined() ? all.normal : all.x, all.weight, all.rstd, factors), rms_norm_backward);
   return y;
 }
 
@@ -210,8 +224,9 @@ Tensor normalize(In x) {
   check_input("normalize", x, 0);
   const Index n = x.dim(-1), rows = x.rows();
   const Tensor w = Tensor::full({n}, 1 / std::sqrt(static_cast<double>(n)), x.dtype());
-  Tensor xd = x->dense(), y = Tensor::empty(x.shape(), x.dtype()), rstd = Tensor::empty({rows}, x.dtype());
-  const Tensor factors = forward_lifted(y, {}, {}, rstd, xd, w, {}, 0);
+  Tensor y = Tensor::empty(x.shape(), x.dtype()), rstd = Tensor::empty({rows}, x.dtype());
+  NormTensors all{.x = x->dense(), .weight = w, .y = y, .rstd = rstd};
+  const Tensor factors = forward_lifted(all, 0);
   detail::with_float(x.dtype(), [&](auto t) {
     using T = decltype(t);
     for (Index r = 0; r < rows; ++r) {
@@ -222,10 +237,10 @@ Tensor normalize(In x) {
       if (none)
         std::fill_n(y.ptr<T>() + r * n, n, T(0));
       else
-        y.ptr<T>()[r] = std::copysign(T(1), xd.ptr<T>()[r]);
+        y.ptr<T>()[r] = std::copysign(T(1), all.x.ptr<T>()[r]);
     }
   });
-  record("normalize", x.where(), y, {x}, saved(xd, w, rstd, factors), normalize_backward);
+  record("normalize", x.where(), y, {x}, saved(all.x, w, rstd, factors), normalize_backward);
   return y;
 }
 
