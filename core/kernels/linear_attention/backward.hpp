@@ -57,10 +57,21 @@ struct Backward {
     }
   }
 
-  // Stores (x + u z^T) * factor * f'(.) as put_rows() does, where u is row_factor. f' is computed from `mapped`, which
-  // holds factor * f(.). Null row_factor or factor: ones.
-  void put_mapped(const HeadRows<T>& to, bool add, long b, long h, long first, long n, const Panel<T>& x,
-                  const T* row_factor, const T* z, const Panel<T>& mapped, const T* factor, const bool* masked) const {
+  // (x + u z^T) * factor * f'(.), where u is row_factor. f' is computed from `mapped`, which holds factor * f(.). Null
+  // row_factor or factor: ones.
+  struct Mapped {
+    Panel<T> x;
+    const T* row_factor = nullptr;
+    const T* z = nullptr;
+    Panel<T> mapped;
+    const T* factor = nullptr;
+  };
+
+  // Stores these rows as put_rows() does.
+  void put_mapped(const HeadRows<T>& to, bool add, const HeadPart& at, const Mapped& of, const bool* masked) const {
+    const long b = at.b, h = at.h, first = at.first, n = at.n;
+    const Panel<T> x = of.x, mapped = of.mapped;
+    const T *row_factor = of.row_factor, *z = of.z, *factor = of.factor;
     with_map(p.map, [&](auto m) {
       constexpr FeatureMap kMap = m;
       for (long i = 0; i < n; ++i) {
@@ -96,8 +107,9 @@ struct Backward {
           d.dweight[at + j] += (lane_dot(dk.row(j), k.row(j), p.width) + lane_dot(after.z, k.row(j), p.width)) /
                                p.weight[at + j];
       if (d.dk.data != nullptr)
-        put_mapped(d.dk, d.add_dk || later, b, kv, first, n, dk, nullptr, after.z, k,
-                   p.weight == nullptr ? nullptr : p.weight + at, masked);
+        put_mapped(d.dk, d.add_dk || later, {b, kv, first, n},
+                   {.x = dk, .z = after.z, .mapped = k, .factor = p.weight == nullptr ? nullptr : p.weight + at},
+                   masked);
     }
     if (d.dv.data != nullptr) {
       // dv [n, value_width] = k [n, width] after.s + tril(a)^T [n, n] g [n, value_width]
@@ -106,11 +118,11 @@ struct Backward {
     }
   }
 
-  // Queries [first, first + n); their own keys start at `key`.
-  void chunk(long b, long h, long first, long n, long key, const Sums<const T>& state, const Sums<T>& after,
-             Fetch* fetch) {
-    load_mapped(p.q, b, h, first, n, p.width, p.map, p.queries, q);  // q = f(q) [n, width]
-    load_output(b, h, first, n);                                     // g = H [n, value_width], u [n]
+  // A chunk of queries; their own keys start at `key`.
+  void chunk(const HeadPart& at, long key, const Sums<const T>& state, const Sums<T>& after, Fetch* fetch) {
+    const long b = at.b, h = at.h, n = at.n;
+    load_mapped(p.q, at, p.width, p.map, p.queries, q);  // q = f(q) [n, width]
+    load_output(b, h, at.first, n);                      // g = H [n, value_width], u [n]
     if (p.causal) {
       load_keys(p, b, h, key, n, k, v);  // k [n, width], v [n, value_width]
       // a = tril(q k^T) and w = tril(g v^T + u), both [n, n]
@@ -121,7 +133,7 @@ struct Backward {
       // dq [n, width] = g state.s^T, from the keys before the chunk, + w k, from its own
       product_and_triangle<Nonzero::lower>(n, p.width, p.value_width, g, state_transposed(state.s), p.causal, w, k,
                                            fetch, into_panel(dq));
-      put_mapped(d.dq, d.add_dq, b, h, first, n, dq, u, state.z, q, nullptr, nullptr);
+      put_mapped(d.dq, d.add_dq, at, {.x = dq, .row_factor = u, .z = state.z, .mapped = q}, nullptr);
     }
     if (p.causal) keys(b, h, key, n, true, after, fetch);
     // after.s [width, value_width] += q^T g and after.z [width] += q^T u, for the keys before
@@ -172,7 +184,8 @@ struct Backward {
       else if (const long last = (next.rows.count - 1) / kChunk * kChunk; next.rows.count > 0)
         prefetch_reads(fetch, b, next.h, next.rows.first + last, next.rows.count - last);
       if (c == 0 && p.causal) fetch.to_read(next.kept, state_row(p), p.width, state_row(p));
-      chunk(b, h, i, part(i, end), i + to_key, read_state(p, kept + (p.causal ? c * state_size(p) : 0)), after, &fetch);
+      chunk({b, h, i, part(i, end)}, i + to_key, read_state(p, kept + (p.causal ? c * state_size(p) : 0)), after,
+            &fetch);
     }
   }
 
@@ -181,7 +194,7 @@ struct Backward {
     const long end = alignment(p).keyless;
     if (d.dq.data == nullptr || end == 0) return;
     fill(dq, kChunk, T(0));
-    for (long i = 0; i < end; i += kChunk) put_rows(d.dq, d.add_dq, b, h, i, part(i, end), p.width, dq, nullptr);
+    for (long i = 0; i < end; i += kChunk) put_rows(d.dq, d.add_dq, {b, h, i, part(i, end)}, p.width, dq, nullptr);
   }
 };
 

@@ -102,10 +102,16 @@ inline void load_row(const S* from, long columns, T* to, F&& f) {
   store_aligned(to + c, select(first_lanes<T>(n), f(load_as_part<T>(from + c, n)), Batch<T>(T(0))));
 }
 
-// Loads rows [first, first + n) of a head that has `rows` rows, mapped.
+// Rows [first, first + n) of head (b, h).
+struct HeadPart {
+  long b, h, first, n;
+};
+
+// Loads rows of a head that has `rows` rows, mapped.
 template <class T, class S>
-inline void load_mapped(const HeadRows<const S>& x, long b, long h, long first, long n, long columns, FeatureMap map,
-                        long rows, const Panel<T>& to) {
+inline void load_mapped(const HeadRows<const S>& x, const HeadPart& at, long columns, FeatureMap map, long rows,
+                        const Panel<T>& to) {
+  const long b = at.b, h = at.h, first = at.first, n = at.n;
   with_map(map, [&](auto m) {
     constexpr FeatureMap kMap = m;
     for (long i = 0; i < n; ++i) {

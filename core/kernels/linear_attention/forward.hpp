@@ -73,10 +73,10 @@ struct Forward {
     }
   }
 
-  // Queries [first, first + n); their own keys start at `key`.
-  void chunk(const HeadRows<S>& out, T* norm, long b, long h, long first, long n, long key, const Sums<T>& sums,
-             Fetch* fetch) {
-    load_mapped(p.q, b, h, first, n, p.width, p.map, p.queries, q);
+  // A chunk of queries; their own keys start at `key`.
+  void chunk(const HeadRows<S>& out, T* norm, const HeadPart& at, long key, const Sums<T>& sums, Fetch* fetch) {
+    const long b = at.b, h = at.h, first = at.first, n = at.n;
+    load_mapped(p.q, at, p.width, p.map, p.queries, q);
     const bool finite = !p.causal || load_keys(p, b, h, key, n, k, v);
     if (p.causal) lower_triangle<T>(n, p.width, q, transposed(k.data, k.ld, n, p.width, kt), nullptr, a, fetch);
     denominators(n, sums.z, norm == nullptr ? nullptr : norm + (b * p.heads + h) * p.queries + first);
@@ -111,7 +111,7 @@ struct Forward {
       else
         prefetch_reads(fetch, b, next.h, next.rows.first, part(0, next.rows.count));
       if (i + n == end && p.causal) fetch.to_write(next.kept, state_row(p), p.width, state_row(p));
-      chunk(out, norm, b, h, i, n, at.prefix + i - at.keyless, sums, &fetch);
+      chunk(out, norm, {b, h, i, n}, at.prefix + i - at.keyless, sums, &fetch);
     }
   }
 

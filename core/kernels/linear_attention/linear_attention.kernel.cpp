@@ -45,7 +45,7 @@ void sum_queries(const LinearProblem<T, S>& p, const LinearGradients<T, S>& d, i
   const Range rows = rows_of_step(p, step);
   const long end = rows.first + rows.count;
   for (long i = rows.first; i < end; i += kChunk) {
-    load_mapped(p.q, b, h, i, part(i, end), p.width, p.map, p.queries, x.q);
+    load_mapped(p.q, {b, h, i, part(i, end)}, p.width, p.map, p.queries, x.q);
     x.load_output(b, h, i, part(i, end));
     add_to<T>(state_at(p, state), part(i, end), p.width, p.value_width, x.q, x.g, x.u, nullptr);
   }

@@ -85,7 +85,7 @@ struct Backward : Chunks<T, kKind> {
       if (masked != nullptr && masked[j]) continue;
       *to += lane_sum<T>(p.width, [x = dk.row(j)](int64_t c, auto at) { return at.load(x + c); });
     }
-    if (d.dk.data != nullptr) put_rows(d.dk, d.add_dk || later, b, kv, first, n, p.width, dk, masked);
+    if (d.dk.data != nullptr) put_rows(d.dk, d.add_dk || later, {b, kv, first, n}, p.width, dk, masked);
     if (d.dv.data != nullptr) {
       // dv [n, value_width] = k [n, width] P + tril(a)^T [n, n] g [n, value_width]
       product_and_triangle<Nonzero::upper>(n, p.value_width, p.width, k, after.sums.s.right(), own, a, g, nullptr,
@@ -135,7 +135,7 @@ struct Backward : Chunks<T, kKind> {
       for (long c = 0; c < p.width; c += kWidth<T>)
         store_aligned(dq.row(i) + c,
                       load_aligned(dq.row(i) + c) * load_aligned((kKind == Kind::logs ? q : inverse).row(i) + c));
-    put_rows(d.dq, d.add_dq, b, h, first, n, p.width, dq, nullptr);
+    put_rows(d.dq, d.add_dq, {b, h, first, n}, p.width, dq, nullptr);
   }
 
   // Calls f(first, n, first of their own keys, state before them) for the chunks of a step of queries, back to front.
@@ -188,7 +188,7 @@ struct Backward : Chunks<T, kKind> {
     const long end = alignment(p).keyless;
     if (d.dq.data == nullptr || end == 0) return;
     fill(dq, kChunk, T(0));
-    for (long i = 0; i < end; i += kChunk) put_rows(d.dq, d.add_dq, b, h, i, part(i, end), p.width, dq, nullptr);
+    for (long i = 0; i < end; i += kChunk) put_rows(d.dq, d.add_dq, {b, h, i, part(i, end)}, p.width, dq, nullptr);
   }
 };
 

@@ -53,7 +53,7 @@ struct Chunks {
 
   // Loads Q of queries [first, first + n). k holds their own keys, if causal.
   void load_queries(long b, long h, long first, long n, const LogState<T>& state) {
-    load_mapped(p.q, b, h, first, n, p.width, FeatureMap::identity, p.queries, q);
+    load_mapped(p.q, {b, h, first, n}, p.width, FeatureMap::identity, p.queries, q);
     if constexpr (kKind == Kind::logs)
       exp_queries(p, n, q, state.m);
     else
@@ -74,9 +74,9 @@ struct Forward : Chunks<T, kKind> {
 
   Forward(const LinearProblem<T>& problem, Pieces<T>& from) : Base(problem, from), factor(from.take(kChunk)) {}
 
-  // Queries [first, first + n).
-  void chunk(const HeadRows<T>& out, T* norm, long b, long h, long first, long n, bool finite,
-             const LogState<T>& state) {
+  // A chunk of queries.
+  void chunk(const HeadRows<T>& out, T* norm, const HeadPart& at, bool finite, const LogState<T>& state) {
+    const long b = at.b, h = at.h, first = at.first, n = at.n;
     this->load_queries(b, h, first, n, state);
     if (p.causal) this->products_of_pairs(n);
     for (long i = 0; i < n; ++i) {
@@ -105,7 +105,7 @@ struct Forward : Chunks<T, kKind> {
       long n = part(i, end);
       bool finite = true;
       if (p.causal) n = this->take_keys(b, h, at.prefix + i - at.keyless, n, state, finite);
-      chunk(out, norm, b, h, i, n, finite, state);
+      chunk(out, norm, {b, h, i, n}, finite, state);
       if (p.causal) this->add_keys(n, state);
       i += n;
     }

@@ -66,11 +66,12 @@ inline auto rows_to(const HeadRows<T>& to, bool add, long b, long h, long first,
   };
 }
 
-// The same for n rows of a panel.
+// The same for the rows of a panel.
 template <class T>
-inline void put_rows(const HeadRows<T>& to, bool add, long b, long h, long first, long n, long columns,
-                     const Panel<T>& x, const bool* masked) {
-  const auto put = rows_to(to, add, b, h, first, columns, masked);
+inline void put_rows(const HeadRows<T>& to, bool add, const HeadPart& at, long columns, const Panel<T>& x,
+                     const bool* masked) {
+  const auto put = rows_to(to, add, at.b, at.h, at.first, columns, masked);
+  const long n = at.n;
   for (long i = 0; i < n; ++i)
     for (long c = 0; c < columns; c += kWidth<T>) put(i, c, load_aligned(x.row(i) + c));
 }
