@@ -11,8 +11,8 @@
 
 namespace heed::test {
 
-// Sanitizers make a test four to six times slower. They look for accesses out of bounds and for races, so tests that
-// repeat one thing at many sizes, seeds or moments repeat it less often with them.
+// Builds with a sanitizer look for accesses out of bounds, undefined behaviour and races, and make a test four to ten
+// times slower. They run each code path, but do not repeat it at many sizes, seeds or moments.
 #if defined(HEED_SANITIZED)
 inline constexpr bool kSanitized = true;
 #else
@@ -20,8 +20,19 @@ inline constexpr bool kSanitized = false;
 #endif
 // Whether a test takes repetition `number`: every one, or with sanitizers every `part`-th.
 inline bool is_taken(long number, long part) { return !kSanitized || number % part == 0; }
-// ConformanceOptions::longest for correct mechanisms.
-inline constexpr Index kLongest = kSanitized ? 40 : 1000;
+// `many`, or with sanitizers `few`: a number of steps or repetitions, or a size.
+template <class T>
+constexpr T thinned(T many, T few) {
+  return kSanitized ? few : many;
+}
+
+// A test case that the address sanitizer leaves out, because other test cases run the same code of the library. It is
+// compiled, but not registered.
+#if defined(HEED_SANITIZED_ADDRESS)
+#define RELEASE_TEST_CASE(name) [[maybe_unused]] static void DOCTEST_ANONYMOUS(heed_left_out_)()
+#else
+#define RELEASE_TEST_CASE(name) TEST_CASE(name)
+#endif
 
 inline constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 inline constexpr double kInf = std::numeric_limits<double>::infinity();

@@ -18,7 +18,7 @@ std::function<AttentionState()> state_of(KeyValueState::Attend attend) {
 
 }  // namespace
 
-TEST_CASE("conformance finds: sorted chunks whose borders move with future tokens") {
+RELEASE_TEST_CASE("conformance finds: sorted chunks whose borders move with future tokens") {
   const Composed chunks{{.causal = true, .discrete = true},
                         [](const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call) {
                           const Tensor allowed = logical_and(allowed_pairs(q, k, call), same_chunk(q));
@@ -36,7 +36,7 @@ TEST_CASE("conformance finds: sorted chunks whose borders move with future token
   CHECK(failed(trace(true)) == Names{});  // allowed like the rounding of a maximum
 }
 
-TEST_CASE("conformance finds: a gradient that forgets a parameter") {
+RELEASE_TEST_CASE("conformance finds: a gradient that forgets a parameter") {
   CHECK(failed(learned_scale(false)) == Names{});
   CHECK(failed(learned_scale(true)) == Names{"gradient", "direction"});
 }
@@ -52,7 +52,7 @@ TEST_CASE("conformance finds: a mask after the normalisation") {
   CHECK(failed(late) == Names{"causal", "zero vectors"});
 }
 
-TEST_CASE("conformance finds: decode states that are wrong") {
+RELEASE_TEST_CASE("conformance finds: decode states that are wrong") {
   const auto exp_features = [](bool rescales) {
     return Composed{{.causal = true, .state = true}, exp_feature_of, [rescales] {
                       return AttentionState(ExpFeatureState{.rescales = rescales});
@@ -133,7 +133,7 @@ TEST_CASE("conformance: what fails under many conditions is told by those that i
   CHECK(contains(detail, "(float64; not causal; a mask [T, S]; keys: 17; queries: more than keys)"));
 }
 
-TEST_CASE("conformance: a mechanism that is causal only is asked for nothing else") {
+RELEASE_TEST_CASE("conformance: a mechanism that is causal only is asked for nothing else") {
   Composed causal_only{{.causal = true, .causal_only = true, .key_mask = true, .full_mask = true, .cross = true},
                        [](const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call) {
                          require(call.causal, "causal only: what is not causal was asked for");

@@ -53,7 +53,9 @@ TEST_CASE("conformance: softmax attention passes all that it declares, its state
 }
 
 TEST_CASE("conformance: linear attention passes all that it declares, with each feature map") {
+  int number = 0;
   for (const FeatureMap map : {FeatureMap::elu, FeatureMap::relu, FeatureMap::softplus, FeatureMap::identity}) {
+    if (!is_taken(number++, 4)) continue;
     CAPTURE(name_of(map));
     const ConformanceReport report = check_conformance_in_test(
         [map](Index, Rng&) { return LinearAttention{{.feature_map = map}}; },
@@ -72,7 +74,7 @@ TEST_CASE("conformance: linear attention passes all that it declares, with each 
 }
 
 // The denominator of a query is near 0 if its features overlap with those of few keys.
-TEST_CASE("conformance: what rounding does to sums that nearly cancel is no fault") {
+RELEASE_TEST_CASE("conformance: what rounding does to sums that nearly cancel is no fault") {
   const auto linear = [](FeatureMap map) {
     return [map](Index, Rng&) { return LinearAttention{{.feature_map = map}}; };
   };
@@ -87,7 +89,7 @@ TEST_CASE("conformance: what rounding does to sums that nearly cancel is no faul
   }
 }
 
-TEST_CASE("conformance: a wrong gradient is a fault where sums nearly cancel, too") {
+RELEASE_TEST_CASE("conformance: a wrong gradient is a fault where sums nearly cancel, too") {
   for (const std::uint64_t seed : {1, 3, 8}) {
     CAPTURE(seed);
     const ConformanceReport report =
@@ -96,7 +98,7 @@ TEST_CASE("conformance: a wrong gradient is a fault where sums nearly cancel, to
   }
 }
 
-TEST_CASE("conformance: composed mechanisms that are right pass") {
+RELEASE_TEST_CASE("conformance: composed mechanisms that are right pass") {
   CHECK(failed({{.causal = true, .key_mask = true, .full_mask = true, .bias = true, .weights = true, .cross = true},
                 softmax_of,
                 {},

@@ -41,7 +41,9 @@ void check_fails(const Fault<Hooks>& fault, const ConformanceOptions& options,
 // For each fault, runs the check that must find the fault, and requires that this check fails.
 template <class Mechanism, class Hooks>
 void find(const std::vector<Fault<Hooks>>& faults, ConformanceOptions options = {}) {
+  long number = 0;
   for (const Fault<Hooks>& fault : faults) {
+    if (!is_taken(number++, 10)) continue;
     options.longest = fault.longest, options.only = {fault.check};
     check_fails<Mechanism>(fault, options, options.only);
   }

@@ -159,13 +159,12 @@ const std::vector<Fault<Hooks>> kFoundByOne = {
 
 }  // namespace
 
-TEST_CASE("conformance zoo: the fused op passes, with bfloat16 and mapped keys") {
+RELEASE_TEST_CASE("conformance zoo: the fused op passes, with bfloat16 and mapped keys") {
   check_fails<Fused, FusedHooks>({"no fault", "", {}}, {.longest = 700}, {});
 }
 
-TEST_CASE("conformance zoo: the mechanism without a fault passes, at several seeds") {
+RELEASE_TEST_CASE("conformance zoo: the mechanism without a fault passes, at several seeds") {
   for (const std::uint64_t seed : {1, 2, 3}) {
-    if (!is_taken(static_cast<long>(seed) - 1, 3)) continue;
     check_fails<Hooked, Hooks>(
         {"no fault", "", {}},
         {.longest = seed == 1 ? 600 : 150, .seed = seed, .reference = naive_mechanism("softmax", {})}, {});
@@ -187,6 +186,7 @@ TEST_CASE("conformance zoo: each check finds what no other check finds") {
   std::vector<std::string> proved;
   for (const Fault<Hooks>& fault : kFoundByOne) {
     proved.emplace_back(fault.check);
+    if (!is_taken(static_cast<long>(proved.size()), 4)) continue;
     ConformanceOptions options{.longest = fault.longest};
     if (kSanitized) options.only = {fault.check};  // the other checks give the same in every build
     if (proved.back() == "reference") options.reference = naive_mechanism("softmax", {});
@@ -194,6 +194,7 @@ TEST_CASE("conformance zoo: each check finds what no other check finds") {
   }
   for (const Fault<FusedHooks>& fault : kFoundByOneOfFused) {
     proved.emplace_back(fault.check);
+    if (!is_taken(static_cast<long>(proved.size()), 4)) continue;
     ConformanceOptions options{.longest = fault.longest};
     if (kSanitized) options.only = {fault.check};
     check_fails<Fused>(fault, options, {fault.check});
@@ -374,9 +375,8 @@ const ConformanceOptions kWithReference{.reference = naive_mechanism("linear", {
 
 }  // namespace
 
-TEST_CASE("conformance zoo: linear attention without a fault passes, at several seeds") {
+RELEASE_TEST_CASE("conformance zoo: linear attention without a fault passes, at several seeds") {
   for (const std::uint64_t seed : {1, 2, 3}) {
-    if (!is_taken(static_cast<long>(seed) - 1, 3)) continue;
     ConformanceOptions options = kWithReference;
     options.longest = seed == 1 ? 1000 : 150, options.seed = seed;
     check_fails<HookedLinear, LinearHooks>({"no fault", "", {}}, options, {});

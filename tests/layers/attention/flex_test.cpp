@@ -41,17 +41,19 @@ TEST_CASE("conformance: a user-defined score function, mask and sinks") {
         return FlexAttention(
             {.score_mod = f, .mask_mod = mask, .mask_by_head = true, .sinks = Tensor::from({0.5, -1, 2, 0})});
       },
-      {.longest = kLongest,
-       .normalised = false,
-       .reference = naive_by([](const NaiveRow& row) {
-         return with_sink(
-             row, row.array("sinks")[row.head],
-             [&](Index j, double s) {
-               return 3 * std::tanh(s / 3) - 0.05 * static_cast<double>((row.head + 1) * std::abs(row.position - j));
-             },
-             [&](Index j) { return (row.position - j < 70 && j - row.position < 70 + row.head) || j % 5 == 0; });
-       }),
-       .save_and_load = through_file});
+      thinned({.normalised = false,
+               .reference = naive_by([](const NaiveRow& row) {
+                 return with_sink(
+                     row, row.array("sinks")[row.head],
+                     [&](Index j, double s) {
+                       return 3 * std::tanh(s / 3) -
+                              0.05 * static_cast<double>((row.head + 1) * std::abs(row.position - j));
+                     },
+                     [&](Index j) {
+                       return (row.position - j < 70 && j - row.position < 70 + row.head) || j % 5 == 0;
+                     });
+               }),
+               .save_and_load = through_file}));
 }
 
 TEST_CASE("conformance: trained biases and caps, of lambdas and of kernels") {
@@ -64,36 +66,34 @@ TEST_CASE("conformance: trained biases and caps, of lambdas and of kernels") {
   });
   check_conformance_in_test(
       [](Index, Rng&) { return FlexAttention({.score_mod = relative_bias(grown(4, 9)), .trained = true}); },
-      {.longest = kLongest, .reference = naive, .of_sizes = [](Index heads, Index) -> MechanismFactory {
-         return [heads](Index, Rng&) {
-           return FlexAttention({.score_mod = relative_bias(grown(heads, 9)), .trained = true});
-         };
-       }});
+      thinned({.reference = naive, .of_sizes = [](Index heads, Index) -> MechanismFactory {
+                 return [heads](Index, Rng&) {
+                   return FlexAttention({.score_mod = relative_bias(grown(heads, 9)), .trained = true});
+                 };
+               }}));
   const auto f = [](auto s, int, int h, int q, int k, auto by) { return s + by(h, std::clamp(k - q, -4, 4) + 4); };
   check_conformance_in_test(
       [f](Index, Rng&) {
         return FlexAttention({.score_mod = {f, grown(4, 9)}, .trained = true});
       },
-      {.longest = kLongest, .reference = naive});
+      thinned({.reference = naive}));
   check_conformance_in_test(
       [](Index, Rng&) {
         return FlexAttention({.score_mod = soft_cap(Tensor::from({2, 5, 20, 50})), .trained = true});
       },
-      {.longest = kLongest,
-       .reference = naive_by([](const NaiveRow& row) {
-         const double c = row.array("score.0")[row.head];
-         return with_sink(
-             row, -1e300, [&](Index, double s) { return c * std::tanh(s / c); }, [](Index) { return true; });
-       })});
+      thinned({.reference = naive_by([](const NaiveRow& row) {
+                 const double c = row.array("score.0")[row.head];
+                 return with_sink(
+                     row, -1e300, [&](Index, double s) { return c * std::tanh(s / c); }, [](Index) { return true; });
+               })}));
 }
 
 TEST_CASE("conformance: a sliding window with attention sinks, while decoding") {
   check_conformance_in_test(
       [](Index, Rng&) { return FlexAttention({.name = "window-sinks", .mask_mod = sliding_window(20, 4)}); },
-      {.longest = kLongest, .reference = naive_by([](const NaiveRow& row) {
-                              return pattern_of(row,
-                                                [p = row.position](Index j) { return std::abs(p - j) < 20 || j < 4; });
-                            })});
+      thinned({.reference = naive_by([](const NaiveRow& row) {
+                 return pattern_of(row, [p = row.position](Index j) { return std::abs(p - j) < 20 || j < 4; });
+               })}));
 }
 
 TEST_CASE("FlexAttention: rows of different length decode as each alone, with functions of positions") {

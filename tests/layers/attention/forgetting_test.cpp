@@ -133,7 +133,9 @@ const std::vector<double> kShut = {-15, -30, -100, -1e3, -1e4, -1e6, -1e9, -1e20
 }  // namespace
 
 TEST_CASE("forgetting: gates that close are exact to float32, forward and backward, on each level") {
+  int number = 0;
   for (const double z : kShut) {
+    if (!is_taken(number++, 3)) continue;
     Case c = draw(2, 2, 1, 75, 75);
     close_gates(c, z, {0, 10, 11, 12, 30, 64, 74});
     close_gates(c, -2, {40}, false);
@@ -146,10 +148,13 @@ TEST_CASE("forgetting: gates that close are exact to float32, forward and backwa
 }
 
 TEST_CASE("forgetting: all gates closed, or any of them, over blocks of queries and of keys") {
+  const Index n = thinned<Index>(600, 340);
+  int number = 0;
   for (const double z : {-8.0, -40.0, -1e5, -3e38, -kInf}) {
-    Case c = draw(1, 1, 1, 600, 600);
+    if (!is_taken(number++, 4)) continue;
+    Case c = draw(1, 1, 1, n, n);
     std::vector<Index> some;
-    for (Index p = 0; p < 600; p += p < 300 ? 1 : 37) some.push_back(p);
+    for (Index p = 0; p < n; p += p < 300 ? 1 : 37) some.push_back(p);
     close_gates(c, z, some);
     const Tensor dy = upstream(c);
     CAPTURE(z);
@@ -179,7 +184,9 @@ TEST_CASE("forgetting: positions after a closed gate equal a sequence that begin
 }
 
 TEST_CASE("forgetting: closed gates with lengths, masks and other numbers of queries") {
+  int number = 0;
   for (const double z : {-30.0, -1e4, -1e9, -kInf}) {
+    if (!is_taken(number++, 3)) continue;
     CAPTURE(z);
     Case c = draw(2, 4, 2, 40, 90);
     close_gates(c, z, {3, 50, 60, 61, 88});
@@ -213,8 +220,10 @@ TEST_CASE("forgetting: a bias of -infinity counts as a mask, with closed gates")
 }
 
 TEST_CASE("forgetting: decoding in steps of any size gives the rows of the whole sequence, with closed gates") {
+  int number = 0;
   for (const double z : {-30.0, -1e4, -1e9, -kInf})
     for (const Index step : {1, 7, 64}) {
+      if (!is_taken(number++, 5)) continue;
       Case c = draw(2, 2, 1, 130, 130);
       close_gates(c, z, {0, 10, 64, 65, 100, 129});
       const Tensor expected = reference(c, upstream(c)).y;

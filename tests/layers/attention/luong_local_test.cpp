@@ -5,6 +5,7 @@
 #include <heed/heed.hpp>
 #include <heed/layers/model.hpp>
 
+#include "tests/layers/attention/naive_row.hpp"
 #include "tests/support.hpp"
 //
 #include <heed/layers/attention/conformance_doctest.hpp>
@@ -212,8 +213,10 @@ TEST_CASE("local attention equals the naive loops, with lengths, masks, biases a
 }
 
 TEST_CASE("local attention: gradients of inputs and parameters, with p away from integers") {
+  int number = 0;
   for (const LuongLocalOptions& o : variants())
     for (const Index groups : {1, 2}) {  // rows are gathered, or all keys are masked
+      if (!is_taken(number++, 3)) continue;
       LuongLocalAttention m = mechanism(o, 2, 4);
       const Tensor q = normal({2, 2, 3, 4}, 1), k = normal({2, groups, 9, 4}, 2), v = normal({2, groups, 9, 3}, 3);
       Tensor mask = Tensor::ones({3, 9}, DType::bool8);
@@ -300,9 +303,9 @@ TEST_CASE("conformance: local attention passes all that it declares") {
           if (monotonic) return SquareOnly{std::move(m)};
           return m;
         },
-        {.longest = kLongest, .normalised = monotonic || o.renormalise, .reference = reference});
+        thinned({.normalised = monotonic || o.renormalise, .reference = reference}));
     CHECK(report.mechanism == (monotonic ? "luong-local-m" : "luong-local-p"));
-    CHECK(report.checks.size() >= 12);
+    CHECK(report.checks.size() >= thinned(12u, 6u));
   }
 }
 

@@ -91,7 +91,8 @@ Tensor forgetting(const Case& c, const AttentionCall& call = {.causal = true}) {
 
 }  // namespace
 
-TEST_CASE("forgetting: float32 stays close to the definition at 4096 positions, for weak and strong forgetting") {
+RELEASE_TEST_CASE(
+    "forgetting: float32 stays close to the definition at 4096 positions, for weak and strong forgetting") {
   for (const double bias : {-4.0, 0.0, 4.0}) {  // keeps the last few, half per step, most
     const Case c = draw(4096, 32, bias);
     const Tensor y = forgetting(c);

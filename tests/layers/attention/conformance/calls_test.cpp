@@ -328,7 +328,7 @@ std::vector<std::string> failed(const ChangedGate::Change& change, const std::ve
 
 }  // namespace
 
-TEST_CASE("conformance: what is wrong with the inputs of a mechanism is found, by the check that is meant to") {
+RELEASE_TEST_CASE("conformance: what is wrong with the inputs of a mechanism is found, by the check that is meant to") {
   using Names = std::vector<std::string>;
   const Names all = {"gradient", "causal", "padding", "grouped", "views",
                      "batch",    "sizes",  "calls",   "state",   "threads"};

@@ -206,8 +206,8 @@ std::vector<Right> with_inputs() {
 
 }  // namespace
 
-TEST_CASE("conformance: what is right passes, with tables and buffers") { check_pass(with_tables()); }
-TEST_CASE("conformance: what is right passes, linear, by choices, in few bits, and with caches") {
+RELEASE_TEST_CASE("conformance: what is right passes, with tables and buffers") { check_pass(with_tables()); }
+RELEASE_TEST_CASE("conformance: what is right passes, linear, by choices, in few bits, and with caches") {
   check_pass(others());
 }
-TEST_CASE("conformance: what is right passes, with gates") { check_pass(with_inputs()); }
+RELEASE_TEST_CASE("conformance: what is right passes, with gates") { check_pass(with_inputs()); }
