@@ -70,8 +70,8 @@ TEST_CASE("every layer: gradcheck of inputs and parameters, of one, three and ei
       const AnyLayer layer = made(c, n * c.step, DType::float64);
       const List inputs = inputs_of(c, n * c.step);
       manual_seed(5);
-      gradcheck(layer.call, inputs, {.min_samples = 20});
-      gradcheck([&] { return layer.call(inputs); }, layer.parameters(), {.min_samples = 20});
+      gradcheck(layer.call, inputs, {.min_samples = thinned<Index>(20, 3)});
+      gradcheck([&] { return layer.call(inputs); }, layer.parameters(), {.min_samples = thinned<Index>(20, 3)});
     }
   }
 }
@@ -79,6 +79,7 @@ TEST_CASE("every layer: gradcheck of inputs and parameters, of one, three and ei
 TEST_CASE(
     "every layer: float32 agrees with float64, forward and backward, around the widths of vectors, on each level") {
   on_each_level([] {
+    int number = 0;
     for (const LayerCase& c : layer_cases()) {
       CAPTURE(c.name);
       // Luong's general score has no scale: at sizes 16 and 17 scores are tens, and the softmax selects one key. The
@@ -86,6 +87,7 @@ TEST_CASE(
       // error in float32, multiplied by queries, keys and W, is about 1e-4, while the gradient is 0.3.
       const double bound = c.name.ends_with("luong-general") ? 2e-4 : 1e-4;
       for (const Index n : {1, 3, 4, 5, 8, 15, 16, 17}) {
+        if (!is_taken(number++, 3)) continue;
         CAPTURE(n);
         const List rough = run_of(c, n * c.step, DType::float32), exact = run_of(c, n * c.step, DType::float64);
         REQUIRE(rough.size() == exact.size());

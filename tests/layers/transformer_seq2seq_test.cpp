@@ -13,6 +13,7 @@
 #include "tests/autograd/fused_support.hpp"
 #include "tests/layers/prompts.hpp"
 #include "tests/layers/translating.hpp"
+#include "tests/support.hpp"
 
 using namespace heed;
 using namespace heed::test;
@@ -95,7 +96,7 @@ TEST_CASE("the gradients of encoder-decoder transformers agree with difference q
       TransformerSeq2Seq model = model_of(o);
       to(model, DType::float64);
       const Batch b = random_sentences(2, 5);
-      gradcheck([&] { return model.loss(b); }, named_parameters(model), {.min_samples = 20});
+      gradcheck([&] { return model.loss(b); }, named_parameters(model), {.min_samples = thinned<Index>(20, 3)});
     }
   }
 }
@@ -260,7 +261,7 @@ TEST_CASE("a translating transformer begins with the weights of fairseq's") {
     if (p.name.ends_with(".bias")) CHECK(same_bits(*p.parameter, Tensor::zeros(p.parameter->shape())));
 }
 
-TEST_CASE("a translating transformer learns to write words in reverse") {
+RELEASE_TEST_CASE("a translating transformer learns to write words in reverse") {
   constexpr Index kWords = 8, kLength = 5, kBegin = 8, kEnd = 9;
   TransformerSeq2SeqOptions o = small();
   o.source_vocabulary = o.target_vocabulary = 10, o.joined = true, o.blocks.attention.width = 32, o.blocks.hidden = 64;

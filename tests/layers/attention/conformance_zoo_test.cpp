@@ -8,6 +8,7 @@
 #include "tests/layers/attention/hooked_attention.hpp"
 #include "tests/layers/attention/naive_mechanisms.hpp"
 #include "tests/layers/hooked_linear.hpp"
+#include "tests/support.hpp"
 
 using namespace heed;
 using namespace heed::test;
@@ -165,6 +166,7 @@ RELEASE_TEST_CASE("conformance zoo: the fused op passes, with bfloat16 and mappe
 
 RELEASE_TEST_CASE("conformance zoo: the mechanism without a fault passes, at several seeds") {
   for (const std::uint64_t seed : {1, 2, 3}) {
+    if (!is_taken(static_cast<long>(seed) - 1, 3)) continue;
     check_fails<Hooked, Hooks>(
         {"no fault", "", {}},
         {.longest = seed == 1 ? 600 : 150, .seed = seed, .reference = naive_mechanism("softmax", {})}, {});
@@ -377,6 +379,7 @@ const ConformanceOptions kWithReference{.reference = naive_mechanism("linear", {
 
 RELEASE_TEST_CASE("conformance zoo: linear attention without a fault passes, at several seeds") {
   for (const std::uint64_t seed : {1, 2, 3}) {
+    if (!is_taken(static_cast<long>(seed) - 1, 3)) continue;
     ConformanceOptions options = kWithReference;
     options.longest = seed == 1 ? 1000 : 150, options.seed = seed;
     check_fails<HookedLinear, LinearHooks>({"no fault", "", {}}, options, {});

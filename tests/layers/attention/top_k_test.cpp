@@ -5,6 +5,7 @@
 
 #include "tests/core/levels.hpp"
 #include "tests/layers/attention/sparse_support.hpp"
+#include "tests/support.hpp"
 
 using namespace heed;
 using namespace heed::test;
@@ -13,6 +14,7 @@ using heed::test::on_each_level;
 TEST_CASE("top-k chooses the largest scores, of equal ones the lowest keys, on each level") {
   on_each_level([] {
     // Small integers: many scores are equal, and sums are exact in any order.
+    int number = 0;
     for (const auto& length : kLengths) {
       Rng rng(4);
       const Index T = length[0], S = length[1];
@@ -23,6 +25,7 @@ TEST_CASE("top-k chooses the largest scores, of equal ones the lowest keys, on e
       for (const Index count : {1, 2, 5, 100})
         for (const AttentionCall& call : {AttentionCall{}, AttentionCall{.causal = true, .bias = bias},
                                           AttentionCall{.causal = true, .key_lengths = lengths, .mask = mask}}) {
+          if (!is_taken(number++, 5)) continue;
           Tensor expected = Tensor::zeros({2, 4, T, S}, DType::bool8);
           for (Index row = 0; row < 8 * T; ++row) {
             const Index b = row / T / 4, h = row / T % 4, i = row % T;

@@ -2,6 +2,7 @@
 #include <heed/heed.hpp>
 
 #include "tests/layers/attention/right_mechanisms.hpp"
+#include "tests/support.hpp"
 
 using namespace heed;
 using namespace heed::test;
@@ -157,5 +158,5 @@ std::vector<Right> by_positions() {
 
 }  // namespace
 
-TEST_CASE("conformance: what is right passes, by scores") { check_pass(by_scores()); }
+RELEASE_TEST_CASE("conformance: what is right passes, by scores") { check_pass(by_scores()); }
 RELEASE_TEST_CASE("conformance: what is right passes, by positions") { check_pass(by_positions()); }

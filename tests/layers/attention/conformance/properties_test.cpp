@@ -4,6 +4,7 @@
 #include <heed/layers/attention/detail/compositions.hpp>
 
 #include "tests/layers/attention/right_mechanisms.hpp"
+#include "tests/support.hpp"
 
 using namespace heed;
 using namespace heed::test;
