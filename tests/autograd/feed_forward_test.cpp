@@ -84,7 +84,9 @@ TEST_CASE("feed_forward: values and gradients equal those of linear, activation 
 // (shared evenly), and whole blocks.
 TEST_CASE("feed_forward: gradients are correct for tasks with any number of rows") {
   on_each_level([] {
+    int number = 0;
     for (const Index rows : {33, 48, 64, 90, 97}) {
+      if (!test::is_taken(number++, 2)) continue;
       compare(rows, 16, 512, 256, DType::float32, DType::float32, 2e-5);
       compare(rows, 16, 256, 512, DType::float64, DType::float32, 1e-12);
       compare(rows, 16, 512, 256, DType::float32, DType::bfloat16, 0.02);

@@ -12,6 +12,7 @@
 #include "tests/autograd/fused_support.hpp"
 #include "tests/autograd/op_cases_fused.hpp"
 #include "tests/core/levels.hpp"
+#include "tests/support.hpp"
 #include "tests/tools/paths.hpp"
 
 using namespace heed;
@@ -376,7 +377,7 @@ TEST_CASE("every elementwise op has a row in the tables that tests use") {
   }
 }
 
-TEST_CASE("accuracy: no op is less exact than docs/accuracy.md states, on each level") {
+RELEASE_TEST_CASE("accuracy: no op is less exact than docs/accuracy.md states, on each level") {
   auto table = documented();
   const std::vector<bench::AccuracyRow> rows = bench::accuracy_rows(), of_bfloat16 = bench::bfloat16_accuracy_rows();
   std::vector<bench::AccuracyRow> all = rows;

@@ -6,13 +6,14 @@
 
 #include "tests/core/bits_cases.hpp"
 #include "tests/core/levels.hpp"
+#include "tests/support.hpp"
 #include "tests/tools/paths.hpp"
 
 using namespace heed;
 using heed::test::bits_cases, heed::test::on_each_level;
 
 // The hashes of this machine are written to the file that HEED_TRAINING_BITS names, if it is set.
-TEST_CASE("trainings and ops: the same bits on every level with fma, and on every machine") {
+RELEASE_TEST_CASE("trainings and ops: the same bits on every level with fma, and on every machine") {
   const std::string path = test::in_source("tests/reference/training_bits.txt");
   std::map<std::string, std::string> stored, now;
   std::ifstream file(path);

@@ -11,6 +11,7 @@
 
 #include "tests/core/gemm/testing.hpp"
 #include "tests/core/levels.hpp"
+#include "tests/support.hpp"
 
 using namespace heed;
 using namespace heed::test;
@@ -19,12 +20,14 @@ namespace {
 
 template <class T>
 void check_layouts(DType a_type, DType b_type, PlainProducts& plain) {
+  int number = 0;
   for (const Layout a : kLayouts)
     for (const Layout b : kLayouts) {
       const GemmOptions o{.a = a, .b = b, .a_type = a_type, .b_type = b_type};
       for (const Index m : {0, 1, 3, 4, 5, 8, 15, 97})
         for (const Index n : {0, 1, 3, 4, 9, 16, 31, 32, 65})
-          for (const Index k : {0, 1, 2, 33}) expect<T>(m, n, k, o, plain);
+          for (const Index k : {0, 1, 2, 33})
+            if (is_taken(number++, 5)) expect<T>(m, n, k, o, plain);
       for (const Index m : {2, 5, 6, 7, 8, 9, 17, 29, 32, 33}) expect<T>(m, m % 2 == 0 ? 11 : 40, 128 + m, o, plain);
       expect<T>(1, 300, 2100, o, plain);
       expect<T>(3, 70, 1025, o, plain);
@@ -228,7 +231,7 @@ TEST_CASE("gemm: two batch axes, of few large or many small products") {
   });
 }
 
-TEST_CASE("gemm: the same bits at any number of threads") {
+RELEASE_TEST_CASE("gemm: the same bits at any number of threads") {
   const int before = threads();
   on_each_level([] {
     for (const DType type : {DType::float32, DType::float64, DType::bfloat16})

@@ -10,6 +10,7 @@
 
 #include "tests/core/levels.hpp"
 #include "tests/kernels/simd_probe.hpp"
+#include "tests/support.hpp"
 
 using namespace heed;
 using heed::test::on_each_level;
@@ -65,6 +66,7 @@ double ulps(T y, long double expected) {
 template <class T>
 std::vector<T> grid(double low, double high, int n) {
   std::vector<T> x;
+  n = heed::test::thinned(n, n / 50);
   for (int i = 0; i <= n; ++i) x.push_back(static_cast<T>(low + (high - low) * i / n));
   return x;
 }
@@ -72,6 +74,7 @@ std::vector<T> grid(double low, double high, int n) {
 template <class T>
 std::vector<T> powers(double low, double high, int n, bool both_signs) {
   std::vector<T> x;
+  n = heed::test::thinned(n, n / 50);
   for (int i = 0; i <= n; ++i) {
     x.push_back(static_cast<T>(std::exp2(low + (high - low) * i / n)));
     if (both_signs) x.push_back(-x.back());
