@@ -65,7 +65,7 @@ TEST_CASE("chrF and chrF++ are sacreBLEU's, and their lines") {
   });
 }
 
-TEST_CASE("BLEU and chrF have the same lines in every locale") {
+RELEASE_TEST_CASE("BLEU and chrF have the same lines in every locale") {
   const std::vector<std::string> made = {"the cat sat on the mat, 1.5 times"},
                                  expected = {"the cat sat on a mat, 1,5 times"};
   check_in_every_locale([&] {
