@@ -6,6 +6,7 @@
 #include "tests/data/temporary_folder.hpp"
 #include "tests/optim/optim_testing.hpp"
 #include "tests/optim/plane_run.hpp"
+#include "tests/support.hpp"
 
 using namespace heed;
 using namespace heed::test;
@@ -129,7 +130,7 @@ TEST_CASE("last weights: parameters that left the model are errors that name the
   check_errors({{message, [&] { last.keep(); }}, {message, [&] { last.load_mean(); }}});
 }
 
-TEST_CASE("run: the last weights are kept over kills and resumes, to the same bits, and change no training") {
+RELEASE_TEST_CASE("run: the last weights are kept over kills and resumes, to the same bits, and change no training") {
   const TemporaryFolder folder;
   const auto options = [&](const std::string& name, Index steps, LastRun& s) {
     return RunOptions{.steps = steps,

@@ -10,6 +10,7 @@
 
 #include "tests/core/levels.hpp"
 #include "tests/optim/optim_testing.hpp"
+#include "tests/support.hpp"
 
 using namespace heed;
 using namespace heed::test;
@@ -292,7 +293,8 @@ std::vector<T> run_all(int thread_count, int* seen) {
   for (const auto& entry : kUpdates) {
     const auto& c = entry.second;
     std::vector<Parameter> parameters;
-    for (const Index n : {Index{70001}, Index{3}, Index{0}, Index{16384}, Index{129}, Index{1}, Index{300000}})
+    for (const Index n :
+         {Index{70001}, Index{3}, Index{0}, Index{16384}, Index{129}, Index{1}, thinned<Index>(300000, 40000)})
       parameters.emplace_back(Tensor::from(spread_values<T>(n, 5), {n}));
     std::vector<Parameter*> list;
     for (Parameter& p : parameters) list.push_back(&p);
@@ -327,6 +329,7 @@ TEST_CASE_TEMPLATE("optimizers: the same bits at 1, 2, 3 and 8 threads, which ar
   const std::vector<T> alone = run_all<T>(1, &seen);
   CHECK(seen == 1);
   for (const int n : {2, 3, 8}) {
+    if (!is_taken(n, 8)) continue;
     int tries = 0;  // on a busy machine the workers may start too late
     do CHECK(run_all<T>(n, &seen) == alone);
     while (seen < 2 && ++tries < 100);

@@ -9,6 +9,7 @@
 #include "tests/data/temporary_folder.hpp"
 #include "tests/optim/plane_run.hpp"
 #include "tests/optim/thread_ranks.hpp"
+#include "tests/support.hpp"
 
 using namespace heed;
 using test::contains;
@@ -105,7 +106,7 @@ TEST_CASE("rank gradients: a large parameter without a gradient on some ranks ha
   // alone in step 1, and none in step 2.
   const auto train_large = [](Ranks* ranks) {
     Rng rng(3);
-    TwoLayers model(rng, 400000);
+    TwoLayers model(rng, test::thinned<Index>(400000, 100000));
     int calls = 0;
     const auto loss = [&](const Batch& b) {
       const int step = ranks != nullptr ? calls : calls / 2, shard = ranks != nullptr ? ranks->rank() : calls % 2;

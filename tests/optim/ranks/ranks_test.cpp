@@ -4,6 +4,7 @@
 #include "tests/data/temporary_folder.hpp"
 #include "tests/optim/plane_run.hpp"
 #include "tests/optim/thread_ranks.hpp"
+#include "tests/support.hpp"
 
 using namespace heed;
 using test::bytes_of;
@@ -102,8 +103,9 @@ std::string difference(const fs::path& a, const fs::path& b) {
 
 TEST_CASE("ranks: each optimizer leaves the bits of one process") {
   const TemporaryFolder folder;
-  int number = 0;
+  int number = 0, of_optimizer = 0;
   for (const std::string& optimizer : optimizer_names()) {
+    if (!test::is_taken(of_optimizer++, 3)) continue;
     const auto one = trained({.optimizer = optimizer}, folder.path);
     for (const auto& given : {std::pair{1, 1}, {2, 1}, {2, 2}, {3, 2}, {4, 1}, {4, 4}, {8, 2}}) {
       if (!test::is_taken(number++, 4)) continue;
@@ -120,8 +122,9 @@ TEST_CASE("ranks: each optimizer leaves the bits of one process") {
 
 TEST_CASE("ranks: each optimizer gives the bits of one process with bfloat16 communication") {
   const TemporaryFolder folder;
-  int number = 0;
+  int number = 0, of_optimizer = 0;
   for (const std::string& optimizer : optimizer_names()) {
+    if (!test::is_taken(of_optimizer++, 4)) continue;
     CAPTURE(optimizer);
     Trial t = {.optimizer = optimizer, .shards = 7};
     const auto plain = trained(t, folder.path);
@@ -165,10 +168,12 @@ TEST_CASE("ranks: a language model with tied embeddings gives the weights of one
 
 TEST_CASE("ranks: shards of any number, accumulated batches, clipping or none, averages") {
   const TemporaryFolder folder;
+  int number = 0;
   for (const Trial& t :
        {Trial{.shards = 5}, Trial{.shards = 4, .accumulate = 2}, Trial{.clip = 0}, Trial{.average = true}}) {
     const auto one = trained(t, folder.path);
     for (const int ranks : {2, 3, 4}) {
+      if (!test::is_taken(number++, 4)) continue;
       CAPTURE(ranks);
       Trial several = t;
       several.ranks = ranks, several.of_a_machine = ranks / 2;
@@ -209,10 +214,12 @@ TEST_CASE("ranks: several optimizers, clipped together or with losses of their o
 
 TEST_CASE("ranks: a run can be resumed with any other number of ranks") {
   const TemporaryFolder folder;
+  int number = 0;
   for (const std::string optimizer : {"adamw", "muon", "adafactor"}) {
     const auto whole = trained({.optimizer = optimizer, .steps = 8, .average = true}, folder.path);
     fs::copy_file(folder.path / "run.h5", folder.path / "whole.h5", fs::copy_options::overwrite_existing);
     for (const std::pair<int, int>& ranks : {std::pair{3, 2}, {0, 4}, {2, 0}}) {
+      if (!test::is_taken(number++, 4)) continue;
       CAPTURE(optimizer);
       CAPTURE(ranks.first);
       CAPTURE(ranks.second);
@@ -227,7 +234,8 @@ TEST_CASE("ranks: a run can be resumed with any other number of ranks") {
   }
 }
 
-TEST_CASE("ranks: each keeps its part of the optimizer's state, and sends its part of two passes over the parameters") {
+RELEASE_TEST_CASE(
+    "ranks: each keeps its part of the optimizer's state, and sends its part of two passes over the parameters") {
   struct Row {
     int size;
     DType dtype = DType::float32;

@@ -6,6 +6,7 @@
 #include "tests/data/temporary_folder.hpp"
 #include "tests/optim/plane_run.hpp"
 #include "tests/optim/thread_ranks.hpp"
+#include "tests/support.hpp"
 #include "tests/tools/size_limit.hpp"
 
 using namespace heed;
@@ -130,7 +131,8 @@ TEST_CASE("run: the best checkpoint is the complete state after the best evaluat
   CHECK((bytes_of(folder.path / "n.h5") == bytes_of(options.checkpoint)));
 }
 
-TEST_CASE("run: one that is killed after any step and resumed ends at the same step with the same best and last bits") {
+RELEASE_TEST_CASE(
+    "run: one that is killed after any step and resumed ends at the same step with the same best and last bits") {
   const TemporaryFolder folder;
   const std::vector<double> losses = {9, 8, 5, 6, 4, 7, 6, 5, 1, 1};
   const auto options = [&](const std::string& name) {
@@ -171,7 +173,7 @@ TEST_CASE("run: one that is killed after any step and resumed ends at the same s
   CHECK(load_checkpoint(more.best).counter("step") == 9);
 }
 
-TEST_CASE("run: the best checkpoint of a step is written before the last") {
+RELEASE_TEST_CASE("run: the best checkpoint of a step is written before the last") {
   const TemporaryFolder folder;
   std::vector<double> losses(40);
   for (std::size_t i = 0; i < losses.size(); ++i) losses[i] = 40 - static_cast<double>(i);

@@ -4,6 +4,7 @@
 
 #include "tests/data/temporary_folder.hpp"
 #include "tests/optim/plane_run.hpp"
+#include "tests/support.hpp"
 #include "tests/tools/json.hpp"
 
 using namespace heed;
@@ -101,7 +102,7 @@ TEST_CASE("run: a GAN's two losses are trained in turn, as in a manual loop") {
   CHECK(result.history.other_losses.at("generator") == g_losses);
 }
 
-TEST_CASE("run: a GAN that is killed after any step and resumed ends with the same bits") {
+RELEASE_TEST_CASE("run: a GAN that is killed after any step and resumed ends with the same bits") {
   const TemporaryFolder folder;
   const auto options = [&](const std::string& name) {
     return RunOptions{.steps = 12,

@@ -182,6 +182,6 @@ TEST_CASE("progress: a pipe gets plain lines, at the first step, at evaluations,
         "resumed at step 3\n");
 }
 
-TEST_CASE("progress: the line is the same in every locale") {
+RELEASE_TEST_CASE("progress: the line is the same in every locale") {
   test::check_in_every_locale([] { return progress_line(full()) + progress_line(full(), true); });
 }

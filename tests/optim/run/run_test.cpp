@@ -3,6 +3,7 @@
 
 #include "tests/data/temporary_folder.hpp"
 #include "tests/optim/plane_run.hpp"
+#include "tests/support.hpp"
 #include "tests/tools/json.hpp"
 
 using namespace heed;
@@ -78,7 +79,7 @@ TEST_CASE("run: the precision applies to evaluations as well as steps") {
   CHECK(*r.validation_loss == evaluate(loss, HeldOutPlane{}));
 }
 
-TEST_CASE("run: the same bits at 1, 2, 3 and 8 threads, which are all at work") {
+RELEASE_TEST_CASE("run: the same bits at 1, 2, 3 and 8 threads, which are all at work") {
   const TemporaryFolder folder;
   Rng data_rng(1);
   const TokenSource tokens(data_rng.integers({6000}, 0, 20).to_vector<std::int32_t>(), 20);
