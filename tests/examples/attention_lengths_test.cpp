@@ -10,9 +10,8 @@ using test::TemporaryFolder;
 TEST_CASE("attention_lengths: prints the share of right numbers of four models by the length of the list") {
   const TemporaryFolder folder;
   const std::string plot = (folder.path / "lengths.svg").string();
-  const Ran ran =
-      test::run("exec " + test::program("attention_lengths") + " --steps " + (test::kSanitized ? "20" : "250") +
-                " --longest 2 --hidden 32 --lists 20 --plot " + test::quoted(plot));
+  const Ran ran = test::run("exec " + test::program("attention_lengths") + " --steps " + test::thinned("250", "5") +
+                            " --longest 2 --hidden 32 --lists 20 --plot " + test::quoted(plot));
   INFO(ran.output);
   REQUIRE(ran.exit_code == 0);
   CHECK(contains(ran.output, "trained on lists of at most 2"));
@@ -36,7 +35,7 @@ TEST_CASE("attention_lengths: prints the share of right numbers of four models b
     CHECK(contains(bytes_of(plot), label));
 }
 
-TEST_CASE("attention_lengths: takes any number of steps") {
+RELEASE_TEST_CASE("attention_lengths: takes any number of steps") {
   const Ran ran =
       test::run("exec " + test::program("attention_lengths") + " --steps 1 --longest 2 --hidden 8 --lists 2");
   INFO(ran.output);

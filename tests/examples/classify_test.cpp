@@ -73,8 +73,9 @@ TEST_CASE(
 }
 
 TEST_CASE("classify: every mechanism of encoders trains, or says why not") {
-  int trained = 0;
+  int trained = 0, number = 0;
   for (const std::string& name : mechanism_names(false)) {
+    if (!test::is_taken(number++, 4)) continue;
     const Classifying c;
     const Ran ran = c.run("--steps 2 --attention " + name);
     INFO(name << ": " << ran.output);
@@ -84,10 +85,10 @@ TEST_CASE("classify: every mechanism of encoders trains, or says why not") {
       CHECK(ran.exit_code == 0);
     trained += ran.exit_code == 0 ? 1 : 0;
   }
-  CHECK(trained == static_cast<int>(mechanism_names(false).size()));  // all support padding
+  if (!test::kSanitized) CHECK(trained == static_cast<int>(mechanism_names(false).size()));  // all support padding
 }
 
-TEST_CASE("classify: stopped and resumed, and at any number of threads, the same bits") {
+RELEASE_TEST_CASE("classify: stopped and resumed, and at any number of threads, the same bits") {
   const Classifying whole, parts;
   const std::string flags = "--attention efficient --steps 3000 --checkpoint-every 50 --log log ";
   REQUIRE(whole.run(flags + "--threads 1").exit_code == 0);

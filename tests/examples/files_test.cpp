@@ -174,7 +174,7 @@ TEST_CASE("files of programs: an output that cannot be written is refused before
   MESSAGE(refused.runs << " runs");
 }
 
-TEST_CASE("files of programs: a folder that is really read-only is refused before the work") {
+RELEASE_TEST_CASE("files of programs: a folder that is really read-only is refused before the work") {
   const TemporaryFolder folder;
   std::string script = "mount --bind . . && mount -o remount,ro,bind . || exit 99; cd \"$PWD\"; ";
   int count = 0;
@@ -197,7 +197,7 @@ TEST_CASE("files of programs: a folder that is really read-only is refused befor
   CHECK(refused == count);
 }
 
-TEST_CASE("files of programs: a written file that another flag names too, under any name, is refused") {
+RELEASE_TEST_CASE("files of programs: a written file that another flag names too, under any name, is refused") {
   Refusals refused;
   refused.prepare(
       "echo mine > text; echo mine > text.model; for e in '' .model; do ln -s text$e soft$e; ln text$e hard$e; ln -s "
@@ -237,7 +237,7 @@ TEST_CASE("files of programs: a written file that another flag names too, under 
   MESSAGE(refused.runs << " runs");
 }
 
-TEST_CASE("files of programs: a file that is also standard output or error is refused") {
+RELEASE_TEST_CASE("files of programs: a file that is also standard output or error is refused") {
   Refusals refused;
   refused.prepare("echo mine > text; cp text text.model");
   for (const std::string& name : all_programs()) {

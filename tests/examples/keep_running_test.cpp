@@ -44,7 +44,8 @@ class ScriptFolder {
 
 }  // namespace
 
-TEST_CASE("keep_running: kills an mpirun that stays after a rank reported an error, and the ranks that are left") {
+RELEASE_TEST_CASE(
+    "keep_running: kills an mpirun that stays after a rank reported an error, and the ranks that are left") {
   const ScriptFolder folder;
   // The first mpirun stays, the second ends in time, the third runs to the end.
   folder.write("mpirun",
@@ -68,7 +69,7 @@ TEST_CASE("keep_running: kills an mpirun that stays after a rank reported an err
   CHECK(seconds < 20);
 }
 
-TEST_CASE("keep_running: kills an mpirun that stays after its processes ended") {
+RELEASE_TEST_CASE("keep_running: kills an mpirun that stays after its processes ended") {
   const ScriptFolder folder;
   // The first mpirun has no process left, and never ends.
   folder.write("mpirun",
@@ -87,7 +88,7 @@ TEST_CASE("keep_running: kills an mpirun that stays after its processes ended") 
   CHECK(seconds < 20);
 }
 
-TEST_CASE("keep_running: kills an mpirun that starts no rank, but not one that runs a rank") {
+RELEASE_TEST_CASE("keep_running: kills an mpirun that starts no rank, but not one that runs a rank") {
   const ScriptFolder folder;
   // The first mpirun waits for a machine. The second runs longer than the limit for starting, in its own session, as
   // ranks of MPICH's mpirun do.
@@ -108,7 +109,7 @@ TEST_CASE("keep_running: kills an mpirun that starts no rank, but not one that r
   CHECK(seconds < 20);
 }
 
-TEST_CASE("keep_running: asks all machines at once, and leaves out those that do not answer in time") {
+RELEASE_TEST_CASE("keep_running: asks all machines at once, and leaves out those that do not answer in time") {
   const ScriptFolder folder;
   // a and b answer when both were called. c never answers.
   folder.write("ssh",
@@ -131,7 +132,7 @@ TEST_CASE("keep_running: asks all machines at once, and leaves out those that do
     CHECK(contains(environment, "\nOMPI_MCA_" + set + "\n"));
 }
 
-TEST_CASE("keep_running: gives up if no machine answers") {
+RELEASE_TEST_CASE("keep_running: gives up if no machine answers") {
   const ScriptFolder folder;
   folder.write("ssh", "exit 255\n");
   folder.write("mpirun", "touch started\n");
@@ -141,7 +142,7 @@ TEST_CASE("keep_running: gives up if no machine answers") {
   CHECK_FALSE(std::filesystem::exists(folder.file("started")));
 }
 
-TEST_CASE("keep_running: a signal to it ends the run for good") {
+RELEASE_TEST_CASE("keep_running: a signal to it ends the run for good") {
   const ScriptFolder folder;
   folder.write("mpirun", "trap 'exit 1' INT TERM; touch started; for i in $(seq 300); do sleep 0.1; done\n");
   for (const auto& each : {std::pair<std::string, int>("INT", 130), {"TERM", 143}}) {

@@ -27,7 +27,7 @@ struct Whole {
 
 }  // namespace
 
-TEST_CASE("killed at random moments, saving often, and resumed") {
+RELEASE_TEST_CASE("killed at random moments, saving often, and resumed") {
   // Enough steps that all kills fall within the run.
   const std::string steps = test::kSanitized ? "200" : "2500";
   const std::string flags = "--steps " + steps + " --dropout 0.1 --eval-every 50 --eval-batches 1 --checkpoint-every 5";
@@ -58,7 +58,7 @@ TEST_CASE("killed at random moments, saving often, and resumed") {
   CHECK(test::same_losses(t.file("log"), whole.log));
 }
 
-TEST_CASE("killed or failing at each write, sync and rename of its files in turn, and resumed") {
+RELEASE_TEST_CASE("killed or failing at each write, sync and rename of its files in turn, and resumed") {
   const std::string flags = "--steps 6 --checkpoint-every 3 --eval-every 2 --eval-batches 1";
   const Whole whole(flags);
   int calls = 0;

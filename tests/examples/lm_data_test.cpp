@@ -26,7 +26,7 @@ std::vector<std::string> rows_of(const examples::LmSettings& s) {
 
 }  // namespace
 
-TEST_CASE("lm_data: a context shorter than the stories sees all parts of them, a longer one whole stories") {
+RELEASE_TEST_CASE("lm_data: a context shorter than the stories sees all parts of them, a longer one whole stories") {
   examples::LmSettings s;
   s.batch = 24;
   const std::string whole = Stories().text(0, 200000);

@@ -241,7 +241,7 @@ TEST_CASE("old checkpoints: programs continue them") {
   }
 }
 
-TEST_CASE("old checkpoints: today's programs write the same names and keys, with the same options") {
+RELEASE_TEST_CASE("old checkpoints: today's programs write the same names and keys, with the same options") {
   const TemporaryFolder folder;
   copy_inputs(folder.path);
   for (const Old& old : old_checkpoints()) {

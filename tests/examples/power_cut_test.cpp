@@ -148,13 +148,13 @@ void check_training(bool log_from_start, std::size_t states) {
 
 }  // namespace
 
-TEST_CASE("power cut: train_lm resumes from any state to the bits and the log of an undisturbed run") {
+RELEASE_TEST_CASE("power cut: train_lm resumes from any state to the bits and the log of an undisturbed run") {
   check_training(true, 90);
 }
 
 TEST_CASE("power cut: a log that a resumed run started is continued from any state") { check_training(false, 40); }
 
-TEST_CASE("power cut: each sync of train_lm is needed, and without one of them data are lost or wrong") {
+RELEASE_TEST_CASE("power cut: each sync of train_lm is needed, and without one of them data are lost or wrong") {
   const TrainingCuts t(true);
   for (const std::string forgotten : {"lm.h5.tmp", "", "logs/log", "logs"}) {
     INFO("without the sync of «" << forgotten << "»");

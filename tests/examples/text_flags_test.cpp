@@ -60,7 +60,7 @@ void write_pairs(const TextFolder& f, const std::string& source, const std::stri
 
 }  // namespace
 
-TEST_CASE("text flags: translate and train_lm train to the same bits on CR LF as on LF, and refuse CR alone") {
+RELEASE_TEST_CASE("text flags: translate and train_lm train to the same bits on CR LF as on LF, and refuse CR alone") {
   const std::string text = lines_of_form(kNfc, 90);
   for (const std::string tokens : {"--vocabulary 300 ", "--min-freq 1 "}) {
     CAPTURE(tokens);

@@ -67,7 +67,7 @@ TEST_CASE("train_lm on stories: lines and plot show the loss with its floor") {
   CHECK(!contains(bytes_of(t.file("other.svg")), "floor"));
 }
 
-TEST_CASE("train_lm on stories: killed and resumed, and at any number of threads, the same bits") {
+RELEASE_TEST_CASE("train_lm on stories: killed and resumed, and at any number of threads, the same bits") {
   const Training whole, parts;
   const std::string flags =
       kSmallModel + "--steps 40 --dropout 0.1 --checkpoint-every 2 --eval-every 15 --eval-batches 1 --log log ";
@@ -86,7 +86,7 @@ TEST_CASE("train_lm on stories: killed and resumed, and at any number of threads
   CHECK((bytes_of(whole.file("lm.h5")) == bytes_of(parts.file("lm.h5"))));
 }
 
-TEST_CASE("train_lm: the lines around a run stay within 80 columns, whatever instruction set runs") {
+RELEASE_TEST_CASE("train_lm: the lines around a run stay within 80 columns, whatever instruction set runs") {
   const Training t;
   const Ran ran = test::run("exec " + t.on_stories("--steps 0"));
   INFO(ran.output);

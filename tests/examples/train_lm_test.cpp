@@ -153,6 +153,7 @@ TEST_CASE("train_lm: bad data and bad files are one sentence and exit 1") {
 
 TEST_CASE("train_lm: every kind of model, optimizer, schedule, tokenizer and precision trains") {
   const Training t;
+  int number = 0;
   for (const char* flags :
        {"--norm rms --activation swiglu --positions rope", "--activation relu --positions sinusoidal --bias true",
         "--activation silu --positions none --dropout 0.1", "--positions relative",
@@ -163,6 +164,7 @@ TEST_CASE("train_lm: every kind of model, optimizer, schedule, tokenizer and pre
         "--attention linear --feature-map softplus --dropout 0.1 --positions rope", "--schedule plateau --eval-every 5",
         "--tokenizer byte", "--dtype bf16", "--accumulate 3",
         "--activation gelu-tanh --eval-batches 1 --val-fraction 0.3"}) {
+    if (!test::is_taken(number++, 3)) continue;
     const Ran ran = t.run(std::string("--steps 30 --log ") + t.file("log") + " " + flags);
     INFO(flags << ": " << ran.output);
     REQUIRE(ran.exit_code == 0);
@@ -176,7 +178,9 @@ TEST_CASE("train_lm: every kind of model, optimizer, schedule, tokenizer and pre
 
 TEST_CASE("train_lm: every causal mechanism trains, is saved and generates") {
   const Training t;
+  int number = 0;
   for (const std::string& name : mechanism_names()) {
+    if (!test::is_taken(number++, 5)) continue;
     CAPTURE(name);
     const std::string flags = "--attention " + name + " --dropout 0.1 --log " + t.file("log");
     const Ran ran = t.run("--steps 20 " + flags);
@@ -191,7 +195,7 @@ TEST_CASE("train_lm: every causal mechanism trains, is saved and generates") {
   }
 }
 
-TEST_CASE("train_lm: bf16 stays near float32") {
+RELEASE_TEST_CASE("train_lm: bf16 stays near float32") {
   const Training t;
   std::vector<double> last;
   for (const char* dtype : {"f32", "bf16"}) {
@@ -202,7 +206,7 @@ TEST_CASE("train_lm: bf16 stays near float32") {
   CHECK(std::fabs(last[0] - last[1]) < 0.05);
 }
 
-TEST_CASE("train_lm: bitwise the same at 1, 2, 3 and 8 threads") {
+RELEASE_TEST_CASE("train_lm: bitwise the same at 1, 2, 3 and 8 threads") {
   const Training t;
   std::string losses, checkpoint;
   for (const int threads : {1, 2, 3, 8}) {
@@ -244,7 +248,7 @@ TEST_CASE("train_lm: --resume takes the settings from the checkpoint and refuses
   CHECK(contains(changed.output, "they must be the same"));
 }
 
-TEST_CASE("train_lm: Ctrl-C finishes the step, saves and says how to go on, to the same log, plot and bits") {
+RELEASE_TEST_CASE("train_lm: Ctrl-C finishes the step, saves and says how to go on, to the same log, plot and bits") {
   const Training whole, stopped;
   // A run of about 2 s. The names of files need quotes in a shell.
   const std::string flags =

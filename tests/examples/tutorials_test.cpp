@@ -60,7 +60,7 @@ bool is_svg(const std::string& bytes) {
 
 }  // namespace
 
-TEST_CASE("tutorials: the same output each time, wrong flags exit 2 and are named") {
+RELEASE_TEST_CASE("tutorials: the same output each time, wrong flags exit 2 and are named") {
   const TemporaryFolder folder;
   for (const std::string name : kTutorials) {
     const std::string flags = name == "01_tensors" ? "--npy " + test::quoted((folder.path / "x.npy").string()) : "";

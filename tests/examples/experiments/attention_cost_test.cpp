@@ -77,7 +77,7 @@ TEST_CASE("attention_cost: the counts of BERT-base, by hand") {
   CHECK(count(Part::lsh, 4, {.causal = true}) == (2 * (1 + 1 + 2 + 3) + 4 * 256) * 768);
 }
 
-TEST_CASE("attention_cost: at the article's crossovers the counts are equal") {
+RELEASE_TEST_CASE("attention_cost: at the article's crossovers the counts are equal") {
   const auto sum = [](const std::vector<Part>& parts, Index n) {
     return total(parts, [&](Part p) { return count(p, n); });
   };
@@ -203,7 +203,7 @@ TEST_CASE("attention_cost: tables, log and picture of a tiny run") {
     CHECK(contains(picture, text));
 }
 
-TEST_CASE("attention_cost: causal and forward alone, without linformer") {
+RELEASE_TEST_CASE("attention_cost: causal and forward alone, without linformer") {
   const Tiny t;
   const Ran ran = t.run("--causal --forward --measure layer --log " + t.log);
   INFO(ran.output);
@@ -221,7 +221,7 @@ TEST_CASE("attention_cost: causal and forward alone, without linformer") {
   CHECK(contains(generation.output, "batch 2"));
 }
 
-TEST_CASE("attention_cost: a log that cannot be opened or written is an error, and not lost silently") {
+RELEASE_TEST_CASE("attention_cost: a log that cannot be opened or written is an error, and not lost silently") {
   const Tiny t;
   const std::string command = t.command("--measure layer --log " + t.log), folder = t.folder.path.string(),
                     calls = folder + "/calls";
