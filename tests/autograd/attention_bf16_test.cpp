@@ -62,9 +62,11 @@ TEST_CASE("attention of bfloat16 is within its roundings of the naive loops, on 
 }
 
 TEST_CASE("attention of bfloat16 takes every mask, a bias and dropout, on each level") {
+  int number = 0;
   for (const AttentionSize& s : {AttentionSize{2, 4, 2, 35, 67, 8, 12}, AttentionSize{2, 2, 2, 70, 21, 3, 3}}) {
     const Shape grid = {s.batch, s.heads, s.queries, s.keys};
     for (int bits = 1; bits < 64; ++bits) {
+      if (!is_taken(number++, 2)) continue;
       AttentionCall o = call_of_bits(bits, s);
       if (bits & 8) o.mask = random_mask(grid, 0.5, 4);
       if (bits & 16) o.bias = Rng(5).normal(grid);

@@ -23,8 +23,8 @@ inline void at_block_and_vector_sizes(const std::function<void(const AttentionSi
     check({1, 1, 1, 37, 69, d, 16}, true);
     check({1, 1, 1, 37, 69, 16, d}, false);
   }
-  check({1, 1, 1, 300, 600, 64, 64}, true);
-  check({1, 1, 1, 600, 300, 32, 64}, true);  // the first rows have no keys
+  check({1, 1, 1, 300, 600, thinned<Index>(64, 8), thinned<Index>(64, 8)}, true);
+  check({1, 1, 1, 600, 300, thinned<Index>(32, 4), thinned<Index>(64, 8)}, true);  // the first rows have no keys
 }
 
 struct AttentionResult {
