@@ -7,6 +7,8 @@
 #include <heed/data/detail/checkpoint_driver.hpp>
 #include <heed/data/detail/checkpoint_handle.hpp>
 #include <heed/data/detail/checkpoint_hdf5.hpp>
+#include <map>
+#include <set>
 
 namespace heed::detail {
 namespace {
@@ -30,6 +32,40 @@ constexpr std::size_t kLarge = std::size_t{1} << 16;  // values of at least this
 Handle creation(hid_t kind) {
   Handle list = owned(H5Pcreate(kind), H5Pclose, kNoMemory);
   require(H5Pset_obj_track_times(list, false) >= 0, kNoMemory);
+  return list;
+}
+
+// The names in each group, by the path of the group, which is empty for the file itself.
+using Groups = std::map<std::string, std::set<std::string>>;
+
+Groups groups_of(const Checkpoint& checkpoint) {
+  Groups groups = {{"", {}}};
+  const auto add = [&](const auto& entries) {
+    for (const auto& entry : entries)
+      for (std::string path = entry.first; !path.empty();) {  // the entry, then each group that contains it
+        const std::size_t name = path.rfind('/') + 1;
+        const std::string group = path.substr(0, std::max<std::size_t>(name, 1) - 1);
+        groups[group].insert(path.substr(name));
+        path = group;
+      }
+  };
+  add(checkpoint.counters), add(checkpoint.texts), add(checkpoint.blobs);
+  add(checkpoint.tensors), add(checkpoint.late);
+  return groups;
+}
+
+// Properties of a group that holds all its links in one header. By default, HDF5 stores more than 8 links in a fractal
+// heap. A header has at most 65,535.
+Handle group_creation(hid_t kind, const std::set<std::string>& names) {
+  constexpr std::size_t kMaxLinks = 65535;
+  std::size_t characters = 0;
+  for (const std::string& name : names) characters += name.size();
+  const std::size_t per_name = characters / std::max<std::size_t>(names.size(), 1) + 2;  // and a byte for the encoding
+  Handle list = creation(kind);
+  require(H5Pset_link_phase_change(list, kMaxLinks, kMaxLinks) >= 0 &&
+              H5Pset_est_link_info(list, static_cast<unsigned>(std::min(names.size(), kMaxLinks)),
+                                   static_cast<unsigned>(std::min(per_name, kMaxLinks))) >= 0,
+          kNoMemory);
   return list;
 }
 
@@ -81,6 +117,12 @@ class Writer {
 
   std::vector<PlacedValues> placed;
 
+  void add_group(const std::string& path, const std::set<std::string>& names) {
+    const Handle list = group_creation(H5P_GROUP_CREATE, names);
+    owned(H5Gcreate2(file_, path.c_str(), link_creation_, list, H5P_DEFAULT), H5Gclose,
+          "save_checkpoint: HDF5 cannot create the section ", path, "; is the memory full?");
+  }
+
   void add_attribute(hid_t object, const char* name, const std::string& text) {
     const Handle space = owned(H5Screate(H5S_SCALAR), H5Sclose, kNoMemory);
     const Handle made = owned(H5Acreate2(object, name, text_, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose,
@@ -95,7 +137,6 @@ class Writer {
   }
 
   void add_tensor(const std::string& path, const Shape& shape, DType dtype, std::function<Tensor()> values) {
-    make_groups(path);
     const std::vector<hsize_t> sizes(shape.begin(), shape.end());
     const std::size_t bytes = static_cast<std::size_t>(shape.numel()) * size_of(dtype);
     const bool large = bytes >= kLarge;
@@ -123,20 +164,9 @@ class Writer {
  private:
   hid_t file_;
   Handle dataset_creation_ = creation(H5P_DATASET_CREATE), placed_creation_ = placed_creation();
-  Handle group_creation_ = creation(H5P_GROUP_CREATE);
   Handle link_creation_ = link_creation();
   Handle bools_ = bool_type();
   Handle text_ = text_type();
-
-  // Makes the missing sections of a path.
-  void make_groups(const std::string& path) {
-    for (std::size_t end = path.find('/'); end != std::string::npos; end = path.find('/', end + 1)) {
-      const std::string group = path.substr(0, end);
-      if (H5Lexists(file_, group.c_str(), H5P_DEFAULT) > 0) continue;
-      owned(H5Gcreate2(file_, group.c_str(), link_creation_, group_creation_, H5P_DEFAULT), H5Gclose,
-            "save_checkpoint: HDF5 cannot create the section ", group, "; is the memory full?");
-    }
-  }
 
   Handle make(const std::string& path, hid_t type, const std::vector<hsize_t>& sizes, hid_t list) {
     const bool scalar = sizes.empty();
@@ -168,9 +198,11 @@ std::size_t end_of_file(const SparseFile& file) {
   return static_cast<std::size_t>(end);
 }
 
-// Writes the content of a checkpoint. Returns the tensors' values, which are not in the file yet.
-std::vector<PlacedValues> write_content(const Handle& file, const Checkpoint& checkpoint) {
+// Writes the content of a checkpoint, which has these groups. Returns the tensors' values, which are not in the file yet.
+std::vector<PlacedValues> write_content(const Handle& file, const Checkpoint& checkpoint, const Groups& groups) {
   Writer writer(file);
+  for (const auto& [path, names] : groups)
+    if (!path.empty()) writer.add_group(path, names);
   writer.add_attribute(file, "format", "heed checkpoint");
   for (const auto& [name, value] : checkpoint.counters) writer.add_counter(name, value);
   for (const auto& [name, text] : checkpoint.texts) writer.add_text(name, text);
@@ -201,11 +233,12 @@ Hdf5Image::Hdf5Image(const Checkpoint& checkpoint) {
     require(H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0 && H5Pset_alignment(access, kLarge, 64) >= 0 &&
                 H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V18) >= 0,
             kNoMemory);
-    const Handle create = creation(H5P_FILE_CREATE);
+    const Groups groups = groups_of(checkpoint);
+    const Handle create = group_creation(H5P_FILE_CREATE, groups.at(""));
     require(H5Pset_userblock(create, kUserBlock) >= 0, kNoMemory);
     const Handle file = owned(H5Fcreate(name_in_memory().c_str(), H5F_ACC_TRUNC, create, access), H5Fclose,
                               "save_checkpoint: HDF5 cannot create a file in memory");
-    placed = write_content(file, checkpoint);
+    placed = write_content(file, checkpoint, groups);
     require(H5Fflush(file, H5F_SCOPE_GLOBAL) >= 0, "save_checkpoint: HDF5 cannot finish the file; is the memory full?");
   }
   size_ = end_of_file(content);

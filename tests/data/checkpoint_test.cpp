@@ -80,8 +80,12 @@ TEST_CASE("checkpoint: many and large tensors") {
   for (int i = 0; i < 400; ++i)
     c.tensors["model/blocks." + std::to_string(i) + ".weight"] = Tensor::full({i % 7, 3}, i);
   c.tensors["model/large"] = Tensor::arange(3'000'000, DType::float32);
+  for (int i = 0; i < 20; ++i) c.counters["counter" + std::to_string(i)] = 1;
   save_checkpoint(folder.path / "a.h5", c);
   check_same(c, load_checkpoint(folder.path / "a.h5"));
+  // Each group, and the file itself, has all its links in one header: no fractal heap, B-tree or second header.
+  const std::string bytes = bytes_of(folder.path / "a.h5");
+  for (const char* signature : {"FRHP", "BTHD", "OCHK"}) CHECK(bytes.find(signature) == std::string::npos);
 }
 
 TEST_CASE("checkpoint: the same state gives the same bytes, at any time and for any earlier contents of memory") {

@@ -3,8 +3,8 @@
     entries = read("lm.h5")     {"model/norm.weight": Entry(kind, shape, bytes), "step": ..., "config": ...}
 
 This reader shares no code with heed, so it shows what a program wrote even while heed's own reader is changed. It reads
-HDF5's superblock 2, object headers 2, groups with links in their header or in a fractal heap, contiguous and compact
-data sets, and strings of variable length. It checks nothing: heed does.
+HDF5's superblock 2, object headers 2, groups with links in their header, contiguous and compact data sets, and strings
+of variable length. It checks nothing: heed does.
 """
 import struct
 from dataclasses import dataclass
@@ -12,10 +12,6 @@ from pathlib import Path
 
 LINK_INFO, LINK, SPACE, TYPE, LAYOUT, CONTINUATION = 0x02, 0x06, 0x01, 0x03, 0x08, 0x10
 UNDEFINED = 2**64 - 1
-
-
-def bytes_for(number):
-    return (number.bit_length() + 7) // 8
 
 
 @dataclass
@@ -63,36 +59,9 @@ class File:
     def links(self, at):
         """The links of the group at this address, or None for a data set."""
         messages = list(self.messages(at))
-        infos = [place for kind, place in messages if kind == LINK_INFO]
-        if not infos:
+        if all(kind != LINK_INFO for kind, _ in messages):
             return None
-        links = [self.link(place) for kind, place in messages if kind == LINK]
-        heap = infos[0] + 2 + (8 if self.data[infos[0] + 1] & 1 else 0)
-        if self.number(heap) != UNDEFINED:
-            places = Heap(self, self.number(heap))
-            links += [self.link(places.address(record + 4)) for record in self.records(self.number(heap + 8))]
-        return links
-
-    def records(self, tree):
-        """The addresses of the records of a B-tree of version 2."""
-        node_size, size, depth = self.number(tree + 6, 4), self.number(tree + 10, 2), self.number(tree + 12, 2)
-        most = (node_size - 10) // size  # records of a leaf
-        count_bytes, total, total_bytes = bytes_for(most), most, [0]  # of a subtree, by its level
-        for _ in range(depth):
-            pointer = 8 + count_bytes + total_bytes[-1]
-            here = (node_size - 10 - pointer) // (size + pointer)
-            total = (here + 1) * total + here
-            total_bytes.append(bytes_for(total))
-
-        def visit(at, count, level):
-            records = [at + 6 + i * size for i in range(count)]
-            yield from records
-            if level > 0:
-                for i in range(count + 1):
-                    child = at + 6 + count * size + i * (8 + count_bytes + total_bytes[level - 1])
-                    yield from visit(self.number(child), self.number(child + 8, count_bytes), level - 1)
-
-        return visit(self.number(tree + 16), self.number(tree + 24, 2), depth)
+        return [self.link(place) for kind, place in messages if kind == LINK]
 
     def text(self, at):
         """A string of variable length, which is in a global heap."""
@@ -115,32 +84,6 @@ class File:
         if code == 9:
             return Entry("text", shape, self.text(place))
         return Entry(f"{code}.{size}", shape, self.data[place:place + length] if place != UNDEFINED else b"")
-
-
-class Heap:
-    """A fractal heap: objects in blocks whose sizes double with the row of a table. Up to half a megabyte of links."""
-
-    def __init__(self, file, at):
-        self.file, self.at = file, at
-        self.width, self.start = file.number(at + 110, 2), file.number(at + 112)
-        self.bits, self.root, self.rows = file.number(at + 128, 2), file.number(at + 132), file.number(at + 140, 2)
-        self.offset_bytes = (self.bits + 7) // 8
-
-    def address(self, id_at):
-        """The address of the object with the ID at this address."""
-        offset = self.file.number(id_at + 1, self.offset_bytes)
-        if self.rows == 0:
-            return self.root + offset
-        row, first = 0, 0
-        while first + self.width * self.size(row) <= offset:
-            first += self.width * self.size(row)
-            row += 1
-        column = (offset - first) // self.size(row)
-        block = self.root + 13 + self.offset_bytes + 8 * (row * self.width + column)
-        return self.file.number(block) + (offset - first) % self.size(row)
-
-    def size(self, row):
-        return self.start << max(row - 1, 0)
 
 
 def read(path):
