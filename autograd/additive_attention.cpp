@@ -48,14 +48,11 @@ void forward(const AttentionInputs& x, const Tensor& u, const AttentionOutput<T>
   const AdditiveProblem<T> p = additive_problem<T>(x, u);
   const Index blocks = (p.queries + kAdditiveRows - 1) / kAdditiveRows;
   ThreadScratch<T> scratch(static_cast<Index>(kernel.forward_scratch(p)));
-  parallel_for(p.batch * p.heads * blocks, grain_of(p, std::min(p.queries, kAdditiveRows)),
-               [&](Index begin, Index end) {
-                 for (Index n = begin; n < end; ++n) {
-                   const Index head = n / blocks, first = n % blocks * kAdditiveRows;
-                   kernel.forward(p, y, head / p.heads, head % p.heads, first,
-                                  std::min(first + kAdditiveRows, p.queries), scratch.mine());
-                 }
-               });
+  parallel_for_each(p.batch * p.heads * blocks, grain_of(p, std::min(p.queries, kAdditiveRows)), [&](Index n) {
+    const Index head = n / blocks, first = n % blocks * kAdditiveRows;
+    kernel.forward(p, y, head / p.heads, head % p.heads, first, std::min(first + kAdditiveRows, p.queries),
+                   scratch.mine());
+  });
 }
 
 template <class T>
@@ -75,18 +72,14 @@ void backward(const AttentionInputs& x, const Tensor& u, const Tensor& out, cons
   g.partial_keys = partial_keys.ptr<T>(), g.partial_u = partial_u.ptr<T>();
   ThreadScratch<T> scratch(static_cast<Index>(kernel.backward_scratch(p)));
   const Index grain = grain_of(p, std::min(p.queries, g.group_rows) * (p.heads / p.kv_heads));
-  parallel_for(heads * g.groups, grain, [&](Index begin, Index end) {
-    for (Index n = begin; n < end; ++n) {
-      const Index head = n / g.groups;
-      kernel.backward(p, g, head / p.kv_heads, head % p.kv_heads, n % g.groups, scratch.mine());
-    }
+  parallel_for_each(heads * g.groups, grain, [&](Index n) {
+    const Index head = n / g.groups;
+    kernel.backward(p, g, head / p.kv_heads, head % p.kv_heads, n % g.groups, scratch.mine());
   });
   const Index blocks = (p.keys + kCombinedKeys - 1) / kCombinedKeys;
-  parallel_for(heads * blocks, 4, [&](Index begin, Index end) {
-    for (Index n = begin; n < end; ++n) {
-      const Index head = n / blocks, first = n % blocks * kCombinedKeys;
-      kernel.combine_keys(p, g, head / p.kv_heads, head % p.kv_heads, first, std::min(first + kCombinedKeys, p.keys));
-    }
+  parallel_for_each(heads * blocks, 4, [&](Index n) {
+    const Index head = n / blocks, first = n % blocks * kCombinedKeys;
+    kernel.combine_keys(p, g, head / p.kv_heads, head % p.kv_heads, first, std::min(first + kCombinedKeys, p.keys));
   });
   if (g.du != nullptr)
     for (Index h = 0; h < p.heads; ++h) kernel.combine_u(p, g, h);
@@ -104,8 +97,7 @@ Tensor additive_attention(In q, In k, In v, In u_in, const AttentionCall& call) 
   const Tensor u = u_in->dense();
   Tensor y = detail::attention_output(x), lse;
   if (needs_gradient({x.q, x.k, x.v, u_in, call.bias})) lse = Tensor::empty(x.grid().first(3), q.dtype());
-  detail::with_float(q.dtype(), [&](auto t) {
-    using T = decltype(t);
+  detail::with_float(q.dtype(), [&]<class T>(T) {
     forward<T>(x, u, {rows_of<T>(y.transpose(1, 2)), pointer<T>(lse), {}});
   });
   record("additive_attention", q.where(), y, {x.q, x.k, x.v, u_in, call.bias}, saved(x, u, y, lse),
@@ -114,8 +106,8 @@ Tensor additive_attention(In q, In k, In v, In u_in, const AttentionCall& call) 
            AttentionTargets to = detail::attention_targets(d);
            if (in.call.bias.defined() && d.needs(4)) to.bias = Tensor::zeros(in.grid(), dy.dtype());
            const Tensor du = d.needs(3) ? Tensor::empty(vector.shape(), dy.dtype()) : Tensor();
-           detail::with_float(dy.dtype(), [&](auto t) {
-             backward<decltype(t)>(in, vector, out.transpose(1, 2), dy.transpose(1, 2), sums, to, du);
+           detail::with_float(dy.dtype(), [&]<class T>(T) {
+             backward<T>(in, vector, out.transpose(1, 2), dy.transpose(1, 2), sums, to, du);
            });
            if (du.defined()) d.add(3, du);
            if (to.bias.defined()) d.add(4, to.bias);

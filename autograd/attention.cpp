@@ -158,11 +158,9 @@ void decode(const AttentionKernels<T, S>& kernel, const AttentionProblem<T, S>& 
   const Index chunks = (p.keys + kernel.sizes.decode_keys - 1) / kernel.sizes.decode_keys;
   const double flops = flops_of(shared, std::min(p.keys, kernel.sizes.decode_keys), p.width + p.value_width, false);
   Scratch<T> partial(static_cast<std::size_t>(heads * chunks * shared * size));
-  parallel_for(heads * chunks, grain_for_flops(8 * flops), [&](Index begin, Index end) {  // limited by memory bandwidth
-    for (Index i = begin; i < end; ++i) {
-      const Index head = i / chunks;
-      kernel.decode(p, head / p.kv_heads, head % p.kv_heads, i % chunks, partial.data() + i * shared * size);
-    }
+  parallel_for_each(heads * chunks, grain_for_flops(8 * flops), [&](Index i) {  // limited by memory bandwidth
+    const Index head = i / chunks;
+    kernel.decode(p, head / p.kv_heads, head % p.kv_heads, i % chunks, partial.data() + i * shared * size);
   });
   for (Index i = 0; i < heads * shared; ++i)
     kernel.join(p, y, i / p.heads, i % p.heads, chunks,
@@ -183,11 +181,9 @@ void forward(const FlexInputs& x, const Tensor& out, const Tensor& lse, const Te
   const Index blocks = (p.queries + rows - 1) / rows;
   const Index grain = grain_for_flops(flops_of(std::min(rows, p.queries), p.keys, p.width + p.value_width, p.causal));
   ThreadScratch<T> scratch(static_cast<Index>(kernel.forward_scratch(p)));
-  parallel_for(heads * blocks, grain, [&](Index begin, Index end) {
-    for (Index i = begin; i < end; ++i) {
-      const Index head = i / blocks, first = i % blocks * rows;
-      kernel.forward(p, y, head / p.heads, head % p.heads, first, std::min(first + rows, p.queries), scratch.mine());
-    }
+  parallel_for_each(heads * blocks, grain, [&](Index i) {
+    const Index head = i / blocks, first = i % blocks * rows;
+    kernel.forward(p, y, head / p.heads, head % p.heads, first, std::min(first + rows, p.queries), scratch.mine());
   });
 }
 
@@ -195,9 +191,8 @@ void forward(const FlexInputs& x, const Tensor& out, const Tensor& lse, const Te
 template <class T, class S>
 void combine_dq(const AttentionKernels<T, S>& kernel, const AttentionProblem<T, S>& p,
                 const AttentionGradients<T, S>& g, Index tiles) {
-  parallel_for(p.batch * p.heads * tiles, 16, [&](Index begin, Index end) {
-    for (Index i = begin; i < end; ++i) kernel.combine(p, g, i / tiles / p.heads, i / tiles % p.heads, i % tiles);
-  });
+  parallel_for_each(p.batch * p.heads * tiles, 16,
+                    [&](Index i) { kernel.combine(p, g, i / tiles / p.heads, i / tiles % p.heads, i % tiles); });
 }
 
 template <class T, class S>
@@ -231,14 +226,12 @@ void backward(const FlexInputs& x, const Tensor& out, const Tensor& dout, const 
   ThreadScratch<T> scratch(static_cast<Index>(kernel.backward_scratch(p)));
   ParameterSums<T> sums(x, d, context, heads * g.groups, g.groups);
   const Index share = sums.needed() ? sums.share() : 1;
-  parallel_for(heads * g.groups, (grain_for_flops(flops) + share - 1) / share * share, [&](Index begin, Index end) {
-    for (Index i = begin; i < end; ++i) {
-      const Index head = i / g.groups;
-      AttentionGradients<T, S> mine = g;
-      const ScoreContext<T> with_sums = sums.needed() ? sums.context(x, d, i) : context;
-      if (sums.needed()) mine.context = &with_sums;
-      kernel.backward(p, mine, head / p.kv_heads, head % p.kv_heads, i % g.groups, scratch.mine());
-    }
+  parallel_for_each(heads * g.groups, (grain_for_flops(flops) + share - 1) / share * share, [&](Index i) {
+    const Index head = i / g.groups;
+    AttentionGradients<T, S> mine = g;
+    const ScoreContext<T> with_sums = sums.needed() ? sums.context(x, d, i) : context;
+    if (sums.needed()) mine.context = &with_sums;
+    kernel.backward(p, mine, head / p.kv_heads, head % p.kv_heads, i % g.groups, scratch.mine());
   });
   sums.give(x, d);
   if (split) combine_dq(kernel, p, g, tiles);
@@ -262,15 +255,14 @@ Tensor attention_op(const char* op, const Where& where, const FlexInputs& x) {
     if (x.q.dtype() == DType::bfloat16)  // used as bytes
       rest = Tensor::empty({rows[0], rows[1], rows[2], kernels::rest_width(x.v.dim(3))}, DType::bool8);
   }
-  detail::with_format(x.q.dtype(),
-                      [&](auto t, auto s) { forward<decltype(t), decltype(s)>(x, y.transpose(1, 2), lse, rest); });
+  detail::with_format(x.q.dtype(), [&]<class T, class S>(T, S) { forward<T, S>(x, y.transpose(1, 2), lse, rest); });
   record(op, where, y, inputs, saved(x, y, lse, rest),
          [](Grads& d, const Tensor& dy, const FlexInputs& in, const Tensor& out, const Tensor& sums,
             const Tensor& more) {
            AttentionTargets to = detail::attention_targets(d);
            if (in.call.bias.defined() && d.needs(3)) to.bias = Tensor::zeros(in.grid(), dy.dtype());
-           detail::with_format(in.q.dtype(), [&](auto t, auto s) {
-             backward<decltype(t), decltype(s)>(in, out.transpose(1, 2), dy.transpose(1, 2), sums, more, to, d);
+           detail::with_format(in.q.dtype(), [&]<class T, class S>(T, S) {
+             backward<T, S>(in, out.transpose(1, 2), dy.transpose(1, 2), sums, more, to, d);
            });
            if (to.bias.defined()) d.add(3, to.bias);
            backward_sinks(in, out, dy, sums, d);

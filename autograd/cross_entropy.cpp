@@ -75,9 +75,9 @@ CrossEntropyRows::CrossEntropyRows(const char* op, const Where& where, const Ten
 Tensor CrossEntropyRows::reduce(const Tensor& loss, Reduction reduction) const {
   if (reduction == Reduction::none) return loss;
   double sum = 0;
-  visit_dtype(loss.dtype(), [&](auto t) {
-    if constexpr (std::is_floating_point_v<decltype(t)>)
-      for (Index i = 0; i < loss.numel(); ++i) sum += static_cast<double>(loss.ptr<decltype(t)>()[i]);
+  visit_dtype(loss.dtype(), [&]<class T>(T) {
+    if constexpr (std::is_floating_point_v<T>)
+      for (Index i = 0; i < loss.numel(); ++i) sum += static_cast<double>(loss.ptr<T>()[i]);
   });
   const Tensor y = Tensor::scalar(sum * scale, loss.dtype());
   if (reduction == Reduction::mean)

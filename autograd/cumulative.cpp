@@ -18,16 +18,14 @@ void running_sums(const T* x, T* y, const Shape& shape, int axis, bool reverse, 
   const Index n = shape[axis], outer = shape.first(axis).numel(), inner = shape.last(shape.rank() - axis - 1).numel();
   const Index parts = (inner + kColumns - 1) / kColumns;
   if (n == 0 || inner == 0) return;
-  parallel_for(outer * parts, grain_for(2 * n * std::min(inner, kColumns)), [&](Index b, Index e) {
-    for (Index task = b; task < e; ++task) {
-      const Index o = task / parts, from = task % parts * kColumns, columns = std::min(kColumns, inner - from);
-      double sums[kColumns] = {};
-      for (Index i = 0; i < n; ++i) {
-        const Index at = (o * n + (reverse ? n - 1 - i : i)) * inner + from;
-        for (Index j = 0; j < columns; ++j) {
-          sums[j] += static_cast<double>(x[at + j]);
-          y[at + j] = static_cast<T>(accumulate ? y[at + j] + sums[j] : sums[j]);
-        }
+  parallel_for_each(outer * parts, grain_for(2 * n * std::min(inner, kColumns)), [&](Index task) {
+    const Index o = task / parts, from = task % parts * kColumns, columns = std::min(kColumns, inner - from);
+    double sums[kColumns] = {};
+    for (Index i = 0; i < n; ++i) {
+      const Index at = (o * n + (reverse ? n - 1 - i : i)) * inner + from;
+      for (Index j = 0; j < columns; ++j) {
+        sums[j] += static_cast<double>(x[at + j]);
+        y[at + j] = static_cast<T>(accumulate ? y[at + j] + sums[j] : sums[j]);
       }
     }
   });
@@ -69,15 +67,12 @@ Tensor cumsum(In x, int axis) {
   }
   const Tensor from = detail::widened(x).dense();
   Tensor y = Tensor::empty(x.shape(), from.dtype());
-  detail::with_float(from.dtype(), [&](auto t) {
-    using T = decltype(t);
-    running_sums(from.ptr<T>(), y.ptr<T>(), y.shape(), a, false, false);
-  });
+  detail::with_float(from.dtype(),
+                     [&]<class T>(T) { running_sums(from.ptr<T>(), y.ptr<T>(), y.shape(), a, false, false); });
   y = detail::cast(y, x.dtype());
   record("cumsum", x.where(), y, {x}, saved(), [a](Grads& d, const Tensor& dy) {
     if (const Target to = d.dense(0)) {
-      detail::with_float(dy.dtype(), [&](auto t) {
-        using T = decltype(t);
+      detail::with_float(dy.dtype(), [&]<class T>(T) {
         running_sums(dy.ptr<T>(), to.gradient.ptr<T>(), dy.shape(), a, true, to.accumulate);
       });
     }
@@ -90,16 +85,13 @@ Tensor prod(In x, const Axes& axes, bool keepdim) {
   const unsigned reduced = axes.of("prod", x);
   const Grouped g(x, reduced);
   Tensor values = Tensor::empty(g.result_shape(), g.x.dtype());
-  detail::with_float(g.x.dtype(), [&](auto t) {
-    using T = decltype(t);
+  detail::with_float(g.x.dtype(), [&]<class T>(T) {
     const T* from = g.x.ptr<T>();
-    parallel_for(values.numel(), grain_for(2 * g.n), [&](Index b, Index e) {
-      for (Index r = b; r < e; ++r) {
-        const Index base = r / g.inner * g.n * g.inner + r % g.inner;
-        double product = 1;
-        for (Index i = 0; i < g.n; ++i) product *= static_cast<double>(from[base + i * g.inner]);
-        values.ptr<T>()[r] = static_cast<T>(product);
-      }
+    parallel_for_each(values.numel(), grain_for(2 * g.n), [&](Index r) {
+      const Index base = r / g.inner * g.n * g.inner + r % g.inner;
+      double product = 1;
+      for (Index i = 0; i < g.n; ++i) product *= static_cast<double>(from[base + i * g.inner]);
+      values.ptr<T>()[r] = static_cast<T>(product);
     });
   });
   Tensor y = g.to_result(values, keepdim);
@@ -108,10 +100,7 @@ Tensor prod(In x, const Axes& axes, bool keepdim) {
     if (!d.needs(0) || groups.x.numel() == 0) return;
     Tensor dx = Tensor::empty(groups.shape(), groups.x.dtype());
     const Tensor grouped_dy = groups.from_result(dy);
-    detail::with_float(dx.dtype(), [&](auto t) {
-      using T = decltype(t);
-      product_backward<T>(groups, grouped_dy.ptr<T>(), dx.ptr<T>());
-    });
+    detail::with_float(dx.dtype(), [&]<class T>(T) { product_backward<T>(groups, grouped_dy.ptr<T>(), dx.ptr<T>()); });
     d.add(0, groups.to_input(dx));
   });
   return y;

@@ -15,11 +15,9 @@ template <class T, class S>
 void gather(Tensor& y, const Tensor& weight, const Tensor& indices) {
   const Index d = weight.dim(1), apart = weight.strides()[0];
   const std::int32_t* index = indices.ptr<std::int32_t>();
-  parallel_for(indices.numel(), grain_for(d), [&](Index begin, Index end) {
-    for (Index i = begin; i < end; ++i) {
-      const S* row = weight.ptr<S>() + index[i] * apart;
-      std::transform(row, row + d, y.ptr<T>() + i * d, [](S x) { return static_cast<T>(x); });
-    }
+  parallel_for_each(indices.numel(), grain_for(d), [&](Index i) {
+    const S* row = weight.ptr<S>() + index[i] * apart;
+    std::transform(row, row + d, y.ptr<T>() + i * d, [](S x) { return static_cast<T>(x); });
   });
 }
 
@@ -35,8 +33,7 @@ void scatter_add(const Target& dweight, const Tensor& dy, const Tensor& indices,
   const Index n = indices.numel(), d = to.dim(1);
   if (n == 0) return;
   const Index columns = std::clamp((grain_for(n) + 31) / 32 * 32, Index{32}, Index{4096});
-  detail::with_float(to.dtype(), [&](auto t) {
-    using T = decltype(t);
+  detail::with_float(to.dtype(), [&]<class T>(T) {
     const auto add_rows = kernels::of<T>(kernels::embedding_kernels());
     parallel_for(d, columns, [&](Index begin, Index end) {
       add_rows(to.ptr<T>(), dy.ptr<T>(), indices.ptr<std::int32_t>(), n, d, begin, end, padding);
@@ -68,7 +65,7 @@ Tensor embedding(In indices, In weight, std::optional<Index> padding_idx) {
   if (narrow)
     gather<float, bfloat16>(y, w, index);
   else
-    detail::with_float(weight.dtype(), [&](auto t) { gather<decltype(t), decltype(t)>(y, w, index); });
+    detail::with_float(weight.dtype(), [&]<class T>(T) { gather<T, T>(y, w, index); });
   record("embedding", where, y, {indices, weight}, saved(index),
          [padding = padding_idx.value_or(0) < 0 ? *padding_idx + rows : padding_idx.value_or(-1)](
              Grads& d, const Tensor& dy, const Tensor& i) {

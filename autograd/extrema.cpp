@@ -73,11 +73,10 @@ Tensor of_mask(const char* op, bool target, In mask, const Axes& axes, bool keep
   Tensor y = Tensor::full(g.result_shape(), target ? 0 : 1, DType::bool8);
   const bool* x = g.x.ptr<bool>();
   bool* to = y.ptr<bool>();
-  parallel_for(g.outer, grain_for(g.n * g.inner), [&](Index b, Index e) {
-    for (Index o = b; o < e; ++o)
-      for (Index i = 0; i < g.n; ++i)
-        for (Index j = 0; j < g.inner; ++j)
-          if (x[(o * g.n + i) * g.inner + j] == target) to[o * g.inner + j] = target;
+  parallel_for_each(g.outer, grain_for(g.n * g.inner), [&](Index o) {
+    for (Index i = 0; i < g.n; ++i)
+      for (Index j = 0; j < g.inner; ++j)
+        if (x[(o * g.n + i) * g.inner + j] == target) to[o * g.inner + j] = target;
   });
   return g.to_result(y, keepdim);
 }
@@ -130,8 +129,7 @@ TopK top_k(In x, Index k, int axis, bool largest) {
         x.shape()[a], "], the size of axis ", a);
   const Tensor lines = detail::widened(x->transpose(a, -1)).dense();
   Tensor at = Tensor::empty(lines.shape().with(-1, k), DType::int32);
-  detail::with_float(lines.dtype(),
-                     [&](auto t) { best_places(lines.ptr<decltype(t)>(), lines.dim(-1), k, largest, at); });
+  detail::with_float(lines.dtype(), [&]<class T>(T) { best_places(lines.ptr<T>(), lines.dim(-1), k, largest, at); });
   const Tensor indices = at.transpose(a, -1).dense();
   Tensor y = Tensor::empty(indices.shape(), x.dtype());
   detail::gather(x, a, indices, y);

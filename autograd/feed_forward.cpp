@@ -92,8 +92,7 @@ MatrixIn operand(const Tensor& hidden) {
 
 // A product without a result in memory: the activation reads each block, and writes u (if it is defined) and h.
 void run_activated(Gemm product, DType type, Activation activation, const Tensor& u, const Tensor& h) {
-  detail::with_float(type, [&](auto t) {
-    using T = decltype(t);
+  detail::with_float(type, [&]<class T>(T) {
     const auto finish = [&](const GemmBlock& block) { activate<T>(activation, block, u, h); };
     product.finish = {finish, {operand(u), operand(h)}};
     gemm(product);
@@ -102,8 +101,7 @@ void run_activated(Gemm product, DType type, Activation activation, const Tensor
 
 // The same for dh: each block is read by the activation's derivative, which writes `g`.
 void run_activated_backward(Gemm product, DType type, Activation activation, const HiddenGradients& g) {
-  detail::with_float(type, [&](auto t) {
-    using T = decltype(t);
+  detail::with_float(type, [&]<class T>(T) {
     const auto finish = [&](const GemmBlock& b) { activate_backward<T>(activation, b, g); };
     product.finish = {finish, {operand(g.u), operand(g.du), operand(g.h)}};
     gemm(product);

@@ -82,8 +82,7 @@ Tensor one_hot(In given, Index classes, DType dtype) {
   note_reads({given});
   const Tensor index = given->dense();
   Tensor y = Tensor::zeros(index.shape() + Shape{classes}, dtype);
-  visit_dtype(dtype, [&](auto t) {
-    using T = decltype(t);
+  visit_dtype(dtype, [&]<class T>(T) {
     T one;
     if constexpr (std::is_same_v<T, bfloat16>)
       one = bfloat16(1.f);

@@ -60,10 +60,9 @@ TransposedLists::TransposedLists(const KeyLists& lists, Index keys, Index first,
       queries_(static_cast<std::size_t>(pairs_between(lists, first, heads, shared_))),
       places_(queries_.size()) {
   const std::int32_t* offset = lists.offsets.ptr<std::int32_t>() + (shared_ ? 0 : first * rows_);
-  parallel_for(heads, 1, [&](Index begin, Index end) {
-    for (Index n = begin; n < end; ++n)
-      transpose(offset + n * rows_, lists.keys.ptr<std::int32_t>(), offset[n * rows_] - offset[0],
-                starts_.data() + n * (keys_ + 1));
+  parallel_for_each(heads, 1, [&](Index n) {
+    transpose(offset + n * rows_, lists.keys.ptr<std::int32_t>(), offset[n * rows_] - offset[0],
+              starts_.data() + n * (keys_ + 1));
   });
 }
 

@@ -70,9 +70,7 @@ struct LinearKept {
 };
 LinearKept kept_for_backward(const AttentionInputs& x, const Tensor& weight, const LinearForm& form) {
   LinearPlan plan{};
-  detail::with_format(x.q.dtype(), [&](auto t, auto s) {
-    using T = decltype(t);
-    using S = decltype(s);
+  detail::with_format(x.q.dtype(), [&]<class T, class S>(T, S) {
     plan = kernels_of<T, S>(form.kind).plan(linear_problem<T, S>(x, weight, form));
   });
   const Index heads = x.q.dim(0) * x.q.dim(1);
@@ -266,16 +264,15 @@ Tensor linear_attention_op(const char* op, In q, In k, In v, const AttentionCall
   Tensor y = detail::attention_output(x);
   LinearKept kept;
   if (needs_gradient({x.q, x.k, x.v, call.bias})) kept = kept_for_backward(x, weight, form);
-  detail::with_format(q.dtype(), [&](auto t, auto s) {
-    forward<decltype(t), decltype(s)>(x, weight, form, {}, {}, y.transpose(1, 2), kept);
-  });
+  detail::with_format(q.dtype(),
+                      [&]<class T, class S>(T, S) { forward<T, S>(x, weight, form, {}, {}, y.transpose(1, 2), kept); });
   record(op, q.where(), y, {x.q, x.k, x.v, call.bias}, saved(x, weight, y, kept),
          [form](Grads& d, const Tensor& dy, const AttentionInputs& in, const Tensor& w, const Tensor& out,
                 const LinearKept& of_forward) {
            const Tensor dweight = w.defined() && d.needs(3) ? Tensor::zeros(w.shape(), w.dtype()) : Tensor();
            const LinearTargets to{detail::attention_targets(d), dweight};
-           detail::with_format(in.q.dtype(), [&](auto t, auto s) {
-             backward<decltype(t), decltype(s)>(in, w, form, out.transpose(1, 2), dy.transpose(1, 2), of_forward, to);
+           detail::with_format(in.q.dtype(), [&]<class T, class S>(T, S) {
+             backward<T, S>(in, w, form, out.transpose(1, 2), dy.transpose(1, 2), of_forward, to);
            });
            if (dweight.defined()) d.add(3, (form.kind == LinearKind::features ? dweight * w : dweight).unsqueeze(2));
          });
@@ -300,8 +297,8 @@ Tensor step(const char* op, In q, In k, In v, LinearAttentionSums& state, Attent
   LinearAttentionSums next{Tensor::empty(sums, dtype), Tensor::empty(norms, dtype), {}};
   if (form.kind != LinearKind::features) next.maxima = Tensor::empty(norms, dtype);
   const Tensor y = detail::attention_output(x);
-  detail::with_format(q.dtype(), [&](auto t, auto s) {
-    forward<decltype(t), decltype(s)>(x, weight_of(form.kind, x), form, state, next, y.transpose(1, 2), {});
+  detail::with_format(q.dtype(), [&]<class T, class S>(T, S) {
+    forward<T, S>(x, weight_of(form.kind, x), form, state, next, y.transpose(1, 2), {});
   });
   state = next;
   return y.transpose(1, 2);

@@ -44,10 +44,9 @@ template <class T>
 double sum(Pointwise loss, const LossOperands& o) {
   const Index n = o.x.numel(), chunks = (n + kSummed - 1) / kSummed;
   const Tensor sums = Tensor::empty({chunks}, DType::float64);
-  parallel_for(chunks, 1, [&](Index first, Index last) {
-    for (Index c = first; c < last; ++c)
-      sums.ptr<double>()[c] =
-          pointwise_table<T>().sum(loss, inputs_at<T>(o, c * kSummed), std::min(kSummed, n - c * kSummed));
+  parallel_for_each(chunks, 1, [&](Index c) {
+    sums.ptr<double>()[c] =
+        pointwise_table<T>().sum(loss, inputs_at<T>(o, c * kSummed), std::min(kSummed, n - c * kSummed));
   });
   return std::accumulate(sums.ptr<double>(), sums.ptr<double>() + chunks, 0.);
 }

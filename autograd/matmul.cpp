@@ -330,15 +330,13 @@ void integer_product(const Tensor& a, const Tensor& b, const Tensor& c) {
   const Tensor right = b.dense();
   const auto* rows_of_b = right.ptr<std::uint32_t>();
   const Tensor left = a.dense();
-  parallel_for(c.rows(), grain_for(2 * n * k), [&](Index begin, Index end) {
-    for (Index r = begin; r < end; ++r) {
-      auto* to = c.ptr<std::uint32_t>() + r * n;
-      std::fill_n(to, n, 0u);
-      for (Index i = 0; i < k; ++i) {
-        const std::uint32_t factor = left.ptr<std::uint32_t>()[r * k + i];
-        const std::uint32_t* row = rows_of_b + (r / m * k + i) * n;
-        for (Index j = 0; j < n; ++j) to[j] += factor * row[j];
-      }
+  parallel_for_each(c.rows(), grain_for(2 * n * k), [&](Index r) {
+    auto* to = c.ptr<std::uint32_t>() + r * n;
+    std::fill_n(to, n, 0u);
+    for (Index i = 0; i < k; ++i) {
+      const std::uint32_t factor = left.ptr<std::uint32_t>()[r * k + i];
+      const std::uint32_t* row = rows_of_b + (r / m * k + i) * n;
+      for (Index j = 0; j < n; ++j) to[j] += factor * row[j];
     }
   });
 }

@@ -85,26 +85,24 @@ void backward(const NormTargets& d, const Tensor& dy, const Tensor& kept, const 
   const Tensor dweights = dweight ? Tensor::empty({blocks, n}, rstd.dtype()) : Tensor();
   const Tensor dbiases = dbias ? Tensor::empty({blocks, n}, rstd.dtype()) : Tensor();
   const auto kernel = means.defined() ? table<T>().layer_norm_backward : table<T>().rms_norm_backward;
-  parallel_for(blocks, 1, [&](Index b, Index e) {
-    for (; b < e; ++b) {
-      const Index first = b * block;
-      const auto sums = [&](const Tensor& all) -> T* {
-        if (!all.defined()) return nullptr;
-        return std::fill_n(all.ptr<T>() + b * n, n, T(0)) - n;
-      };
-      const kernels::NormBackward<T> a{dy.ptr<T>() + first * n,
-                                       normal ? nullptr : kept.ptr<T>() + first * n,
-                                       normal ? bits_of(kept) + first * n : nullptr,
-                                       weight.ptr<T>(),
-                                       means.defined() ? means.ptr<T>() + first : nullptr,
-                                       means.defined() ? means.ptr<T>() + rows + first : nullptr,
-                                       rstd.ptr<T>() + first,
-                                       dx ? dx.gradient.ptr<T>() + first * n : nullptr,
-                                       dx.accumulate,
-                                       sums(dweights),
-                                       sums(dbiases)};
-      kernel(a, std::min(block, rows - first), n);
-    }
+  parallel_for_each(blocks, 1, [&](Index b) {
+    const Index first = b * block;
+    const auto sums = [&](const Tensor& all) -> T* {
+      if (!all.defined()) return nullptr;
+      return std::fill_n(all.ptr<T>() + b * n, n, T(0)) - n;
+    };
+    const kernels::NormBackward<T> a{dy.ptr<T>() + first * n,
+                                     normal ? nullptr : kept.ptr<T>() + first * n,
+                                     normal ? bits_of(kept) + first * n : nullptr,
+                                     weight.ptr<T>(),
+                                     means.defined() ? means.ptr<T>() + first : nullptr,
+                                     means.defined() ? means.ptr<T>() + rows + first : nullptr,
+                                     rstd.ptr<T>() + first,
+                                     dx ? dx.gradient.ptr<T>() + first * n : nullptr,
+                                     dx.accumulate,
+                                     sums(dweights),
+                                     sums(dbiases)};
+    kernel(a, std::min(block, rows - first), n);
   });
   if (dweight) table<T>().sum_rows(dweights.ptr<T>(), blocks, n, n, dweight.gradient.ptr<T>(), dweight.accumulate);
   if (dbias) table<T>().sum_rows(dbiases.ptr<T>(), blocks, n, n, dbias.gradient.ptr<T>(), dbias.accumulate);
@@ -119,8 +117,7 @@ double lift_of(DType dtype) { return dtype == DType::float64 ? 0x1p1000 : 0x1p12
 // factor of each row (1 for other rows), or undefined if no row is lifted.
 Tensor lifted(const Tensor& x, const Tensor& rstd, Tensor& factors) {
   Tensor y = x;
-  detail::with_float(x.dtype(), [&](auto t) {
-    using T = decltype(t);
+  detail::with_float(x.dtype(), [&]<class T>(T) {
     const Index n = x.dim(-1);
     for (Index r = 0; r < x.rows(); ++r) {
       if (!std::isinf(rstd.ptr<T>()[r])) continue;
@@ -137,8 +134,7 @@ Tensor lifted(const Tensor& x, const Tensor& rstd, Tensor& factors) {
 // forward(), run again on lifted rows if there are any. Sets x to the values that backward reads; returns the factors.
 Tensor forward_lifted(NormTensors& all, double eps) {
   Tensor factors;
-  detail::with_float(all.x.dtype(), [&](auto t) {
-    using T = decltype(t);
+  detail::with_float(all.x.dtype(), [&]<class T>(T) {
     forward<T>(all, eps);
     if (static_cast<T>(eps) != 0) return;
     all.x = lifted(all.x, all.rstd, factors);
@@ -159,8 +155,8 @@ void give(Grads& d, const Target& dx, const Tensor& factors) {
 void layer_norm_backward(Grads& d, const Tensor& dy, const Tensor& kept, const Tensor& weight, const Tensor& means,
                          const Tensor& rstd, const Tensor& factors) {
   const Target dx = target_of(d, dy, factors), dweight = d.dense(1), dbias = d.dense(2);
-  detail::with_float(rstd.dtype(), [&](auto t) {
-    backward<decltype(t)>({dx, dweight, dbias}, dy, kept, weight, means, rstd);
+  detail::with_float(rstd.dtype(), [&]<class T>(T) {
+    backward<T>({dx, dweight, dbias}, dy, kept, weight, means, rstd);
   });
   give(d, dx, factors);
 }
@@ -168,16 +164,14 @@ void layer_norm_backward(Grads& d, const Tensor& dy, const Tensor& kept, const T
 void rms_norm_backward(Grads& d, const Tensor& dy, const Tensor& kept, const Tensor& weight, const Tensor& rstd,
                        const Tensor& factors) {
   const Target dx = target_of(d, dy, factors), dweight = d.dense(1);
-  detail::with_float(rstd.dtype(), [&](auto t) {
-    backward<decltype(t)>({dx, dweight, {}}, dy, kept, weight, {}, rstd);
-  });
+  detail::with_float(rstd.dtype(), [&]<class T>(T) { backward<T>({dx, dweight, {}}, dy, kept, weight, {}, rstd); });
   give(d, dx, factors);
 }
 
 void normalize_backward(Grads& d, const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& rstd,
                         const Tensor& factors) {
   const Target dx = target_of(d, dy, factors);
-  detail::with_float(x.dtype(), [&](auto t) { backward<decltype(t)>({dx, {}, {}}, dy, x, weight, {}, rstd); });
+  detail::with_float(x.dtype(), [&]<class T>(T) { backward<T>({dx, {}, {}}, dy, x, weight, {}, rstd); });
   give(d, dx, factors);
 }
 
@@ -227,8 +221,7 @@ Tensor normalize(In x) {
   Tensor y = Tensor::empty(x.shape(), x.dtype()), rstd = Tensor::empty({rows}, x.dtype());
   NormTensors all{.x = x->dense(), .weight = w, .y = y, .rstd = rstd};
   const Tensor factors = forward_lifted(all, 0);
-  detail::with_float(x.dtype(), [&](auto t) {
-    using T = decltype(t);
+  detail::with_float(x.dtype(), [&]<class T>(T) {
     for (Index r = 0; r < rows; ++r) {
       T& factor = rstd.ptr<T>()[r];
       const bool none = std::isinf(factor);

@@ -84,12 +84,11 @@ void forward(const Problem<T>& p, const HeadRows<T>& out, const Tensor& states, 
   const Plan& s = p.plan;
   double* const norm = norms.ptr<double>();
   const Index kept = states.dim(1);
-  parallel_for(s.batch * s.heads, grain_for(s.keyless * s.value_width + 1), [&](Index begin, Index end) {
-    for (; begin < end; ++begin)
-      for (Index i = 0; i < s.keyless; ++i) {
-        norm[begin * s.queries + i] = p.eps;
-        std::fill_n(row_of(out, begin / s.heads, begin % s.heads, i), s.value_width, T(0));
-      }
+  parallel_for_each(s.batch * s.heads, grain_for(s.keyless * s.value_width + 1), [&](Index n) {
+    for (Index i = 0; i < s.keyless; ++i) {
+      norm[n * s.queries + i] = p.eps;
+      std::fill_n(row_of(out, n / s.heads, n % s.heads, i), s.value_width, T(0));
+    }
   });
   each_chunk(s, s.query_chunks, flops_of(s, s.chunk * s.shared(), 1), [&](Index b, Index g, Index c) {
     const Index state = (b * s.groups + g) * kept + s.state_of_queries(c);
@@ -146,8 +145,7 @@ Tensor poly2_by_features(In q, In k, In v, bool causal, double eps) {
   const AttentionInputs x = attention_inputs(q, k, v, {.causal = causal});
   Tensor y = attention_output(x), states;
   const Tensor norms = Tensor::empty({q.dim(0), q.dim(1), q.dim(2)}, DType::float64);
-  with_float(q.dtype(), [&](auto t) {
-    using T = decltype(t);
+  with_float(q.dtype(), [&]<class T>(T) {
     const poly2::Problem<T> p = poly2::problem_of<T>(x.q, x.k, x.v, causal, eps);
     states = poly2::states_before(p);
     poly2::forward(p, rows_of<T>(y.transpose(1, 2)), states, norms);
@@ -156,8 +154,7 @@ Tensor poly2_by_features(In q, In k, In v, bool causal, double eps) {
          [causal, eps](Grads& grads, const Tensor& dy, const AttentionInputs& in, const Tensor& out,
                        const Tensor& sums, const Tensor& denominators) {
            const AttentionTargets to = attention_targets(grads);
-           with_float(dy.dtype(), [&](auto t) {
-             using T = decltype(t);
+           with_float(dy.dtype(), [&]<class T>(T) {
              poly2::Gradients<T> d{};
              set_gradients<T>(d, out.transpose(1, 2), dy.transpose(1, 2), to);
              d.norms = denominators.ptr<double>();

@@ -35,18 +35,16 @@ void step_forward(RecurrentKind kind, const Tensor& sums, const Tensor& g, const
                   const Tensor& kept) {
   const kernels::CellKernels<T>& cell = cell_of<T>(kind);
   const Index states = recurrent_states(kind), n = y.dim(1) / states, row = cell.gates * n;
-  parallel_for(y.dim(0), cell_grain(cell.gates, n), [&](Index begin, Index end) {
-    for (Index b = begin; b < end; ++b) {
-      const Index s = b * states * n;
-      cell.forward({.x = detail::element_at<T>(sums, b * row),
-                    .g = detail::element_at<T>(g, b * row),
-                    .h = detail::element_at<T>(state, s),
-                    .cell = detail::element_at<T>(state, s + n),
-                    .h_next = detail::element_at<T>(y, s),
-                    .cell_next = detail::element_at<T>(y, s + n),
-                    .kept = detail::element_at<T>(kept, b * cell.kept_gates * n)},
-                   n);
-    }
+  parallel_for_each(y.dim(0), cell_grain(cell.gates, n), [&](Index b) {
+    const Index s = b * states * n;
+    cell.forward({.x = detail::element_at<T>(sums, b * row),
+                  .g = detail::element_at<T>(g, b * row),
+                  .h = detail::element_at<T>(state, s),
+                  .cell = detail::element_at<T>(state, s + n),
+                  .h_next = detail::element_at<T>(y, s),
+                  .cell_next = detail::element_at<T>(y, s + n),
+                  .kept = detail::element_at<T>(kept, b * cell.kept_gates * n)},
+                 n);
   });
 }
 
@@ -56,20 +54,18 @@ void step_backward(RecurrentKind kind, const Tensor& kept, const Tensor& state, 
                    const Tensor& dsums, const Tensor& dg) {
   const kernels::CellKernels<T>& cell = cell_of<T>(kind);
   const Index states = recurrent_states(kind), n = y.dim(1) / states, row = cell.gates * n;
-  parallel_for(y.dim(0), cell_grain(cell.gates, n), [&](Index begin, Index end) {
-    for (Index b = begin; b < end; ++b) {
-      const Index s = b * states * n;
-      cell.backward({.kept = detail::element_at<T>(kept, b * cell.kept_gates * n),
-                     .h = detail::element_at<T>(state, s),
-                     .h_next = detail::element_at<T>(y, s),
-                     .cell = detail::element_at<T>(state, s + n),
-                     .cell_next = detail::element_at<T>(y, s + n),
-                     .dh = detail::element_at<T>(dstate, s),
-                     .dcell = detail::element_at<T>(dstate, s + n),
-                     .dx = detail::element_at<T>(dsums, b * row),
-                     .dg = detail::element_at<T>(dg, b * row)},
-                    n);
-    }
+  parallel_for_each(y.dim(0), cell_grain(cell.gates, n), [&](Index b) {
+    const Index s = b * states * n;
+    cell.backward({.kept = detail::element_at<T>(kept, b * cell.kept_gates * n),
+                   .h = detail::element_at<T>(state, s),
+                   .h_next = detail::element_at<T>(y, s),
+                   .cell = detail::element_at<T>(state, s + n),
+                   .cell_next = detail::element_at<T>(y, s + n),
+                   .dh = detail::element_at<T>(dstate, s),
+                   .dcell = detail::element_at<T>(dstate, s + n),
+                   .dx = detail::element_at<T>(dsums, b * row),
+                   .dg = detail::element_at<T>(dg, b * row)},
+                  n);
   });
 }
 
@@ -99,8 +95,7 @@ Tensor recurrent_cell(RecurrentKind kind, In sums_in, In state_in, In weight, In
   if (kind == RecurrentKind::gru_original) return original_cell(sums_in, h, weight, bias);
   const Tensor sums = sums_in->contiguous(), g = linear({h, sums_in.where()}, weight, bias);
   Tensor y = Tensor::empty({rows, states * n}, type), kept;
-  detail::with_float(type, [&](auto t) {
-    using T = decltype(t);
+  detail::with_float(type, [&]<class T>(T) {
     if (needs_gradient({sums, g, state})) kept = Tensor::empty({rows, cell_of<T>(kind).kept_gates * n}, type);
     step_forward<T>(kind, sums, g, state, y, kept);
   });
@@ -110,8 +105,8 @@ Tensor recurrent_cell(RecurrentKind kind, In sums_in, In state_in, In weight, In
            const Index columns = recurrent_gates(kind) * after.dim(1) / recurrent_states(kind);
            const Tensor dsums = Tensor::empty({dy.dim(0), columns}, dy.dtype());
            const Tensor dg = kind == RecurrentKind::gru ? Tensor::empty(dsums.shape(), dy.dtype()) : Tensor();
-           detail::with_float(
-               dy.dtype(), [&](auto t) { step_backward<decltype(t)>(kind, gates, before, after, dstate, dsums, dg); });
+           detail::with_float(dy.dtype(),
+                              [&]<class T>(T) { step_backward<T>(kind, gates, before, after, dstate, dsums, dg); });
            d.add(0, dsums);
            d.add(1, dg.defined() ? dg : dsums);
            d.add(2, dstate);

@@ -99,9 +99,7 @@ struct Sequence {
   void each_block(const F& f) const {
     detail::count_flops(operand, 2 * static_cast<double>(rows.steps() * gates * units * units));
     const Index blocks = (batch + rows.block - 1) / rows.block;
-    parallel_for(blocks, 1, [&](Index begin, Index end) {
-      for (Index i = begin; i < end; ++i) f(i * rows.block, std::min(batch, (i + 1) * rows.block));
-    });
+    parallel_for_each(blocks, 1, [&](Index i) { f(i * rows.block, std::min(batch, (i + 1) * rows.block)); });
   }
   // Rows in [first, last) that have a step of this number.
   Index active(Index first, Index last, Index step) const {
@@ -319,7 +317,7 @@ void add_sequence_gradients(Grads& grads, const Sequence& s, const Tensor& state
   const bool of_weight = grads.needs(2) || grads.needs(3);
   if (of_weight) d.dg = make(columns), d.h = make(n);
   if (of_weight && s.original()) d.dcandidate = make(n), d.reset = make(n);
-  detail::with_float(s.type, [&](auto t) { SequenceBackward<decltype(t)>{s, state, weight, out, kept, dy, d}.run(); });
+  detail::with_float(s.type, [&]<class T>(T) { SequenceBackward<T>{s, state, weight, out, kept, dy, d}.run(); });
   grads.add(0, d.dsums);
   if (grads.needs(1)) grads.add(1, d.dstate);
   const auto both = [&](const Tensor& gates, const Tensor& candidate) {
@@ -364,8 +362,7 @@ Tensor recurrent_sequence(RecurrentKind kind, In sums_in, In state_in, In weight
   const DType type = sums.dtype(), operand = type == DType::float32 ? matmul_precision() : type;
   const Sequence s(kind, sums.shape(), weight, o, operand);
   Tensor out = Tensor::empty({s.batch, s.steps + 1, s.states * s.units}, type), kept;
-  detail::with_float(type, [&](auto t) {
-    using T = decltype(t);
+  detail::with_float(type, [&]<class T>(T) {
     const Index kept_gates = cell_of<T>(kind).kept_gates;
     if (s.original() || needs_gradient({sums_in, state_in, weight_in, bias_in}))
       kept = Tensor::empty({s.batch, s.steps, kept_gates * s.units}, type);

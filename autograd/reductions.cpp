@@ -17,13 +17,11 @@ using kernels::Spread;
 template <class F>
 Tensor mapped(const Tensor& x, F f) {
   Tensor y = Tensor::empty_like(x);
-  detail::with_float(x.dtype(), [&](auto t) {
-    using T = decltype(t);
+  detail::with_float(x.dtype(), [&]<class T>(T) {
     const T* from = x.ptr<T>();
     T* to = y.ptr<T>();
-    parallel_for(x.numel(), grain_for(2), [&](Index b, Index e) {
-      for (Index i = b; i < e; ++i) to[i] = static_cast<T>(f(static_cast<double>(from[i])));
-    });
+    parallel_for_each(x.numel(), grain_for(2),
+                      [&](Index i) { to[i] = static_cast<T>(f(static_cast<double>(from[i]))); });
   });
   return y;
 }
@@ -31,13 +29,11 @@ Tensor mapped(const Tensor& x, F f) {
 template <class F>
 Tensor mapped(const Tensor& x, const Tensor& z, F f) {
   Tensor y = Tensor::empty_like(x);
-  detail::with_float(x.dtype(), [&](auto t) {
-    using T = decltype(t);
+  detail::with_float(x.dtype(), [&]<class T>(T) {
     const T *from = x.ptr<T>(), *with = z.ptr<T>();
     T* to = y.ptr<T>();
-    parallel_for(x.numel(), grain_for(2), [&](Index b, Index e) {
-      for (Index i = b; i < e; ++i)
-        to[i] = static_cast<T>(f(static_cast<double>(from[i]), static_cast<double>(with[i])));
+    parallel_for_each(x.numel(), grain_for(2), [&](Index i) {
+      to[i] = static_cast<T>(f(static_cast<double>(from[i]), static_cast<double>(with[i])));
     });
   });
   return y;
@@ -87,9 +83,9 @@ bool within_range(const Tensor& roots, double p) {
   const double min_value = std::max(scalar::pow(wide ? 1e-290 : 1e-30, 1 / p), wide ? 1e-300 : 1e-37);
   const double max_value = scalar::pow(wide ? 1e308 : 1e38, 1 / p);
   bool all = true;
-  detail::with_float(roots.dtype(), [&](auto t) {
+  detail::with_float(roots.dtype(), [&]<class T>(T) {
     for (Index i = 0; i < roots.numel(); ++i) {
-      const double v = static_cast<double>(roots.ptr<decltype(t)>()[i]);
+      const double v = static_cast<double>(roots.ptr<T>()[i]);
       all = all && v > min_value && v < max_value;
     }
   });
@@ -101,9 +97,9 @@ bool has_digits(const Tensor& x) {
   const bool wide = x.dtype() == DType::float64;
   const double min_value = wide ? 1e-307 : 1e-37, max_value = wide ? 1e308 : 3e38;
   bool all = true;
-  detail::with_float(x.dtype(), [&](auto t) {
+  detail::with_float(x.dtype(), [&]<class T>(T) {
     for (Index i = 0; i < x.numel(); ++i) {
-      const double v = std::fabs(static_cast<double>(x.ptr<decltype(t)>()[i]));
+      const double v = std::fabs(static_cast<double>(x.ptr<T>()[i]));
       all = all && (v == 0 || (v > min_value && v < max_value));
     }
   });
@@ -136,8 +132,7 @@ Deviation deviation_of(const Grouped& g, double divisor, bool root) {
   const Tensor sums = detail::reduce(kernels::Reduction::difference, g, first);
   const double n = static_cast<double>(g.n);
   Deviation y{{Tensor::empty_like(sums), Tensor::empty_like(sums)}, {}};
-  detail::with_float(sums.dtype(), [&](auto t) {
-    using T = decltype(t);
+  detail::with_float(sums.dtype(), [&]<class T>(T) {
     for (Index i = 0; i < sums.numel(); ++i) {
       const double from = static_cast<double>(first.ptr<T>()[i]), more = static_cast<double>(sums.ptr<T>()[i]) / n;
       const T mean = y.mean.value.ptr<T>()[i] = static_cast<T>(from + more);

@@ -30,17 +30,16 @@ void fill_angles(const Angles& a, Tensor& table) {
   std::vector<double> frequency;
   for (Index i = 0; i < pairs; ++i)
     frequency.push_back(scalar::pow(a.base, -static_cast<double>(i) / static_cast<double>(pairs)));
-  parallel_for(table.dim(0), 64, [&](Index begin, Index end) {
-    for (Index t = begin; t < end; ++t)
-      for (Index i = 0; i < pairs; ++i) {
-        const double angle = static_cast<double>(t) * frequency[static_cast<std::size_t>(i)];
-        const double sine = scalar::quick_sin(angle);
-        const Index first = a.interleaved ? 2 * i : i, second = a.interleaved ? 2 * i + 1 : i + pairs;
-        T *c = table.ptr<T>() + t * 2 * a.dims, *s = c + a.dims;
-        c[first] = c[second] = static_cast<T>(scalar::quick_cos(angle));
-        s[first] = static_cast<T>(-sine);
-        s[second] = static_cast<T>(sine);
-      }
+  parallel_for_each(table.dim(0), 64, [&](Index t) {
+    for (Index i = 0; i < pairs; ++i) {
+      const double angle = static_cast<double>(t) * frequency[static_cast<std::size_t>(i)];
+      const double sine = scalar::quick_sin(angle);
+      const Index first = a.interleaved ? 2 * i : i, second = a.interleaved ? 2 * i + 1 : i + pairs;
+      T *c = table.ptr<T>() + t * 2 * a.dims, *s = c + a.dims;
+      c[first] = c[second] = static_cast<T>(scalar::quick_cos(angle));
+      s[first] = static_cast<T>(-sine);
+      s[second] = static_cast<T>(sine);
+    }
   });
 }
 

@@ -41,8 +41,7 @@ Tensor keep_triangle(const Tensor& x, bool lower, Index diagonal) {
   detail::copy_values(y, x);
   const Index rows = x.shape()[-2], columns = x.shape()[-1], shift = std::clamp(diagonal, -rows, columns);
   if (y.numel() == 0) return y;
-  visit_dtype(x.dtype(), [&](auto t) {
-    using T = decltype(t);
+  visit_dtype(x.dtype(), [&]<class T>(T) {
     for (Index r = 0; r < y.numel() / columns; ++r) {
       T* row = y.ptr<T>() + r * columns;
       const Index edge = r % rows + shift;  // the column of the diagonal

@@ -65,9 +65,8 @@ double pairs_per_query(const SparseProblem<T>& p, const KeyLists& lists) {
 template <class T, class F>
 void each_query(const SparseProblem<T>& p, const KeyLists& lists, F f) {
   ThreadScratch<T> scratch(static_cast<Index>(kernels::of<T>(kernels::sparse_attention_table()).scratch(p)));
-  parallel_for(p.batch * p.heads * p.queries, grain_of(p, pairs_per_query(p, lists), 2), [&](Index begin, Index end) {
-    for (Index n = begin; n < end; ++n)
-      f(n / p.queries / p.heads, n / p.queries % p.heads, n % p.queries, scratch.mine());
+  parallel_for_each(p.batch * p.heads * p.queries, grain_of(p, pairs_per_query(p, lists), 2), [&](Index n) {
+    f(n / p.queries / p.heads, n / p.queries % p.heads, n % p.queries, scratch.mine());
   });
 }
 
@@ -122,12 +121,10 @@ void run_wave(Wave<T>& wave, const KeyLists& lists, SparseGradients<T>& g, const
   const SparseKernels<T>& kernel = kernels::of<T>(kernels::sparse_attention_table());
   const Index shared = wave.shared(), first = wave.first * shared, heads = wave.count * shared;
   const double pairs = pairs_per_query(p, lists);
-  parallel_for(heads * p.queries, grain_of(p, pairs, 3), [&](Index begin, Index end) {
-    for (Index n = begin; n < end; ++n) {
-      const Index h = n / p.queries;
-      kernel.backward_query(p, g, (first + h) / p.heads, (first + h) % p.heads, n % p.queries,
-                            wave.bases[static_cast<std::size_t>(h)], scratch.mine());
-    }
+  parallel_for_each(heads * p.queries, grain_of(p, pairs, 3), [&](Index n) {
+    const Index h = n / p.queries;
+    kernel.backward_query(p, g, (first + h) / p.heads, (first + h) % p.heads, n % p.queries,
+                          wave.bases[static_cast<std::size_t>(h)], scratch.mine());
   });
   if (dbias.data != nullptr) {
     // Each task owns some query rows of dbias; all rows if they share a bias.
@@ -141,13 +138,11 @@ void run_wave(Wave<T>& wave, const KeyLists& lists, SparseGradients<T>& g, const
   if (columns == nullptr) return;
   const double pairs_per_key =
       static_cast<double>(wave.pairs) / std::max(1.0, static_cast<double>(wave.count * p.keys));
-  parallel_for(wave.count * p.keys, grain_of(p, pairs_per_key, 2), [&](Index begin, Index end) {
-    for (Index n = begin; n < end; ++n) {
-      const Index group = n / p.keys, head = wave.first + group;
-      kernel.backward_key(
-          p, g, {columns->starts(group * shared), columns->queries(), columns->places(), columns->starts_of_head()},
-          head / p.kv_heads, head % p.kv_heads, n % p.keys, wave.bases.data() + group * shared);
-    }
+  parallel_for_each(wave.count * p.keys, grain_of(p, pairs_per_key, 2), [&](Index n) {
+    const Index group = n / p.keys, head = wave.first + group;
+    kernel.backward_key(
+        p, g, {columns->starts(group * shared), columns->queries(), columns->places(), columns->starts_of_head()},
+        head / p.kv_heads, head % p.kv_heads, n % p.keys, wave.bases.data() + group * shared);
   });
 }
 
@@ -199,7 +194,7 @@ Tensor sparse_attention(In q, In k, In v, const KeyLists& given, const Attention
   const AttentionInputs x = detail::attention_inputs(q, k, v, call, scale);
   Tensor y = detail::attention_output(x), lse;
   if (needs_gradient({x.q, x.k, x.v, call.bias})) lse = Tensor::empty(x.grid().first(3), q.dtype());
-  detail::with_float(q.dtype(), [&](auto t) { forward<decltype(t)>(x, lists, y.transpose(1, 2), lse); });
+  detail::with_float(q.dtype(), [&]<class T>(T) { forward<T>(x, lists, y.transpose(1, 2), lse); });
   record("sparse_attention", q.where(), y, {x.q, x.k, x.v, call.bias}, saved(x, lists, y, lse),
          [](Grads& d, const Tensor& dy, const AttentionInputs& in, const KeyLists& kept, const Tensor& out,
             const Tensor& sums) {
@@ -209,8 +204,8 @@ Tensor sparse_attention(In q, In k, In v, const KeyLists& given, const Attention
              dbias = Tensor::zeros(in.call.bias.shape(), dy.dtype());
              to.bias = dbias.expand(in.grid());
            }
-           detail::with_float(dy.dtype(), [&](auto t) {
-             backward<decltype(t)>(in, kept, out.transpose(1, 2), dy.transpose(1, 2), sums, to);
+           detail::with_float(dy.dtype(), [&]<class T>(T) {
+             backward<T>(in, kept, out.transpose(1, 2), dy.transpose(1, 2), sums, to);
            });
            if (dbias.defined()) d.add(3, dbias);
          });

@@ -77,21 +77,19 @@ Transposition as_transposition(const LoopNest& n) {
 template <class To, class From>
 void transpose_tiles(To* to, const From* from, const Transposition& t) {
   const Index tiles = (t.rows + kTile - 1) / kTile, grain = grain_for(kTile * t.columns);
-  parallel_for(t.outer.numel() * tiles, grain, [&](Index begin, Index end) {
-    for (Index strip = begin; strip < end; ++strip) {
-      const Index first = strip % tiles * kTile, count = std::min(kTile, t.rows - first);
-      const LoopCursor at(t.outer, strip / tiles);
-      To* out = to + first * t.row_step + at.offset[0];
-      const From* in = from + first + at.offset[1];
-      // Copy through a local tile, so that each cache line is read and written whole. Otherwise neighbouring lines that
-      // fall on the same set of the cache would evict each other.
-      From tile[kTile][kTile];
-      for (Index j = 0; j < t.columns; j += kTile) {
-        const Index width = std::min(kTile, t.columns - j);
-        for (Index c = 0; c < width; ++c) std::copy_n(in + (j + c) * t.column_step, count, tile[c]);
-        for (Index r = 0; r < count; ++r)
-          for (Index c = 0; c < width; ++c) out[r * t.row_step + j + c] = convert<To>(tile[c][r]);
-      }
+  parallel_for_each(t.outer.numel() * tiles, grain, [&](Index strip) {
+    const Index first = strip % tiles * kTile, count = std::min(kTile, t.rows - first);
+    const LoopCursor at(t.outer, strip / tiles);
+    To* out = to + first * t.row_step + at.offset[0];
+    const From* in = from + first + at.offset[1];
+    // Copy through a local tile, so that each cache line is read and written whole. Otherwise neighbouring lines that
+    // fall on the same set of the cache would evict each other.
+    From tile[kTile][kTile];
+    for (Index j = 0; j < t.columns; j += kTile) {
+      const Index width = std::min(kTile, t.columns - j);
+      for (Index c = 0; c < width; ++c) std::copy_n(in + (j + c) * t.column_step, count, tile[c]);
+      for (Index r = 0; r < count; ++r)
+        for (Index c = 0; c < width; ++c) out[r * t.row_step + j + c] = convert<To>(tile[c][r]);
     }
   });
 }
@@ -103,10 +101,8 @@ void copy_values(Tensor& to, const Tensor& from) {
   const Operand inputs[] = {from};
   const LoopNest nest = loop_nest(to, inputs);
   const Transposition transposition = as_transposition(nest);
-  visit_dtype(to.dtype(), [&](auto t) {
-    visit_dtype(from.dtype(), [&](auto f) {
-      using To = decltype(t);
-      using From = decltype(f);
+  visit_dtype(to.dtype(), [&]<class To>(To) {
+    visit_dtype(from.dtype(), [&]<class From>(From) {
       if (transposition.rows > 0)
         transpose_tiles(to.ptr<To>(), static_cast<const From*>(from.raw()), transposition);
       else

@@ -10,8 +10,8 @@
 namespace heed::detail {
 
 Operand::Operand(double value, DType dtype) {
-  visit_dtype(dtype, [&](auto t) {
-    const auto v = static_cast<std::conditional_t<std::is_same_v<decltype(t), bfloat16>, float, decltype(t)>>(value);
+  visit_dtype(dtype, [&]<class T>(T) {
+    const auto v = static_cast<std::conditional_t<std::is_same_v<T, bfloat16>, float, T>>(value);
     std::memcpy(number_, &v, sizeof v);
     size_ = sizeof v;
   });

@@ -28,14 +28,12 @@ void each_place(const Tensor& index, int axis, const Strides& strides, F f) {
     for (int a = axis - 1; a >= 0; --a) offset += o % shape[a] * strides[a], o /= shape[a];
     return offset;
   };
-  parallel_for(outer * runs * parts, grain_for(2 * n * std::min(run, kPart)), [&](Index b, Index e) {
-    for (Index task = b; task < e; ++task) {
-      const Index part = task % parts, r = task / parts % runs, o = task / parts / runs;
-      const Index base = offset_of(o, r), from = part * kPart, to = std::min(run, from + kPart);
-      for (Index k = 0; k < n; ++k) {
-        const Index row = (o * n + k) * inner + r * run;
-        for (Index j = from; j < to; ++j) f(base + at[row + j] * along + j * step, row + j);
-      }
+  parallel_for_each(outer * runs * parts, grain_for(2 * n * std::min(run, kPart)), [&](Index task) {
+    const Index part = task % parts, r = task / parts % runs, o = task / parts / runs;
+    const Index base = offset_of(o, r), from = part * kPart, to = std::min(run, from + kPart);
+    for (Index k = 0; k < n; ++k) {
+      const Index row = (o * n + k) * inner + r * run;
+      for (Index j = from; j < to; ++j) f(base + at[row + j] * along + j * step, row + j);
     }
   });
 }
@@ -49,11 +47,9 @@ void each_run(const Tensor& x, int axis, const Tensor& index, F f) {
   const Index k = index.numel(), part = std::max<Index>(kPart, inner / 8), parts = (inner + part - 1) / part;
   if (k == 0 || inner == 0) return;
   const std::int32_t* at = index.ptr<std::int32_t>();
-  parallel_for(outer * parts, grain_for(2 * k * std::min(inner, part)), [&](Index b, Index e) {
-    for (Index task = b; task < e; ++task) {
-      const Index o = task / parts, from = task % parts * part, count = std::min(part, inner - from);
-      for (Index j = 0; j < k; ++j) f((o * n + at[j]) * inner + from, (o * k + j) * inner + from, count);
-    }
+  parallel_for_each(outer * parts, grain_for(2 * k * std::min(inner, part)), [&](Index task) {
+    const Index o = task / parts, from = task % parts * part, count = std::min(part, inner - from);
+    for (Index j = 0; j < k; ++j) f((o * n + at[j]) * inner + from, (o * k + j) * inner + from, count);
   });
 }
 
@@ -98,8 +94,7 @@ Tensor indices_from_0(const char* op, const Where& where, const Tensor& indices,
 }
 
 void gather(const Tensor& x, int axis, const Tensor& index, Tensor& y) {
-  visit_dtype(x.dtype(), [&](auto t) {
-    using T = decltype(t);
+  visit_dtype(x.dtype(), [&]<class T>(T) {
     const T* from = x.ptr<T>();
     T* to = y.ptr<T>();
     each_place(index, axis, x.strides(), [=](Index place, Index i) { to[i] = from[place]; });
@@ -107,8 +102,7 @@ void gather(const Tensor& x, int axis, const Tensor& index, Tensor& y) {
 }
 
 void scatter_add(Tensor& y, int axis, const Tensor& index, const Tensor& source) {
-  with_float(y.dtype(), [&](auto t) {
-    using T = decltype(t);
+  with_float(y.dtype(), [&]<class T>(T) {
     const T* from = source.ptr<T>();
     T* to = y.ptr<T>();
     each_place(index, axis, y.strides(), [=](Index place, Index i) { to[place] += from[i]; });
@@ -126,8 +120,7 @@ void index_select(const Tensor& x, int axis, const Tensor& index, Tensor& y) {
 }
 
 void index_add(Tensor& y, int axis, const Tensor& index, const Tensor& source) {
-  with_float(y.dtype(), [&](auto t) {
-    using T = decltype(t);
+  with_float(y.dtype(), [&]<class T>(T) {
     const T* from = source.ptr<T>();
     T* to = y.ptr<T>();
     each_run(y, axis, index, [=](Index a, Index b, Index count) {

@@ -5,8 +5,8 @@
 //
 //   set_threads(2);
 //   std::vector<double> squares(1000);
-//   parallel_for(1000, grain_for(1), [&](Index begin, Index end) {
-//     for (Index i = begin; i < end; ++i) squares[static_cast<std::size_t>(i)] = static_cast<double>(i * i);
+//   parallel_for_each(1000, grain_for(1), [&](Index i) {
+//     squares[static_cast<std::size_t>(i)] = static_cast<double>(i * i);
 //   });
 //   std::cout << threads() << " threads, " << arch() << '\n';
 #pragma once
@@ -49,6 +49,14 @@ template <class F> void parallel_for(Index n, Index grain, F&& f) {
   if (n <= grain) return void(f(Index{0}, n));
   detail::parallel_ranges(
       n, grain, [](void* c, Index b, Index e) { (*static_cast<std::remove_reference_t<F>*>(c))(b, e); }, &f);
+}
+
+// Calls f(i) for each i in [0, n), in the chunks of parallel_for.
+template <class F>
+void parallel_for_each(Index n, Index grain, const F& f) {
+  parallel_for(n, grain, [&f](Index begin, Index end) {
+    for (Index i = begin; i < end; ++i) f(i);
+  });
 }
 
 // In its scope, the threads that share this thread's loops stay awake between loops, for gaps of up to 300

@@ -110,10 +110,7 @@ Tensor Tensor::full(const Shape& shape, double value, DType dtype) {
   require(holds(dtype, value), "full: the tensor is ", shape, " ", dtype, " and the number is ", value, "; ", dtype,
           " must hold it exactly");
   Tensor x = empty(shape, dtype);
-  visit_dtype(dtype, [&](auto t) {
-    using T = decltype(t);
-    std::fill_n(x.ptr<T>(), x.numel(), detail::convert<T>(value));
-  });
+  visit_dtype(dtype, [&]<class T>(T) { std::fill_n(x.ptr<T>(), x.numel(), detail::convert<T>(value)); });
   return x;
 }
 
@@ -144,10 +141,8 @@ void* Tensor::checked(DType requested) const {
 }
 
 static double load(const Tensor& x, Index offset) {
-  return visit_dtype(x.dtype(), [&](auto t) {
-    using T = decltype(t);
-    return detail::convert<double>(static_cast<const T*>(x.raw())[offset]);
-  });
+  return visit_dtype(x.dtype(),
+                     [&]<class T>(T) { return detail::convert<double>(static_cast<const T*>(x.raw())[offset]); });
 }
 
 double Tensor::item_as_double() const {

@@ -99,14 +99,12 @@ std::uint64_t read_and_hash(const detail::InputFile& file, unsigned char* to) {
   for (std::size_t hashed = kUserBlock, begin = kUserBlock; hashed < size;) {
     const std::size_t end = std::min(begin + kStretch, size);
     const std::size_t pieces = (end - begin + kPiece - 1) / kPiece;
-    parallel_for(1 + static_cast<Index>(pieces), 1, [&](Index first, Index last) {
-      for (Index i = first; i < last; ++i) {
-        const std::size_t at = begin + static_cast<std::size_t>(i - 1) * kPiece;
-        if (i == 0)
-          hash.add(to + hashed, begin - hashed);
-        else
-          file.read_at(at, to + at, std::min(kPiece, end - at));
-      }
+    parallel_for_each(1 + static_cast<Index>(pieces), 1, [&](Index i) {
+      const std::size_t at = begin + static_cast<std::size_t>(i - 1) * kPiece;
+      if (i == 0)
+        hash.add(to + hashed, begin - hashed);
+      else
+        file.read_at(at, to + at, std::min(kPiece, end - at));
     });
     hashed = begin, begin = end;
   }
@@ -118,12 +116,11 @@ void write_and_hash(detail::NewFile& file, FileHash& hash, const unsigned char* 
                     std::size_t hashed) {
   for (std::size_t begin = 0; begin < count; begin += kStretch) {
     const std::size_t end = std::min(begin + kStretch, count);
-    parallel_for(2, end - begin < kPiece ? 2 : 1, [&](Index first, Index last) {
-      for (Index i = first; i < last; ++i)
-        if (i == 0)
-          file.write(bytes + begin, end - begin);
-        else
-          hash.add(bytes + std::max(begin, hashed), end - std::max(begin, hashed));
+    parallel_for_each(2, end - begin < kPiece ? 2 : 1, [&](Index i) {
+      if (i == 0)
+        file.write(bytes + begin, end - begin);
+      else
+        hash.add(bytes + std::max(begin, hashed), end - std::max(begin, hashed));
     });
   }
 }

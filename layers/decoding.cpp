@@ -336,12 +336,10 @@ std::vector<std::vector<Candidate>> candidates_of(const std::vector<std::size_t>
   for (std::size_t r = 0; r < rows.size(); ++r)
     for (std::size_t b = 0; b < searches[rows[r]].live.size(); ++b) texts.emplace_back(r, static_cast<std::int32_t>(b));
   std::vector<std::vector<Candidate>> found(texts.size());
-  parallel_for(static_cast<Index>(texts.size()), 1, [&](Index begin, Index end) {
-    for (Index i = begin; i < end; ++i) {
-      const auto& [r, b] = texts[static_cast<std::size_t>(i)];
-      const double so_far = searches[rows[r]].live[static_cast<std::size_t>(b)].log_probability;
-      found[static_cast<std::size_t>(i)] = likeliest(logits[i], so_far, b, many, o.never);
-    }
+  parallel_for_each(static_cast<Index>(texts.size()), 1, [&](Index i) {
+    const auto& [r, b] = texts[static_cast<std::size_t>(i)];
+    const double so_far = searches[rows[r]].live[static_cast<std::size_t>(b)].log_probability;
+    found[static_cast<std::size_t>(i)] = likeliest(logits[i], so_far, b, many, o.never);
   });
   std::vector<std::vector<Candidate>> joined(rows.size());
   for (std::size_t i = 0; i < texts.size(); ++i) {

@@ -47,9 +47,8 @@ void trunc_normal_(Parameter& p, Rng& rng, double mean, double deviation, double
   Tensor values = rng.uniform(p.shape(), from, to, DType::float64);
   double* v = values.ptr<double>();
   constexpr Index kQuantile = 40;  // cost of one quantile
-  parallel_for(values.numel(), grain_for(kQuantile), [&](Index begin, Index end) {
-    for (Index i = begin; i < end; ++i)
-      v[i] = std::min(high, std::max(low, mean + deviation * scalar::normal_quantile(v[i])));
+  parallel_for_each(values.numel(), grain_for(kQuantile), [&](Index i) {
+    v[i] = std::min(high, std::max(low, mean + deviation * scalar::normal_quantile(v[i])));
   });
   p.copy_(values);
 }

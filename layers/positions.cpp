@@ -15,12 +15,10 @@ void fill_bias(const Tensor& table, Tensor& bias) {
   const Index heads = bias.dim(0), queries = bias.dim(1), keys = bias.dim(2), size = table.dim(1), clip = size / 2;
   const T* entries = table.ptr<T>();
   T* to = bias.ptr<T>();
-  parallel_for(heads * queries, grain_for(keys), [=](Index begin, Index end) {
-    for (Index n = begin; n < end; ++n) {
-      const T* row = entries + n / queries * size;
-      const Index position = n % queries + keys - queries;
-      for (Index j = 0; j < keys; ++j) to[n * keys + j] = row[clip + std::clamp(j - position, -clip, clip)];
-    }
+  parallel_for_each(heads * queries, grain_for(keys), [=](Index n) {
+    const T* row = entries + n / queries * size;
+    const Index position = n % queries + keys - queries;
+    for (Index j = 0; j < keys; ++j) to[n * keys + j] = row[clip + std::clamp(j - position, -clip, clip)];
   });
 }
 
@@ -30,15 +28,13 @@ void sum_bias(const Tensor& dbias, Tensor& dtable) {
   const Index heads = dbias.dim(0), queries = dbias.dim(1), keys = dbias.dim(2), size = dtable.dim(1), clip = size / 2;
   const T* from = dbias.ptr<T>();
   T* to = dtable.ptr<T>();
-  parallel_for(heads, grain_for(queries * keys), [=](Index begin, Index end) {
-    for (Index h = begin; h < end; ++h) {
-      std::vector<double> sums(static_cast<std::size_t>(size));
-      for (Index i = 0; i < queries; ++i)
-        for (Index j = 0; j < keys; ++j)
-          sums[static_cast<std::size_t>(clip + std::clamp(j - (i + keys - queries), -clip, clip))] +=
-              static_cast<double>(from[(h * queries + i) * keys + j]);
-      for (Index c = 0; c < size; ++c) to[h * size + c] = static_cast<T>(sums[static_cast<std::size_t>(c)]);
-    }
+  parallel_for_each(heads, grain_for(queries * keys), [=](Index h) {
+    std::vector<double> sums(static_cast<std::size_t>(size));
+    for (Index i = 0; i < queries; ++i)
+      for (Index j = 0; j < keys; ++j)
+        sums[static_cast<std::size_t>(clip + std::clamp(j - (i + keys - queries), -clip, clip))] +=
+            static_cast<double>(from[(h * queries + i) * keys + j]);
+    for (Index c = 0; c < size; ++c) to[h * size + c] = static_cast<T>(sums[static_cast<std::size_t>(c)]);
   });
 }
 

@@ -154,23 +154,21 @@ void sum_keys(const Problem<T>& p, Index b, Index g, Range keys, double* state) 
 // `backwards`, the sum of itself and the states after it.
 inline void scan(double* states, Index heads, Index count, Index size, bool backwards) {
   const Index slices = (size + kSlice - 1) / kSlice;
-  parallel_for(heads * slices, grain_for(count * kSlice), [&](Index begin, Index end) {
-    for (; begin < end; ++begin) {
-      const Index from = begin % slices * kSlice, n = std::min(kSlice, size - from);
-      double* const first = states + begin / slices * count * size + from;
-      if (backwards) {
-        for (Index i = count - 2; i >= 0; --i)
-          for (Index j = 0; j < n; ++j) first[i * size + j] += first[(i + 1) * size + j];
-        continue;
-      }
-      double sum[kSlice] = {};
-      for (Index i = 0; i < count; ++i)
-        for (Index j = 0; j < n; ++j) {
-          const double before = sum[j];
-          if (i + 1 < count) sum[j] += first[i * size + j];
-          first[i * size + j] = before;
-        }
+  parallel_for_each(heads * slices, grain_for(count * kSlice), [&](Index task) {
+    const Index from = task % slices * kSlice, n = std::min(kSlice, size - from);
+    double* const first = states + task / slices * count * size + from;
+    if (backwards) {
+      for (Index i = count - 2; i >= 0; --i)
+        for (Index j = 0; j < n; ++j) first[i * size + j] += first[(i + 1) * size + j];
+      return;
     }
+    double sum[kSlice] = {};
+    for (Index i = 0; i < count; ++i)
+      for (Index j = 0; j < n; ++j) {
+        const double before = sum[j];
+        if (i + 1 < count) sum[j] += first[i * size + j];
+        first[i * size + j] = before;
+      }
   });
 }
 

@@ -102,12 +102,10 @@ void blocks_parallel(const GemmKind& kind, const Work& w, const Packed& packed) 
   const Cut cut = cut_of(kind, g, w.finish ? kFinishRows : kind.row_step);
   const Index panels = ceil_div(g.n, kind.panel_columns), across = ceil_div(panels, cut.panels);
   ThreadScratch<char> scratch = block_scratch(kind, w, cut);
-  parallel_for(ceil_div(g.m, cut.rows) * across, 1, [&](Index begin, Index end) {
-    for (Index t = begin; t < end; ++t) {
-      const Index row = t / across * cut.rows, panel = t % across * cut.panels;
-      const Block block{row, std::min(cut.rows, g.m - row), panel, std::min(panel + cut.panels, panels)};
-      multiply_block(kind, w, block, packed(), scratch.mine());
-    }
+  parallel_for_each(ceil_div(g.m, cut.rows) * across, 1, [&](Index t) {
+    const Index row = t / across * cut.rows, panel = t % across * cut.panels;
+    const Block block{row, std::min(cut.rows, g.m - row), panel, std::min(panel + cut.panels, panels)};
+    multiply_block(kind, w, block, packed(), scratch.mine());
   });
 }
 
@@ -230,11 +228,9 @@ void multiply_halves(const GemmKind& kind, const GemmProblem& g, bool here) {
   const Index panels = ceil_div(g.n, kind.panel_columns), across = ceil_div(panels, cut.panels),
               blocks = ceil_div(g.m, cut.rows) * across;
   OwnCopies copies[] = {{kind, half[0]}, {kind, half[1]}};
-  parallel_for(2 * blocks, here ? 2 * blocks : 1, [&](Index begin, Index end) {
-    for (Index t = begin; t < end; ++t) {
-      const Index h = t / blocks, row = t % blocks / across * cut.rows, panel = t % blocks % across * cut.panels;
-      kind.block(half[h], row, std::min(cut.rows, g.m - row), panel, std::min(panel + cut.panels, panels), copies[h]());
-    }
+  parallel_for_each(2 * blocks, here ? 2 * blocks : 1, [&](Index t) {
+    const Index h = t / blocks, row = t % blocks / across * cut.rows, panel = t % blocks % across * cut.panels;
+    kind.block(half[h], row, std::min(cut.rows, g.m - row), panel, std::min(panel + cut.panels, panels), copies[h]());
   });
   parallel_for(g.m, here ? g.m : std::max<Index>(1, kAddGrain / g.n), [&](Index begin, Index end) {
     if (kind.sum_bytes == 8)

@@ -106,15 +106,13 @@ void multiply(const Gemm& given, bool here) {
   }
   ThreadScratch<char> scratch(few_rows ? few_rows_bytes(kind, first.g)
                                        : static_cast<Index>(kind.packed_bytes(first.g)));
-  parallel_for(items, here ? items : std::max<Index>(1, kTaskWork / work), [&](Index begin, Index end) {
-    for (Index i = begin; i < end; ++i) {
-      const Work w = item(i);
-      if (few_rows) {
-        multiply_few_rows_here(kind, w.g, scratch.mine());
-      } else {
-        kind.pack(w.g, 0, ceil_div(w.g.n, kind.panel_columns), scratch.mine());
-        multiply_blocks(kind, w, scratch.mine(), true);
-      }
+  parallel_for_each(items, here ? items : std::max<Index>(1, kTaskWork / work), [&](Index i) {
+    const Work w = item(i);
+    if (few_rows) {
+      multiply_few_rows_here(kind, w.g, scratch.mine());
+    } else {
+      kind.pack(w.g, 0, ceil_div(w.g.n, kind.panel_columns), scratch.mine());
+      multiply_blocks(kind, w, scratch.mine(), true);
     }
   });
 }

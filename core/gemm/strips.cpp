@@ -54,15 +54,13 @@ void multiply_strips(const GemmKind& kind, const Work& w) {
     return columns_of(kind, w.g, t * columns, std::min(columns, w.g.n - t * columns));
   };
   const Index strips = ceil_div(all, panels);
-  parallel_for(strips, 1, [&](Index begin, Index end) {
-    for (Index t = begin; t < end; ++t) {
-      GemmProblem g = strip(t);
-      if (g.c == nullptr) g.c = results.mine(), g.ldc = g.n;
-      GemmProblem::Ahead after = {};
-      if (t + 1 < strips) after = source_of(kind, depths_of(kind, strip(t + 1), 0, depth));
-      multiply_strip(kind, g, packed.mine(), after);
-      if (w.finish) w.finish({g.c, g.ldc, 0, g.m, w.column + t * columns, g.n});
-    }
+  parallel_for_each(strips, 1, [&](Index t) {
+    GemmProblem g = strip(t);
+    if (g.c == nullptr) g.c = results.mine(), g.ldc = g.n;
+    GemmProblem::Ahead after = {};
+    if (t + 1 < strips) after = source_of(kind, depths_of(kind, strip(t + 1), 0, depth));
+    multiply_strip(kind, g, packed.mine(), after);
+    if (w.finish) w.finish({g.c, g.ldc, 0, g.m, w.column + t * columns, g.n});
   });
 }
 

@@ -45,13 +45,11 @@ void fold(const T* x, Index outer, Index n, Index inner, Wide start, F f, Wide* 
   const Index block_rows = grain_for(wide), blocks = std::max<Index>(1, (n + block_rows - 1) / block_rows);
   const auto run = [&](Wide* to) {
     const Index work = wide * std::clamp<Index>(n, 1, block_rows);
-    parallel_for(outer * blocks * parts, grain_for(work), [&](Index b, Index e) {
-      for (Index i = b; i < e; ++i) {
-        const Index part = i % parts, block = i / parts % blocks, o = i / parts / blocks;
-        const Index column = part * kFoldColumns, row = block * block_rows;
-        fold_block(x + (o * n + row) * inner + column, std::min(block_rows, n - row), inner,
-                   std::min(kFoldColumns, inner - column), start, f, to + (o * blocks + block) * inner + column);
-      }
+    parallel_for_each(outer * blocks * parts, grain_for(work), [&](Index i) {
+      const Index part = i % parts, block = i / parts % blocks, o = i / parts / blocks;
+      const Index column = part * kFoldColumns, row = block * block_rows;
+      fold_block(x + (o * n + row) * inner + column, std::min(block_rows, n - row), inner,
+                 std::min(kFoldColumns, inner - column), start, f, to + (o * blocks + block) * inner + column);
     });
   };
   if (blocks == 1) return run(y);
@@ -78,19 +76,17 @@ Index run_sums(const T* x, std::int32_t* y, Index outer, Index n, Index inner) {
   std::atomic<Index> first = none;
   const Index parts = (inner + kRunColumns - 1) / kRunColumns;
   const Index work = std::max<Index>(1, n * std::min(inner, kRunColumns));
-  parallel_for(outer * parts, grain_for(work), [&](Index b, Index e) {
-    for (Index task = b; task < e; ++task) {
-      const Index o = task / parts, from = task % parts * kRunColumns, columns = std::min(kRunColumns, inner - from);
-      Wide sums[kRunColumns] = {};
-      for (Index i = 0; i < n; ++i) {
-        for (Index j = 0; j < columns; ++j) {
-          const Index at = (o * n + i) * inner + from + j;
-          sums[j] += static_cast<Wide>(x[at]);
-          y[at] = static_cast<std::int32_t>(sums[j]);
-          if (y[at] == sums[j]) continue;
-          Index seen = first.load();
-          while (at < seen && !first.compare_exchange_weak(seen, at)) {
-          }
+  parallel_for_each(outer * parts, grain_for(work), [&](Index task) {
+    const Index o = task / parts, from = task % parts * kRunColumns, columns = std::min(kRunColumns, inner - from);
+    Wide sums[kRunColumns] = {};
+    for (Index i = 0; i < n; ++i) {
+      for (Index j = 0; j < columns; ++j) {
+        const Index at = (o * n + i) * inner + from + j;
+        sums[j] += static_cast<Wide>(x[at]);
+        y[at] = static_cast<std::int32_t>(sums[j]);
+        if (y[at] == sums[j]) continue;
+        Index seen = first.load();
+        while (at < seen && !first.compare_exchange_weak(seen, at)) {
         }
       }
     }
@@ -106,9 +102,9 @@ Tensor sum_integers(const char* op, In x, unsigned reduced, bool keepdim) {
   Tensor y = Tensor::empty(g.result_shape(), DType::int32);
   if (y.numel() == 0) return g.to_result(y, keepdim);
   Scratch<Wide> sums(static_cast<std::size_t>(y.numel()));
-  with_integer(x.dtype(), [&](auto t) {
+  with_integer(x.dtype(), [&]<class T>(T) {
     fold(
-        g.x.ptr<decltype(t)>(), g.outer, g.n, g.inner, 0, [](Wide a, Wide b) { return a + b; }, sums.data());
+        g.x.ptr<T>(), g.outer, g.n, g.inner, 0, [](Wide a, Wide b) { return a + b; }, sums.data());
   });
   // Serial: which of several sums the Error shows must not depend on threads.
   std::transform(sums.data(), sums.data() + y.numel(), y.ptr<std::int32_t>(),
@@ -136,11 +132,10 @@ Tensor find_integers(const Grouped& g, const Tensor& value) {
   if (y.numel() == 0) return y;
   const std::int32_t *x = g.x.ptr<std::int32_t>(), *v = value.ptr<std::int32_t>();
   std::int32_t* at = y.ptr<std::int32_t>();
-  parallel_for(g.outer, grain_for(g.n * g.inner), [&](Index b, Index e) {
-    for (Index o = b; o < e; ++o)
-      for (Index i = g.n - 1; i >= 0; --i)  // from the end, so that the first place is written last
-        for (Index j = o * g.inner; j < (o + 1) * g.inner; ++j)
-          if (x[(o * (g.n - 1) + i) * g.inner + j] == v[j]) at[j] = static_cast<std::int32_t>(i);
+  parallel_for_each(g.outer, grain_for(g.n * g.inner), [&](Index o) {
+    for (Index i = g.n - 1; i >= 0; --i)  // from the end, so that the first place is written last
+      for (Index j = o * g.inner; j < (o + 1) * g.inner; ++j)
+        if (x[(o * (g.n - 1) + i) * g.inner + j] == v[j]) at[j] = static_cast<std::int32_t>(i);
   });
   return y;
 }
@@ -150,8 +145,8 @@ Tensor cumsum_integers(const char* op, In x, int axis) {
   const Index n = shape[axis], outer = shape.first(axis).numel(), inner = shape.last(shape.rank() - axis - 1).numel();
   Tensor y = Tensor::empty(shape, DType::int32);
   const Tensor from = x->dense();
-  with_integer(x.dtype(), [&](auto t) {
-    const auto* values = from.ptr<decltype(t)>();
+  with_integer(x.dtype(), [&]<class T>(T) {
+    const auto* values = from.ptr<T>();
     const Index place = run_sums(values, y.ptr<std::int32_t>(), outer, n, inner);
     if (place < 0) return;
     Wide sum = 0;

@@ -46,12 +46,10 @@ void reduce_rows(Reduction op, const T* x, Index rows, Index n, const T* center,
     });
   }
   Scratch<T> partial(static_cast<std::size_t>(rows * parts));
-  parallel_for(rows * parts, grain_for(kRowPart), [&](Index b, Index e) {
-    for (Index i = b; i < e; ++i) {
-      const Index r = i / parts, from = i % parts * kRowPart;
-      reduce_table_of<T>().rows(op, x + r * n + from, n, 1, std::min(kRowPart, n - from), shifted(center, r),
-                                &partial[static_cast<std::size_t>(i)]);
-    }
+  parallel_for_each(rows * parts, grain_for(kRowPart), [&](Index i) {
+    const Index r = i / parts, from = i % parts * kRowPart;
+    reduce_table_of<T>().rows(op, x + r * n + from, n, 1, std::min(kRowPart, n - from), shifted(center, r),
+                              &partial[static_cast<std::size_t>(i)]);
   });
   reduce_rows<T>(combination(op), partial.data(), rows, parts, nullptr, y);
 }
@@ -61,14 +59,12 @@ void reduce_columns(Reduction op, const T* x, Index outer, Index n, Index inner,
   const Index blocks = (n + kRowBlock - 1) / kRowBlock, parts = (inner + kColumnPart - 1) / kColumnPart;
   const Index work = std::min(n, kRowBlock) * std::min(inner, kColumnPart);
   const auto run = [&](T* to) {
-    parallel_for(outer * blocks * parts, grain_for(work), [&](Index b, Index e) {
-      for (Index i = b; i < e; ++i) {
-        const Index part = i % parts, block = i / parts % blocks, o = i / parts / blocks;
-        const Index column = part * kColumnPart, row = block * kRowBlock;
-        reduce_table_of<T>().columns(op, x + (o * n + row) * inner + column, inner, std::min(kRowBlock, n - row),
-                                     std::min(kColumnPart, inner - column), shifted(center, o * inner + column),
-                                     to + (o * blocks + block) * inner + column);
-      }
+    parallel_for_each(outer * blocks * parts, grain_for(work), [&](Index i) {
+      const Index part = i % parts, block = i / parts % blocks, o = i / parts / blocks;
+      const Index column = part * kColumnPart, row = block * kRowBlock;
+      reduce_table_of<T>().columns(op, x + (o * n + row) * inner + column, inner, std::min(kRowBlock, n - row),
+                                   std::min(kColumnPart, inner - column), shifted(center, o * inner + column),
+                                   to + (o * blocks + block) * inner + column);
     });
   };
   if (blocks == 1) return run(y);
@@ -93,8 +89,7 @@ void reduce_narrow(Reduction op, const T* x, Index n, Index inner, T* y) {
 
 Tensor reduce(Reduction op, const Grouped& g, const Tensor& center) {
   Tensor y = Tensor::empty(g.result_shape(), g.x.dtype());
-  with_float(g.x.dtype(), [&](auto t) {
-    using T = decltype(t);
+  with_float(g.x.dtype(), [&]<class T>(T) {
     const T* x = g.x.ptr<T>();
     const T* c = center.ptr<T>();
     if (g.n == 0)
@@ -114,8 +109,7 @@ Tensor reduce(Reduction op, const Grouped& g, const Tensor& center) {
 Tensor find(const Grouped& g, const Tensor& value) {
   Tensor y = Tensor::empty(g.result_shape(), DType::int32);
   if (y.numel() == 0) return y;
-  with_float(g.x.dtype(), [&](auto t) {
-    using T = decltype(t);
+  with_float(g.x.dtype(), [&]<class T>(T) {
     const T *x = g.x.ptr<T>(), *v = value.ptr<T>();
     parallel_for(g.outer, grain_for(g.n * g.inner), [&](Index b, Index e) {
       if (g.inner == 1)
@@ -130,8 +124,7 @@ Tensor find(const Grouped& g, const Tensor& value) {
 
 Tensor share(const Grouped& g, const Tensor& value, const Tensor& dy) {
   const Tensor count = reduce(Reduction::equal, g, value), y = Tensor::empty_like(dy);
-  with_float(dy.dtype(), [&](auto t) {
-    using T = decltype(t);
+  with_float(dy.dtype(), [&]<class T>(T) {
     for (Index i = 0; i < dy.numel(); ++i) y.ptr<T>()[i] = dy.ptr<T>()[i] / count.ptr<T>()[i];
   });
   return y;
@@ -139,8 +132,7 @@ Tensor share(const Grouped& g, const Tensor& value, const Tensor& dy) {
 
 void spread(kernels::Spread op, const Grouped& g, const Center& center, const Tensor& a, Tensor& dx, bool accumulate) {
   if (g.x.numel() == 0) return;
-  with_float(g.x.dtype(), [&](auto t) {
-    using T = decltype(t);
+  with_float(g.x.dtype(), [&]<class T>(T) {
     const T *x = g.x.ptr<T>(), *c = center.value.ptr<T>(), *rest = center.rest.ptr<T>();
     if (g.inner == 1) {
       // A long row is split into parts; several short rows are one call.

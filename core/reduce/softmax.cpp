@@ -19,11 +19,9 @@ void walk(const Tensor& x, int axis, Rows rows, Columns columns) {
   if (x.numel() == 0) return;
   if (inner == 1) return parallel_for(outer, grain_for(4 * n), [&](Index b, Index e) { rows(b * n, e - b, n); });
   const Index parts = (inner + kColumnsAtOnce - 1) / kColumnsAtOnce;
-  parallel_for(outer * parts, grain_for(4 * n * std::min(inner, kColumnsAtOnce)), [&](Index b, Index e) {
-    for (Index i = b; i < e; ++i) {
-      const Index column = i % parts * kColumnsAtOnce;
-      columns(i / parts * n * inner + column, inner, n, std::min(kColumnsAtOnce, inner - column));
-    }
+  parallel_for_each(outer * parts, grain_for(4 * n * std::min(inner, kColumnsAtOnce)), [&](Index i) {
+    const Index column = i % parts * kColumnsAtOnce;
+    columns(i / parts * n * inner + column, inner, n, std::min(kColumnsAtOnce, inner - column));
   });
 }
 
@@ -35,8 +33,7 @@ void with_table(DType dtype, F f) {
 }  // namespace
 
 void softmax(bool log, const Tensor& x, int axis, Tensor& y) {
-  with_table(x.dtype(), [&](auto t, const auto& table) {
-    using T = decltype(t);
+  with_table(x.dtype(), [&]<class T>(T, const auto& table) {
     const T* from = x.ptr<T>();
     T* to = y.ptr<T>();
     walk(
@@ -48,8 +45,7 @@ void softmax(bool log, const Tensor& x, int axis, Tensor& y) {
 }
 
 void softmax_backward(bool log, const Tensor& y, const Tensor& dy, int axis, Tensor& dx, bool accumulate) {
-  with_table(y.dtype(), [&](auto t, const auto& table) {
-    using T = decltype(t);
+  with_table(y.dtype(), [&]<class T>(T, const auto& table) {
     const T *p = y.ptr<T>(), *g = dy.ptr<T>();
     T* to = dx.ptr<T>();
     walk(

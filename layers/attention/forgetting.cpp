@@ -42,9 +42,8 @@ struct RunningGates : kernels::ForgetGates {
     const detail::PairMasks masks(call, grid);
     const Tensor bias = call.bias.defined() ? call.bias.expand(grid) : Tensor();
     const Index shared = heads / log_gates.dim(1);
-    parallel_for(n, grain_for(4 * (keys + queries)), [&](Index begin, Index end) {
-      for (Index i = begin; i < end; ++i)
-        of_head(i / heads, i % heads, log_gates.ptr<double>() + i / shared * keys, call.causal, masks, bias);
+    parallel_for_each(n, grain_for(4 * (keys + queries)), [&](Index i) {
+      of_head(i / heads, i % heads, log_gates.ptr<double>() + i / shared * keys, call.causal, masks, bias);
     });
   }
 

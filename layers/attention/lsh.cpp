@@ -138,28 +138,25 @@ KeyLists LshAttention::lists(In q, In k, const AttentionCall& call) const {
   const Index batch = q.dim(0), heads = q.dim(1), queries = q.dim(2), keys = k.dim(2), rounds = options_.rounds;
   const PairMasks masks(call, {batch, heads, queries, keys});
   std::vector<Keys> offsets(static_cast<std::size_t>(batch * heads)), seen(offsets.size());
-  parallel_for(batch * heads, 1, [&](Index begin, Index end) {
-    for (Index n = begin; n < end; ++n) {
-      const Index b = n / heads, h = n % heads, group = b * k.dim(1) + h / (heads / k.dim(1));
-      const std::int32_t* query_bucket = of_queries.ptr<std::int32_t>() + n * rounds * queries;
-      std::vector<Buckets> tables;
-      for (Index r = 0; r < rounds; ++r)
-        tables.emplace_back(of_keys.ptr<std::int32_t>() + (group * rounds + r) * keys, options_.buckets, keys, masks,
-                            b);
-      Keys &row_offsets = offsets[static_cast<std::size_t>(n)], &mine = seen[static_cast<std::size_t>(n)];
-      row_offsets.push_back(0);
-      for (Index i = 0; i < queries; ++i) {
-        const Index p = i + keys - queries;
-        const std::size_t before = mine.size();
-        const auto allows = [&](Index j) { return masks.allows(b, h, i, j); };
-        for (Index r = 0; r < rounds; ++r) {
-          const Buckets& table = tables[static_cast<std::size_t>(r)];
-          const std::int32_t c = query_bucket[r * queries + i];
-          take_near(table.begin(c), table.end(c), p, call.causal, options_.window, allows, mine);
-        }
-        detail::unite(mine, before, p, [&] { return p < masks.length(b) && allows(p); });
-        row_offsets.push_back(detail::checked_pairs(mine.size()));
+  parallel_for_each(batch * heads, 1, [&](Index n) {
+    const Index b = n / heads, h = n % heads, group = b * k.dim(1) + h / (heads / k.dim(1));
+    const std::int32_t* query_bucket = of_queries.ptr<std::int32_t>() + n * rounds * queries;
+    std::vector<Buckets> tables;
+    for (Index r = 0; r < rounds; ++r)
+      tables.emplace_back(of_keys.ptr<std::int32_t>() + (group * rounds + r) * keys, options_.buckets, keys, masks, b);
+    Keys &row_offsets = offsets[static_cast<std::size_t>(n)], &mine = seen[static_cast<std::size_t>(n)];
+    row_offsets.push_back(0);
+    for (Index i = 0; i < queries; ++i) {
+      const Index p = i + keys - queries;
+      const std::size_t before = mine.size();
+      const auto allows = [&](Index j) { return masks.allows(b, h, i, j); };
+      for (Index r = 0; r < rounds; ++r) {
+        const Buckets& table = tables[static_cast<std::size_t>(r)];
+        const std::int32_t c = query_bucket[r * queries + i];
+        take_near(table.begin(c), table.end(c), p, call.causal, options_.window, allows, mine);
       }
+      detail::unite(mine, before, p, [&] { return p < masks.length(b) && allows(p); });
+      row_offsets.push_back(detail::checked_pairs(mine.size()));
     }
   });
   return detail::joined_lists(offsets, seen, {batch, heads, queries + 1});

@@ -15,8 +15,7 @@ Adagrad::Adagrad(const ParameterGroups& parameters, AdagradOptions o)
 void Adagrad::update(const UpdateChunk& c) const {
   const double lr = c.lr / (1 + static_cast<double>(c.step - 1) * options_.lr_decay);
   const kernels::AdagradScalars s{c.gradient_scale, c.weight_decay, options_.eps, lr};
-  detail::with_kernels(c.dtype, [&](auto zero, const auto& k) {
-    using T = decltype(zero);
+  detail::with_kernels(c.dtype, [&]<class T>(T, const auto& k) {
     k.adagrad(c.parameter<T>(), c.gradient<T>(), c.state<T>(0), c.count, s);
   });
 }

@@ -32,8 +32,7 @@ void detail::adam_step(const UpdateChunk& c, const std::array<double, 2>& betas,
                                .step_size = c.lr / (1 - first(beta1, t)),
                                .inverse_bias = 1 / std::sqrt(1 - second(beta2, t)),
                                .eps = eps};
-  detail::with_kernels(c.dtype, [&](auto zero, const auto& k) {
-    using T = decltype(zero);
+  detail::with_kernels(c.dtype, [&]<class T>(T, const auto& k) {
     k.adam(c.parameter<T>(), c.gradient<T>(), c.state<T>(0), c.state<T>(1), c.state<T>(2), c.count, s);
   });
 }

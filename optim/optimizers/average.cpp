@@ -33,8 +33,7 @@ void WeightAverage::update() {
   const double n = static_cast<double>(++updates_), decay = ramp_ ? std::min(decay_, (1 + n) / (10 + n)) : decay_;
   chunks_.run([&](Index, const Chunk& c) {
     const auto i = static_cast<std::size_t>(c.parameter);
-    detail::with_kernels(averages_[i].dtype(), [&](auto zero, const auto& k) {
-      using T = decltype(zero);
+    detail::with_kernels(averages_[i].dtype(), [&]<class T>(T, const auto& k) {
       k.average(averages_[i].ptr<T>() + c.begin, parameters_[i].value.ptr<T>() + c.begin, c.count, 1 - decay);
     });
   });
@@ -49,8 +48,7 @@ void WeightAverage::swap() {
 void WeightAverage::exchange() {
   chunks_.run([&](Index, const Chunk& c) {
     const auto i = static_cast<std::size_t>(c.parameter);
-    detail::with_kernels(averages_[i].dtype(), [&](auto zero, const auto& k) {
-      using T = decltype(zero);
+    detail::with_kernels(averages_[i].dtype(), [&]<class T>(T, const auto& k) {
       k.swap(averages_[i].ptr<T>() + c.begin, parameters_[i].value.ptr<T>() + c.begin, c.count);
     });
   });

@@ -27,7 +27,7 @@ struct Gradients {
     chunks.run([&](Index, const Chunk& c) {
       const Tensor& gradient = detail::gradient_of(parameters[static_cast<std::size_t>(c.parameter)]);
       detail::with_kernels(gradient.dtype(),
-                           [&](auto zero, const auto& k) { f(k, gradient.ptr<decltype(zero)>() + c.begin, c.count); });
+                           [&]<class T>(T, const auto& k) { f(k, gradient.ptr<T>() + c.begin, c.count); });
     });
     for (const Trained& p : parameters)
       if (p.active()) p.info().gradient.bump_version();
@@ -42,8 +42,8 @@ void squares_of(const std::vector<Trained>& parameters, const Chunks& chunks, st
   sums.assign(static_cast<std::size_t>(chunks.size()), 0.0);
   chunks.run([&](Index i, const Chunk& c) {
     const Tensor& gradient = gradient_of(parameters[static_cast<std::size_t>(c.parameter)]);
-    with_kernels(gradient.dtype(), [&](auto zero, const auto& k) {
-      sums[static_cast<std::size_t>(i)] = k.sum_squares(gradient.ptr<decltype(zero)>() + c.begin, c.count);
+    with_kernels(gradient.dtype(), [&]<class T>(T, const auto& k) {
+      sums[static_cast<std::size_t>(i)] = k.sum_squares(gradient.ptr<T>() + c.begin, c.count);
     });
   });
 }

@@ -12,8 +12,7 @@ Lion::Lion(const ParameterGroups& parameters, LionOptions o)
 
 void Lion::update(const UpdateChunk& c) const {
   const kernels::LionScalars s{c.gradient_scale, 1 - c.lr * c.weight_decay, options_.betas[0], options_.betas[1], c.lr};
-  detail::with_kernels(c.dtype, [&](auto zero, const auto& k) {
-    using T = decltype(zero);
+  detail::with_kernels(c.dtype, [&]<class T>(T, const auto& k) {
     k.lion(c.parameter<T>(), c.gradient<T>(), c.state<T>(0), c.count, s);
   });
 }

@@ -200,9 +200,8 @@ void steps_of(std::span<WholeParameter> all, const MuonOptions& o) {
     return std::tuple(-a.work(), a.parameter, a.begin) < std::tuple(-b.work(), b.parameter, b.begin);
   });
   ThreadScratch<char> scratch(bytes);
-  parallel_for(static_cast<Index>(count), 1, [&](Index begin, Index end) {
-    for (Index i = begin; i < end; ++i) step_of<T, Op>(small[static_cast<std::size_t>(i)], o, true, scratch.mine());
-  });
+  parallel_for_each(static_cast<Index>(count), 1,
+                    [&](Index i) { step_of<T, Op>(small[static_cast<std::size_t>(i)], o, true, scratch.mine()); });
 }
 
 }  // namespace

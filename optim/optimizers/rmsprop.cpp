@@ -21,8 +21,7 @@ RMSprop::RMSprop(const ParameterGroups& parameters, RMSpropOptions o)
 void RMSprop::update(const UpdateChunk& c) const {
   const kernels::RmspropScalars s{c.gradient_scale, c.weight_decay,    options_.alpha,
                                   options_.eps,     options_.momentum, c.lr};
-  detail::with_kernels(c.dtype, [&](auto zero, const auto& k) {
-    using T = decltype(zero);
+  detail::with_kernels(c.dtype, [&]<class T>(T, const auto& k) {
     T* const mean = options_.centered ? c.state<T>(1) : nullptr;
     T* const buffer = options_.momentum > 0 ? c.state<T>(options_.centered ? 2 : 1) : nullptr;
     k.rmsprop(c.parameter<T>(), c.gradient<T>(), c.state<T>(0), mean, buffer, c.count, s);

@@ -17,10 +17,8 @@ SGD::SGD(const ParameterGroups& parameters, SGDOptions o)
 void SGD::update(const UpdateChunk& c) const {
   const double undampened = c.step == 1 ? 1 : 1 - options_.dampening;
   const kernels::SgdScalars s{c.gradient_scale, c.weight_decay, options_.momentum, undampened, options_.nesterov, c.lr};
-  detail::with_kernels(c.dtype, [&](auto zero, const auto& k) {
-    using T = decltype(zero);
-    k.sgd(c.parameter<T>(), c.gradient<T>(), c.state<T>(0), c.count, s);
-  });
+  detail::with_kernels(
+      c.dtype, [&]<class T>(T, const auto& k) { k.sgd(c.parameter<T>(), c.gradient<T>(), c.state<T>(0), c.count, s); });
 }
 
 }  // namespace heed

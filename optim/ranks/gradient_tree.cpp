@@ -73,8 +73,7 @@ template float* GradientTree::join(float*, float*, Index) const;
 template double* GradientTree::join(double*, double*, Index) const;
 
 void GradientTree::join_chunk(const Tensor& left, const Tensor& right, const Chunk& c) const {
-  with_kernels((left.defined() ? left : right).dtype(), [&](auto zero, const auto&) {
-    using T = decltype(zero);
+  with_kernels((left.defined() ? left : right).dtype(), [&]<class T>(T, const auto&) {
     const auto at = [&c](const Tensor& x) { return x.defined() ? x.ptr<T>() + c.begin : nullptr; };
     join(at(left), at(right), c.count);
   });

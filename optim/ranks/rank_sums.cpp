@@ -119,8 +119,7 @@ void RankGradients::join(Bucket& b) {
     const auto i = static_cast<std::size_t>(c.parameter);
     Progress& p = progress_[b.pieces[i].parameter];
     const Index begin = piece_of(b.pieces[i], ranks_.rank()).begin + c.begin;
-    with_kernels(p.sum.dtype(), [&](auto zero, const auto& kernels) {
-      using T = decltype(zero);
+    with_kernels(p.sum.dtype(), [&]<class T>(T, const auto& kernels) {
       T* const own = p.sum.template ptr<T>() + begin;
       const auto arrived = [&](std::size_t r) {
         return sums_of(r, b, i, c, reinterpret_cast<T*>(scratch.mine() + spaces[r]));

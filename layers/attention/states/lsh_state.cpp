@@ -58,29 +58,26 @@ KeyLists LshState::lists(In q, In keys, const AttentionCall& call) {
   using Positions = std::vector<std::int32_t>;
   std::vector<Positions> offsets(static_cast<std::size_t>(batch * heads), Positions{0}), seen(offsets.size());
   const Index work = std::max<Index>(1, count * shared * o.rounds * o.window);
-  parallel_for(batch * groups, std::max<Index>(1, 20000 / work), [&](Index begin, Index end) {
-    for (Index n = begin; n < end; ++n) {
-      const Index b = n / groups, seen_before = before.numel() == 0 ? 0 : before.ptr<std::int32_t>()[b];
-      const Index new_count =
-          call.key_lengths.defined() ? call.key_lengths.ptr<std::int32_t>()[b] - seen_before : count;
-      std::int32_t* places = places_.ptr<std::int32_t>() + n * o.rounds * o.buckets * o.window;
-      std::int32_t* counts = counts_.ptr<std::int32_t>() + n * o.rounds * o.buckets;
-      for (Index t = 0; t < count; ++t) {
-        for (Index h = n * shared; h < (n + 1) * shared; ++h) {
-          Positions& mine = seen[static_cast<std::size_t>(h)];
-          const std::size_t first = mine.size();
-          each_round(o, of_queries, count, h, t, [&](Index c) {
-            const std::int32_t* ring = places + c * o.window;
-            mine.insert(mine.end(), ring, ring + std::min<Index>(counts[c], o.window));
-          });
-          detail::unite(mine, first, seen_before + t, [] { return true; });
-          offsets[static_cast<std::size_t>(h)].push_back(detail::checked_pairs(mine.size()));
-        }
-        if (t >= new_count) continue;  // padding
-        each_round(o, of_keys, count, n, t, [&](Index c) {
-          places[c * o.window + counts[c]++ % o.window] = static_cast<std::int32_t>(seen_before + t);
+  parallel_for_each(batch * groups, std::max<Index>(1, 20000 / work), [&](Index n) {
+    const Index b = n / groups, seen_before = before.numel() == 0 ? 0 : before.ptr<std::int32_t>()[b];
+    const Index new_count = call.key_lengths.defined() ? call.key_lengths.ptr<std::int32_t>()[b] - seen_before : count;
+    std::int32_t* places = places_.ptr<std::int32_t>() + n * o.rounds * o.buckets * o.window;
+    std::int32_t* counts = counts_.ptr<std::int32_t>() + n * o.rounds * o.buckets;
+    for (Index t = 0; t < count; ++t) {
+      for (Index h = n * shared; h < (n + 1) * shared; ++h) {
+        Positions& mine = seen[static_cast<std::size_t>(h)];
+        const std::size_t first = mine.size();
+        each_round(o, of_queries, count, h, t, [&](Index c) {
+          const std::int32_t* ring = places + c * o.window;
+          mine.insert(mine.end(), ring, ring + std::min<Index>(counts[c], o.window));
         });
+        detail::unite(mine, first, seen_before + t, [] { return true; });
+        offsets[static_cast<std::size_t>(h)].push_back(detail::checked_pairs(mine.size()));
       }
+      if (t >= new_count) continue;  // padding
+      each_round(o, of_keys, count, n, t, [&](Index c) {
+        places[c * o.window + counts[c]++ % o.window] = static_cast<std::int32_t>(seen_before + t);
+      });
     }
   });
   return detail::joined_lists(offsets, seen, {batch, heads, count + 1});
