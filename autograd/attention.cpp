@@ -2,7 +2,6 @@
 // core/kernels/attention/attention.hpp.
 #include <heed/autograd/attention.hpp>
 //
-#include <algorithm>
 #include <cmath>
 #include <heed/autograd/detail/attention_inputs.hpp>
 #include <heed/autograd/elementwise.hpp>

@@ -1,5 +1,4 @@
 // Checks of attention arguments, and the inputs that ops keep for backward.
-#include <cmath>
 #include <heed/autograd/detail/attention_inputs.hpp>
 
 namespace heed::detail {

@@ -1,5 +1,4 @@
 // cross_entropy() of logits and class indices.
-#include <algorithm>
 #include <heed/autograd/detail/cross_entropy_rows.hpp>
 #include <heed/autograd/detail/loss_weight.hpp>
 #include <heed/autograd/losses.hpp>

@@ -3,7 +3,6 @@
 //
 #include <algorithm>
 #include <cmath>
-#include <heed/autograd/attention.hpp>
 #include <heed/autograd/detail/attention_inputs.hpp>
 #include <heed/autograd/detail/generic_pooling.hpp>
 #include <heed/autograd/elementwise.hpp>

@@ -3,7 +3,6 @@
 #include <heed/autograd/linear_attention.hpp>
 //
 #include <algorithm>
-#include <heed/autograd/attention.hpp>
 #include <heed/autograd/detail/attention_inputs.hpp>
 #include <heed/autograd/detail/poly2_attention.hpp>
 #include <heed/autograd/elementwise.hpp>

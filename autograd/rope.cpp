@@ -2,7 +2,6 @@
 #include <heed/autograd/embedding.hpp>
 //
 #include <algorithm>
-#include <cmath>
 #include <heed/core/dry_run.hpp>
 #include <heed/core/kernels/attention/rope.hpp>
 #include <heed/core/kernels/dispatch/dispatch.hpp>

@@ -2,7 +2,6 @@
 #include <heed/core/elementwise.hpp>
 //
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <heed/core/kernels/dispatch/dispatch.hpp>
 #include <heed/core/parallel.hpp>

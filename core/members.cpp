@@ -1,6 +1,5 @@
 // Visits the members of a model, and derives parameters, buffers and counts from the list of members.
 #include <heed/core/members.hpp>
-#include <map>
 #include <numeric>
 
 namespace heed {

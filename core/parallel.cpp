@@ -3,7 +3,6 @@
 //
 #include <sched.h>
 
-#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <fstream>
@@ -11,7 +10,6 @@
 #include <heed/core/dry_run.hpp>
 #include <heed/core/scheduler.hpp>
 #include <mutex>
-#include <string>
 
 namespace heed {
 namespace {

@@ -1,5 +1,4 @@
 // Shapes: changing, joining, broadcasting and printing them.
-#include <algorithm>
 #include <heed/core/check.hpp>
 #include <heed/core/shape.hpp>
 #include <ostream>

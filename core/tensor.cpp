@@ -1,6 +1,4 @@
 // Tensors: storage, new tensors, reading, writing and copying values.
-#include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <heed/core/dry_run.hpp>
 #include <heed/core/elementwise.hpp>

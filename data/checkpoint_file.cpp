@@ -11,7 +11,6 @@
 #include <heed/data/detail/checkpoint_hdf5.hpp>
 #include <heed/data/detail/disk.hpp>
 #include <heed/data/text.hpp>
-#include <iomanip>
 #include <memory>
 
 namespace heed {

@@ -1,6 +1,5 @@
 // Reads the HDF5 part of a checkpoint file into a checkpoint, without HDF5 (see checkpoint_structure.hpp).
 #include <algorithm>
-#include <cstring>
 #include <heed/core/check.hpp>
 #include <heed/data/detail/checkpoint_hdf5.hpp>
 #include <heed/data/detail/checkpoint_structure.hpp>

@@ -1,6 +1,5 @@
 // Random sentences with dates, and the dates in ISO 8601.
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <heed/core/check.hpp>
 #include <heed/data/tasks.hpp>

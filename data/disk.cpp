@@ -11,7 +11,6 @@
 #include <heed/data/detail/disk.hpp>
 #include <heed/data/detail/file_target.hpp>
 #include <system_error>
-#include <utility>
 
 namespace heed::detail {
 namespace {

@@ -7,7 +7,6 @@
 #include <heed/data/detail/content_hash.hpp>
 #include <heed/data/samples.hpp>
 #include <numeric>
-#include <optional>
 
 namespace heed {
 namespace {

@@ -1,6 +1,5 @@
 // The grammar of the built-in stories.
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <heed/core/check.hpp>
 #include <heed/data/tasks.hpp>

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <heed/core/check.hpp>
-#include <heed/data/text.hpp>
 #include <heed/data/tokenizer.hpp>
 #include <nlohmann/json.hpp>
 

@@ -1,5 +1,4 @@
 // The position-wise network of a Transformer block.
-#include <heed/autograd/elementwise.hpp>
 #include <heed/layers/feed_forward.hpp>
 
 namespace heed {

@@ -4,7 +4,6 @@
 #include <heed/core/parallel.hpp>
 #include <heed/layers/linear.hpp>
 #include <utility>
-#include <vector>
 
 namespace heed::init {
 namespace {

@@ -5,7 +5,6 @@
 #include <heed/layers/model.hpp>
 #include <iomanip>
 #include <map>
-#include <sstream>
 
 namespace heed {
 namespace detail {

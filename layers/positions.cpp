@@ -1,6 +1,5 @@
 // Sinusoidal positions, and the bias of relative positions with its gradient.
 #include <algorithm>
-#include <cmath>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/core/kernels/elementwise/scalar_math.hpp>
 #include <heed/core/parallel.hpp>

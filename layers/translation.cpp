@@ -3,7 +3,6 @@
 #include <heed/autograd/reductions.hpp>
 #include <heed/data/samples.hpp>
 #include <heed/layers/translation.hpp>
-#include <numeric>
 
 namespace heed {
 namespace {

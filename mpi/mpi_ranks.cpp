@@ -22,7 +22,6 @@
 #include <initializer_list>
 #include <mutex>
 #include <random>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>

@@ -1,7 +1,6 @@
 // Draws matrices of numbers.
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <heed/plot/detail/drawing.hpp>
 
 namespace heed {

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <fstream>
 #include <heed/data/files.hpp>
 #include <heed/optim/run/result.hpp>
 #include <heed/plot/detail/drawing.hpp>

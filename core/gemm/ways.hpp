@@ -1,7 +1,6 @@
 // The four algorithms for matrix products, from which gemm.cpp chooses by the shape, and the helpers that they
 // share. A product is split by its shape and strides alone, so its bits are the same at any number of threads.
 #pragma once
-#include <algorithm>
 #include <heed/core/gemm/gemm.hpp>
 #include <heed/core/kernels/gemm/gemm.hpp>
 #include <heed/core/memory.hpp>

@@ -6,7 +6,6 @@
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/norms.hpp>
 #include <heed/layers/attention/detail/compositions.hpp>
-#include <heed/layers/attention/states.hpp>
 #include <heed/layers/linear.hpp>
 
 namespace heed::detail {

@@ -1,5 +1,4 @@
 // Softmax attention with a forget gate: running sums of log gates, used in a function of scores.
-#include <algorithm>
 #include <cmath>
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/detail/attention_inputs.hpp>

@@ -1,5 +1,4 @@
 // Softmax attention with fixed patterns: window, strided and fixed.
-#include <algorithm>
 #include <heed/autograd/detail/key_lists.hpp>
 #include <heed/layers/attention/detail/window_state.hpp>
 #include <heed/layers/attention/sparse.hpp>

@@ -1,5 +1,4 @@
 // Groups of parameters, and checks of the parameters and states of optimizers.
-#include <algorithm>
 #include <heed/optim/optimizers/parameter_group.hpp>
 #include <map>
 

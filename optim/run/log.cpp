@@ -7,7 +7,6 @@
 #include <cstring>
 #include <fstream>
 #include <heed/core/check.hpp>
-#include <heed/data/detail/disk.hpp>
 #include <nlohmann/json.hpp>
 
 namespace heed::detail {

@@ -6,7 +6,6 @@
 #include <heed/data/text.hpp>
 #include <heed/optim/run/properties.hpp>
 #include <map>
-#include <sstream>
 
 namespace heed::detail {
 namespace {

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <heed/layers/attention/conformance.hpp>
 #include <heed/layers/attention/detail/conformance_subject.hpp>
-#include <iomanip>
 #include <ostream>
 
 namespace heed {

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstring>
 #include <heed/layers/attention/detail/conformance_subject.hpp>
-#include <sstream>
 
 namespace heed::detail::conformance {
 namespace {

@@ -1,5 +1,4 @@
 // The check "mapped keys": map_keys() followed by apply_mapped() against apply().
-#include <algorithm>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/layers/attention/detail/conformance_subject.hpp>
 #include <heed/layers/model.hpp>

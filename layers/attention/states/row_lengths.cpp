@@ -1,5 +1,4 @@
 // Lengths of the rows of a decode state, and caches with rows of different lengths.
-#include <heed/autograd/shape_ops.hpp>
 #include <heed/layers/attention/detail/row_lengths.hpp>
 
 namespace heed::detail {
