@@ -32,10 +32,7 @@ struct Backward {
         u(from.take(kChunk)),
         before(from.take(step_rows(p) / kChunk * state_size(p))) {}
 
-  Right<T> state_transposed(const Panel<const T>& s) const {
-    return transposed(s.data, s.ld, p.width, p.value_width, st);
-  }
-  Right<T> state_transposed(const Panel<T>& s) const { return transposed(s.data, s.ld, p.width, p.value_width, st); }
+  Right<T> state_transposed(const auto& s) const { return transposed(s.data, s.ld, p.width, p.value_width, st); }
 
   // Loads H = G / d and u = -rowsum(H * O). Both are 0 for a row without a key.
   void load_output(long b, long h, long first, long n) {
@@ -184,17 +181,8 @@ struct Backward {
       else if (const long last = (next.rows.count - 1) / kChunk * kChunk; next.rows.count > 0)
         prefetch_reads(fetch, b, next.h, next.rows.first + last, next.rows.count - last);
       if (c == 0 && p.causal) fetch.to_read(next.kept, state_row(p), p.width, state_row(p));
-      chunk({b, h, i, part(i, end)}, i + to_key, read_state(p, kept + (p.causal ? c * state_size(p) : 0)), after,
-            &fetch);
+      chunk({b, h, i, part(i, end)}, i + to_key, state_at(p, kept + (p.causal ? c * state_size(p) : 0)), after, &fetch);
     }
-  }
-
-  // Queries without a key get gradient 0.
-  void finish_keyless(long b, long h) {
-    const long end = alignment(p).keyless;
-    if (d.dq.data == nullptr || end == 0) return;
-    fill(dq, kChunk, T(0));
-    for (long i = 0; i < end; i += kChunk) put_rows(d.dq, d.add_dq, {b, h, i, part(i, end)}, p.width, dq, nullptr);
   }
 };
 

@@ -46,12 +46,6 @@ inline void with_map(FeatureMap map, F&& f) {
   }
 }
 
-// The next n elements, at most a vector. The other lanes are 0.
-template <class T>
-inline Batch<T> load_some(const T* p, long n) {
-  return n >= kWidth<T> ? load(p) : load_part(p, static_cast<int>(n));
-}
-
 // A matrix in scratch. Rows are padded to whole vectors.
 template <class T>
 struct Panel {
@@ -211,13 +205,8 @@ template <class T, class S>
 inline long state_size(const LinearProblem<T, S>& p) {  // whole cache lines, so that tasks share none
   return (p.width * state_row(p) + whole_vectors<T>(p.width) + 15) / 16 * 16;
 }
-template <class T, class S>
-inline Sums<T> state_at(const LinearProblem<T, S>& p, T* data) {
-  return {{data, state_row(p)}, data + p.width * state_row(p)};
-}
-
-template <class T, class S>
-inline Sums<const T> read_state(const LinearProblem<T, S>& p, const T* data) {
+template <class T, class S, class K>  // K: T or const T
+inline Sums<K> state_at(const LinearProblem<T, S>& p, K* data) {
   return {{data, state_row(p)}, data + p.width * state_row(p)};
 }
 
@@ -265,6 +254,25 @@ inline Range rows_of_step(const LinearProblem<T, S>& p, long s) {
   const long end = s < key_steps ? at.prefix : p.queries;
   const long left = end - first;
   return {first, left < 0 ? 0 : left < rows ? left : rows};
+}
+
+// The steps of a problem, whose states and scratch have these sizes.
+template <class T, class S>
+inline LinearPlan plan_of(const LinearProblem<T, S>& p, long state_size, size_t scratch) {
+  const Alignment at = alignment(p);
+  const long rows = step_rows(p), key_steps = (at.prefix + rows - 1) / rows,
+             needed_steps = (p.queries - at.keyless + rows - 1) / rows,
+             query_steps = needed_steps > 0 ? needed_steps : 1;
+  return {key_steps,  key_steps + query_steps,    state_row(p), whole_vectors<T>(p.width),
+          state_size, p.causal ? query_steps : 1, scratch};
+}
+
+// Where the state before a step of queries is kept; null if none is kept. Without the triangle, all steps share one
+// state.
+template <class T, class S, class K>
+inline K* kept_state(const LinearProblem<T, S>& p, K* kept, const LinearPlan& steps, long b, long h, long step) {
+  if (kept == nullptr) return nullptr;
+  return kept + ((b * p.heads + h) * steps.kept + (p.causal ? step - steps.key_steps : 0)) * steps.state_size;
 }
 
 inline long part(long i, long end) { return end - i < kChunk ? end - i : kChunk; }

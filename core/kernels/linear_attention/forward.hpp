@@ -9,14 +9,6 @@ inline void copy_state(const LinearProblem<T, S>& p, T* to, const T* from) {
   memcpy(to, from, static_cast<size_t>(state_size(p)) * sizeof(T));
 }
 
-// Where the state before a step of queries is kept; null if none is kept. Without the triangle, all steps share one
-// state.
-template <class T, class S, class K>
-inline K* kept_state(const LinearProblem<T, S>& p, K* kept, const LinearPlan& steps, long b, long h, long step) {
-  if (kept == nullptr) return nullptr;
-  return kept + ((b * p.heads + h) * steps.kept + (p.causal ? step - steps.key_steps : 0)) * steps.state_size;
-}
-
 // Adds the keys of `rows` to the sums of a state.
 template <class T, class S>
 inline void sum_key_rows(const LinearProblem<T, S>& p, long b, long h, Range rows, const Panel<T>& k, const Panel<T>& v,
@@ -112,13 +104,6 @@ struct Forward {
         prefetch_reads(fetch, b, next.h, next.rows.first, part(0, next.rows.count));
       if (i + n == end && p.causal) fetch.to_write(next.kept, state_row(p), p.width, state_row(p));
       chunk(out, norm, {b, h, i, n}, at.prefix + i - at.keyless, sums, &fetch);
-    }
-  }
-
-  void finish_keyless(const HeadRows<S>& out, T* norm, long b, long h) {
-    for (long i = 0; i < alignment(p).keyless; ++i) {
-      memset(row_of(out, b, h, i), 0, static_cast<size_t>(p.value_width) * sizeof(S));
-      if (norm != nullptr) norm[(b * p.heads + h) * p.queries + i] = p.eps;
     }
   }
 };

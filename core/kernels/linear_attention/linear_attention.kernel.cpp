@@ -8,15 +8,10 @@ namespace {
 
 template <class T, class S>
 LinearPlan plan(const LinearProblem<T, S>& p) {
-  const Alignment at = alignment(p);
-  const long rows = step_rows(p), key_steps = (at.prefix + rows - 1) / rows,
-             needed_steps = (p.queries - at.keyless + rows - 1) / rows,
-             query_steps = needed_steps > 0 ? needed_steps : 1;
   Pieces<T> all{nullptr};
   const LinearGradients<T, S> none{};
   const Backward<T, S> backward(p, none, all);  // the larger scratch
-  return {key_steps,     key_steps + query_steps,    state_row(p), whole_vectors<T>(p.width),
-          state_size(p), p.causal ? query_steps : 1, all.used};
+  return plan_of(p, state_size(p), all.used);
 }
 
 template <class T, class S>
@@ -61,7 +56,7 @@ void forward(const LinearProblem<T, S>& p, const HeadRows<S>& out, T* norm, T* k
   const Range rows = rows_of_step(p, step);
   if (step < steps.key_steps) return sum_key_rows(p, b, h, rows, x.k, x.v, state_at(p, state));
   const long query_step = step - steps.key_steps;
-  if (query_step == 0) x.finish_keyless(out, norm, b, h);
+  if (query_step == 0) clear_keyless(p, out, norm, p.eps, b, h);
   if (kept != nullptr && query_step < steps.kept) copy_state(p, kept_state(p, kept, steps, b, h, step), state);
   x.queries(out, norm, b, h, rows, next_of(p, at.next, b, steps, kept), state_at(p, state));
 }
@@ -79,7 +74,7 @@ void backward(const LinearProblem<T, S>& p, const LinearGradients<T, S>& d, cons
     const long query_step = step - steps.key_steps;
     const T* kept = kept_state(p, d.kept, steps, b, h, step);
     x.queries(b, h, rows, next_of(p, at.next, b, steps, d.kept), kept, after);
-    if (query_step == 0) x.finish_keyless(b, h);
+    if (query_step == 0) add_keyless(p, d, x.dq, b, h);
     return;
   }
   const long end = rows.first + rows.count;

@@ -8,15 +8,10 @@ namespace {
 
 template <class T, Kind kKind>
 LinearPlan plan(const LinearProblem<T>& p) {
-  const Alignment at = alignment(p);
-  const long rows = step_rows(p), key_steps = (at.prefix + rows - 1) / rows,
-             needed_steps = (p.queries - at.keyless + rows - 1) / rows,
-             query_steps = needed_steps > 0 ? needed_steps : 1;
   Pieces<T> all{nullptr};
   const LinearGradients<T> none{};
   const Backward<T, kKind> backward(p, none, all);  // the larger scratch
-  return {key_steps,         key_steps + query_steps,    state_row(p), whole_vectors<T>(p.width),
-          log_state_size(p), p.causal ? query_steps : 1, all.used};
+  return plan_of(p, log_state_size(p), all.used);
 }
 
 template <class T>
@@ -38,11 +33,6 @@ void sum_keys(const LinearProblem<T>& p, int64_t b, int64_t h, int64_t step, T* 
   x.sum_keys(b, h, keys_of_step(p, step, plan<T, kKind>(p).key_steps), log_state_at(p, state));
 }
 
-template <class T>
-const T* kept_of(const LinearProblem<T>& p, const T* kept, const LinearPlan& steps, long b, long h, long query_step) {
-  return kept + ((b * p.heads + h) * steps.kept + (p.causal ? query_step : 0)) * steps.state_size;
-}
-
 template <class T, Kind kKind>
 void sum_queries(const LinearProblem<T>& p, const LinearGradients<T>& d, int64_t b, int64_t h, int64_t step, T* state,
                  T* scratch) {
@@ -50,8 +40,7 @@ void sum_queries(const LinearProblem<T>& p, const LinearGradients<T>& d, int64_t
   if (step < steps.key_steps) return;
   Pieces<T> pieces{scratch};
   Backward<T, kKind> x(p, d, pieces);
-  x.sum_queries(b, h, rows_of_step(p, step), kept_of(p, d.kept, steps, b, h, step - steps.key_steps),
-                log_state_at(p, state));
+  x.sum_queries(b, h, rows_of_step(p, step), kept_state(p, d.kept, steps, b, h, step), log_state_at(p, state));
 }
 
 template <class T, Kind kKind>
@@ -65,10 +54,9 @@ void forward(const LinearProblem<T>& p, const HeadRows<T>& out, T* norm, T* kept
   const LogState<T> sums = log_state_at(p, state);
   if (step < steps.key_steps) return x.sum_keys(b, h, rows, sums);
   const long query_step = step - steps.key_steps;
-  if (query_step == 0) x.finish_keyless(out, norm, b, h);
+  if (query_step == 0) clear_keyless(p, out, norm, T(0), b, h);
   if (kept != nullptr && query_step < steps.kept)
-    memcpy(kept + ((b * p.heads + h) * steps.kept + query_step) * steps.state_size, state,
-           static_cast<size_t>(steps.state_size) * sizeof(T));
+    memcpy(kept_state(p, kept, steps, b, h, step), state, static_cast<size_t>(steps.state_size) * sizeof(T));
   x.queries(out, norm, b, h, rows, sums);
 }
 
@@ -81,9 +69,8 @@ void backward(const LinearProblem<T>& p, const LinearGradients<T>& d, const Line
   const Range rows = rows_of_step(p, step);
   const LogState<T> after = log_state_at(p, state);
   if (step >= steps.key_steps) {
-    const long query_step = step - steps.key_steps;
-    x.queries(b, h, rows, kept_of(p, d.kept, steps, b, h, query_step), after);
-    if (query_step == 0) x.finish_keyless(b, h);
+    x.queries(b, h, rows, kept_state(p, d.kept, steps, b, h, step), after);
+    if (step == steps.key_steps) add_keyless(p, d, x.dq, b, h);
     return;
   }
   const long end = rows.first + rows.count;

@@ -183,13 +183,6 @@ struct Backward : Chunks<T, kKind> {
       add_queries(n, after);
     });
   }
-
-  void finish_keyless(long b, long h) {
-    const long end = alignment(p).keyless;
-    if (d.dq.data == nullptr || end == 0) return;
-    fill(dq, kChunk, T(0));
-    for (long i = 0; i < end; i += kChunk) put_rows(d.dq, d.add_dq, {b, h, i, part(i, end)}, p.width, dq, nullptr);
-  }
 };
 
 }  // namespace heed::kernels::HEED_LEVEL::logs

@@ -110,13 +110,6 @@ struct Forward : Chunks<T, kKind> {
       i += n;
     }
   }
-
-  void finish_keyless(const HeadRows<T>& out, T* norm, long b, long h) {
-    for (long i = 0; i < alignment(p).keyless; ++i) {
-      memset(row_of(out, b, h, i), 0, static_cast<size_t>(p.value_width) * sizeof(T));
-      if (norm != nullptr) norm[(b * p.heads + h) * p.queries + i] = T(0);
-    }
-  }
 };
 
 }  // namespace heed::kernels::HEED_LEVEL::logs

@@ -76,4 +76,23 @@ inline void put_rows(const HeadRows<T>& to, bool add, const HeadPart& at, long c
     for (long c = 0; c < columns; c += kWidth<T>) put(i, c, load_aligned(x.row(i) + c));
 }
 
+// The outputs of queries without a key are 0. Stores `d` to norm, if it is not null.
+template <class T, class S>
+inline void clear_keyless(const LinearProblem<T, S>& p, const HeadRows<S>& out, T* norm, T d, long b, long h) {
+  for (long i = 0; i < alignment(p).keyless; ++i) {
+    memset(row_of(out, b, h, i), 0, static_cast<size_t>(p.value_width) * sizeof(S));
+    if (norm != nullptr) norm[(b * p.heads + h) * p.queries + i] = d;
+  }
+}
+
+// Their gradients are 0, too. `zeros` is scratch for a chunk of queries.
+template <class T, class S>
+inline void add_keyless(const LinearProblem<T, S>& p, const LinearGradients<T, S>& d, const Panel<T>& zeros, long b,
+                        long h) {
+  const long end = alignment(p).keyless;
+  if (d.dq.data == nullptr || end == 0) return;
+  fill(zeros, kChunk, T(0));
+  for (long i = 0; i < end; i += kChunk) put_rows(d.dq, d.add_dq, {b, h, i, part(i, end)}, p.width, zeros, nullptr);
+}
+
 }  // namespace heed::kernels::HEED_LEVEL::linear
