@@ -54,13 +54,6 @@ int threads() {
   return current_threads;
 }
 
-int thread_slot() { return detail::slot_here(); }
-
-AwakeThreads::AwakeThreads() { detail::keep_awake(); }
-AwakeThreads::~AwakeThreads() { detail::let_sleep(); }
-
-int threads_seen() { return detail::take_threads_seen(); }
-
 namespace detail {
 
 void parallel_ranges(Index n, Index grain, RangeFunction f, void* context) {

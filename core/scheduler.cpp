@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <heed/core/parallel.hpp>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -302,14 +303,18 @@ void run_on_threads(const Chunks& chunks, int threads) {
   });
 }
 
-int slot_here() { return slot; }
+}  // namespace heed::detail
 
-void keep_awake() { crew().enter(); }
-void let_sleep() { crew().leave(); }
+namespace heed {
 
-int take_threads_seen() {
-  ++seen_round;
-  return seen_count.exchange(0);
+int thread_slot() { return detail::slot; }
+
+AwakeThreads::AwakeThreads() { detail::crew().enter(); }
+AwakeThreads::~AwakeThreads() { detail::crew().leave(); }
+
+int threads_seen() {
+  ++detail::seen_round;
+  return detail::seen_count.exchange(0);
 }
 
-}  // namespace heed::detail
+}  // namespace heed

@@ -21,13 +21,6 @@ void start_threads(int n);
 // Runs all chunks on the `threads` threads of start_threads(). Throws the exception of a chunk.
 void run_on_threads(const Chunks& chunks, int threads);
 
-int slot_here();  // the result of thread_slot()
-
-// Begin and end an AwakeThreads of this thread. Pairs may be nested.
-void keep_awake();
-void let_sleep();
-
-void note_thread();       // counts this thread as one that ran a chunk
-int take_threads_seen();  // the threads counted since the last call
+void note_thread();  // counts this thread as one that ran a chunk, for threads_seen()
 
 }  // namespace heed::detail

@@ -221,16 +221,6 @@ void check_files(const std::string& op, const std::vector<FileUse>& files) {
   for (const Used& input : inputs) check_standard_streams(op, input);
 }
 
-bool same_file(const fs::path& a, const fs::path& b) {
-  const std::optional<Identity> of_a = identity_of(a), of_b = identity_of(b);
-  if (of_a && of_b) return of_a == of_b;
-  const auto whole = [](const fs::path& path) {
-    std::error_code error;
-    return fs::weakly_canonical(fs::absolute(followed(path), error), error);
-  };
-  return !of_a && !of_b && whole(a) == whole(b);
-}
-
 }  // namespace heed
 
 namespace heed::detail {

@@ -51,7 +51,4 @@ void check_files(const std::string& op, const std::vector<FileUse>& files);
 // Throws FileError if check_files() would. Leaves no file there.
 void check_place(const char* op, const std::filesystem::path& path);
 
-// Whether two paths name the same file, which need not exist. Handles spelling, symbolic links, hard links and mounts.
-bool same_file(const std::filesystem::path& a, const std::filesystem::path& b);
-
 }  // namespace heed

@@ -1,8 +1,7 @@
-// Grammars: sampling texts, reading a given text, and enumerating all texts.
+// Grammars: sampling texts, and reading a given text.
 #include <cmath>
 #include <heed/core/check.hpp>
 #include <heed/data/tasks.hpp>
-#include <utility>
 
 namespace heed {
 namespace {
@@ -67,46 +66,6 @@ std::size_t Reader::pick(std::span<const Option> options, double total) {
       if (options[i].text.size() == n + 1) return i;
   }
   throw CutShort{};
-}
-
-namespace {
-
-// Follows a path of choices, then takes the first option at each further choice.
-class Explorer : public Chooser {
- public:
-  explicit Explorer(std::vector<std::pair<std::size_t, std::size_t>>& path) : path_(path) {}
-  std::string text;
-
- private:
-  std::size_t pick(std::span<const Option> options, double) override {
-    if (depth_ == path_.size()) path_.emplace_back(next_possible(options, 0), 0);
-    auto& [taken, next] = path_[depth_++];
-    next = next_possible(options, taken + 1);
-    if (next == options.size()) next = 0;  // 0: no option is left
-    text += options[taken].text;
-    return taken;
-  }
-  static std::size_t next_possible(std::span<const Option> options, std::size_t i) {
-    while (i < options.size() && options[i].weight <= 0) ++i;
-    return i;
-  }
-
-  std::vector<std::pair<std::size_t, std::size_t>>& path_;  // (taken, next possible option)
-  std::size_t depth_ = 0;
-};
-
-}  // namespace
-
-void enumerate(const std::function<void(Chooser&)>& grammar,
-               const std::function<void(const std::string&, double)>& visit) {
-  std::vector<std::pair<std::size_t, std::size_t>> path;
-  do {
-    Explorer explorer(path);
-    grammar(explorer);
-    visit(explorer.text, explorer.log_probability());
-    while (!path.empty() && path.back().second == 0) path.pop_back();
-    if (!path.empty()) path.back().first = path.back().second;
-  } while (!path.empty());
 }
 
 }  // namespace heed

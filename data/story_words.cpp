@@ -19,15 +19,4 @@ StoryWords StoryWords::all() {
   };
 }
 
-StoryWords StoryWords::few() {
-  return {.girls = {"Mia"},
-          .boys = {"Tom"},
-          .things = {"key", "kite"},
-          .colours = {"red"},
-          .prepositions = {"in"},
-          .spots = {"box", "boat"},
-          .lands = {"lake"},
-          .asides = {"It rained."}};
-}
-
 }  // namespace heed

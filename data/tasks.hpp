@@ -13,7 +13,6 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <heed/core/random.hpp>
 #include <heed/data/samples.hpp>
 #include <optional>
@@ -188,7 +187,7 @@ class DateSentences {
 // ---- Grammars ----
 
 // A grammar is a function that calls a Chooser to choose between pieces of text until a text is complete. The same
-// function serves three purposes: to sample texts, to parse a given text, and to enumerate all texts.
+// function serves two purposes: to sample texts, and to parse a given text.
 //
 // In each choice no option is a prefix of another option, so a text determines every choice. The grammar is therefore
 // unambiguous: p(text) is the product of the shares of the chosen options. The probability of a character given all
@@ -247,11 +246,6 @@ class Reader : public Chooser {
   std::vector<double>* nats_;
 };
 
-// Calls visit(text, log p) for every text of `grammar`, in the order of the choices. The number of texts must
-// be finite.
-void enumerate(const std::function<void(Chooser&)>& grammar,
-               const std::function<void(const std::string&, double)>& visit);
-
 // ---- Stories ----
 
 // The built-in corpus: an endless sequence of short stories, from an unambiguous probabilistic grammar.
@@ -263,14 +257,13 @@ void enumerate(const std::function<void(Chooser&)>& grammar,
 // is known. The mean -log p of held-out stories is the floor of the loss of any model (Shannon 1948, source coding
 // theorem). Only a model that knows the grammar and remembers each whole story reaches the floor.
 
-// The words of the stories. Short lists give a grammar whose texts can be enumerated.
+// The words of the stories.
 struct StoryWords {
   // One word or group of words per item.
   std::vector<std::string> girls = {}, boys = {}, things = {}, colours = {}, prepositions = {}, spots = {}, lands = {},
                            asides = {};
 
   static StoryWords all();  // the words of the built-in stories
-  static StoryWords few();  // one to three words of each kind: a few thousand texts
 };
 
 // Characters of the longest story of StoryWords::all() with default options, including its line feed. A window of as
@@ -322,7 +315,7 @@ class Stories {
   // The questions of a text of whole stories. Throws Error if the grammar cannot produce the text.
   std::vector<StoryQuestion> questions(std::string_view text) const;
 
-  // Produces one story with any Chooser, for example in enumerate(). Adds its questions to `questions`, if given.
+  // Produces one story with any Chooser. Adds its questions to `questions`, if given.
   void generate(Chooser& chooser, std::vector<StoryQuestion>* questions = nullptr) const;
 
  private:

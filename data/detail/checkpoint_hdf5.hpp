@@ -46,6 +46,4 @@ class Hdf5Image {
 // `source`.
 Checkpoint parse_hdf5(const std::shared_ptr<unsigned char>& image, std::size_t size, const std::string& source);
 
-std::size_t open_hdf5_handles();  // open handles of the process, for tests
-
 }  // namespace heed::detail

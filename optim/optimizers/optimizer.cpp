@@ -215,12 +215,6 @@ void Optimizer::set_weight_decay(double weight_decay, int group) {
   groups_[static_cast<std::size_t>(group)].weight_decay = weight_decay;
 }
 
-std::vector<std::string> Optimizer::parameter_names() const {
-  std::vector<std::string> names;
-  for (const Trained& p : parameters_) names.push_back(p.name);
-  return names;
-}
-
 bool Optimizer::trains(const Parameter& parameter) const {
   return std::any_of(parameters_.begin(), parameters_.end(),
                      [&](const Trained& p) { return p.value.shares_storage(parameter); });

@@ -97,7 +97,6 @@ class Optimizer {
   double weight_decay(int group) const { return group_at(group).weight_decay; }
   void set_weight_decay(double weight_decay, int group);
   int groups() const { return static_cast<int>(groups_.size()); }
-  std::vector<std::string> parameter_names() const;
   bool trains(const Parameter& parameter) const;  // whether this optimizer has the parameter
   const std::vector<detail::Trained>& trained_parameters() const { return parameters_; }
 

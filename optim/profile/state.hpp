@@ -93,7 +93,6 @@ struct Profile::State final : detail::Profiler {
 
   void step();
   void start();
-  bool measures() const { return active_; }
   // Results of completed steps, or if there is none, of the current step until now.
   struct Measured {
     Index steps = 0;

@@ -3,6 +3,7 @@
 #include <heed/data/detail/checkpoint_hdf5.hpp>
 
 #include "tests/data/checkpoint_exchange.hpp"
+#include "tests/data/open_handles.hpp"
 
 using namespace heed;
 using namespace heed::test;
@@ -80,7 +81,7 @@ TEST_CASE("checkpoint Python: contents that no checkpoint may have are errors th
       {"attribute_table", "/model/x has a table of attributes; its only attribute may be dtype"},
       {"control", "/model/\\x1B[2J is int64" + types},
   };
-  const std::size_t handles = detail::open_hdf5_handles();
+  const std::size_t handles = test::open_hdf5_handles();
   for (const auto& item : cases) {
     const std::string name = item.first, sentence = item.second;
     const fs::path file = folder.path / (name + ".h5");
@@ -88,7 +89,7 @@ TEST_CASE("checkpoint Python: contents that no checkpoint may have are errors th
     INFO(name);
     CHECK(message == "load_checkpoint: " + file.string() + ": " + sentence);
   }
-  CHECK(detail::open_hdf5_handles() == handles);
+  CHECK(test::open_hdf5_handles() == handles);
 }
 
 TEST_CASE("checkpoint Python: heed computes the same logits from PyTorch's weights") {

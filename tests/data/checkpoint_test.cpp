@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "tests/data/checkpoint_model.hpp"
+#include "tests/data/open_handles.hpp"
 #include "tests/data/temporary_folder.hpp"
 #include "tests/support.hpp"
 
@@ -136,14 +137,14 @@ TEST_CASE("checkpoint: late tensors are requested once, one after another, and g
 
 TEST_CASE("checkpoint: no HDF5 handle stays open, after errors neither") {
   const TemporaryFolder folder;
-  const std::size_t before = detail::open_hdf5_handles();
+  const std::size_t before = test::open_hdf5_handles();
   Checkpoint c = every_kind();
   save_checkpoint(folder.path / "a.h5", c);
   load_checkpoint(folder.path / "a.h5");
-  CHECK(detail::open_hdf5_handles() == before);
+  CHECK(test::open_hdf5_handles() == before);
   c.tensors["model/z"] = Tensor();  // detected after part of the file is built in memory
   CHECK(contains(error_of([&] { save_checkpoint(folder.path / "b.h5", c); }), "the tensor model/z is undefined"));
-  CHECK(detail::open_hdf5_handles() == before);
+  CHECK(test::open_hdf5_handles() == before);
 }
 
 TEST_CASE("checkpoint: names and contents that cannot be saved") {

@@ -203,16 +203,6 @@ TEST_CASE("files: a log may be standard output or error, but no other file may")
         "op: --checkpoint is c.h5, and standard error goes to c.h5.tmp" + different);
 }
 
-TEST_CASE("files: two names of one file") {
-  const Places p;
-  CHECK(same_file("text", "hard"));
-  CHECK(same_file("new", "./new"));
-  CHECK_FALSE(same_file("text", "new"));
-  CHECK_FALSE(same_file("f/new", "new"));
-  CHECK(same_file("none/x", "dangling"));
-  CHECK_FALSE(same_file("none/x", "none/y"));
-}
-
 TEST_CASE("files: without an operation, the message begins with the flag") {
   CHECK(error_of([] {
           check_files("", {{"--log", "none/x", FileRole::log}});

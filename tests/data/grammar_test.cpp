@@ -5,6 +5,7 @@
 #include <heed/data/tasks.hpp>
 #include <map>
 
+#include "tests/data/every_text.hpp"
 #include "tests/data/temporary_folder.hpp"
 #include "tests/support.hpp"
 
@@ -29,7 +30,7 @@ void letters(Chooser& t) {
 
 TEST_CASE("a grammar's texts are listed with their probabilities") {
   std::map<std::string, double> texts;
-  enumerate(letters, [&](const std::string& text, double log_p) { CHECK(texts.emplace(text, log_p).second); });
+  test::enumerate(letters, [&](const std::string& text, double log_p) { CHECK(texts.emplace(text, log_p).second); });
   CHECK(texts.size() == 2 + 4 + 8 + 8);
   CHECK(texts.at("a-b.") == doctest::Approx(std::log(0.75 * 0.75 * 0.25 * 0.25)).scale(0).epsilon(1e-14));
   double sum = 0;
@@ -76,7 +77,7 @@ TEST_CASE("options that begin alike are refused") {
 
 TEST_CASE("samples have the frequencies of their probabilities") {
   std::map<std::string, double> expected;
-  enumerate(letters, [&](const std::string& text, double log_p) { expected[text] = std::exp(log_p); });
+  test::enumerate(letters, [&](const std::string& text, double log_p) { expected[text] = std::exp(log_p); });
   std::map<std::string, int> seen;
   const int n = 20000;
   for (int i = 0; i < n; ++i) {

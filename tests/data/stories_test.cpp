@@ -8,6 +8,7 @@
 #include <numeric>
 #include <set>
 
+#include "tests/data/every_text.hpp"
 #include "tests/data/temporary_folder.hpp"
 #include "tests/support.hpp"
 
@@ -21,8 +22,8 @@ namespace {
 std::map<std::string, double> all_texts(const Stories& stories) {
   std::map<std::string, double> texts;
   std::size_t twice = 0;
-  enumerate([&](Chooser& t) { stories.generate(t); },
-            [&](const std::string& text, double log_p) { twice += !texts.emplace(text, log_p).second; });
+  test::enumerate([&](Chooser& t) { stories.generate(t); },
+                  [&](const std::string& text, double log_p) { twice += !texts.emplace(text, log_p).second; });
   CHECK(twice == 0);
   return texts;
 }
@@ -32,7 +33,7 @@ double sum(const std::vector<double>& v) { return std::accumulate(v.begin(), v.e
 }  // namespace
 
 TEST_CASE("each text of a reduced grammar is listed once, and their probabilities sum to 1") {
-  const Stories stories(StoryWords::few(), {.max_events = 2});
+  const Stories stories(test::few_words(), {.max_events = 2});
   const auto texts = all_texts(stories);
   CHECK(texts.size() > 500);
   double total = 0, wrong = 0;
@@ -49,7 +50,7 @@ TEST_CASE("each text of a reduced grammar is listed once, and their probabilitie
 }
 
 RELEASE_TEST_CASE("each character's conditional probability is that of all texts with the same beginning") {
-  const Stories stories(StoryWords::few(), {.max_events = 2});
+  const Stories stories(test::few_words(), {.max_events = 2});
   const auto texts = all_texts(stories);
   std::map<std::string, double> beginnings;
   for (const auto& [text, log_p] : texts)
@@ -65,7 +66,7 @@ RELEASE_TEST_CASE("each character's conditional probability is that of all texts
 }
 
 RELEASE_TEST_CASE("sampled stories have the frequencies of their probabilities") {
-  const Stories stories(StoryWords::few(), {.max_events = 2});
+  const Stories stories(test::few_words(), {.max_events = 2});
   const auto texts = all_texts(stories);
   std::map<std::string, int> seen;
   const int n = 40000;

@@ -64,7 +64,8 @@ TEST_CASE("optimizers: groups have their own rate, by scale or outright") {
   CHECK(m.bias.at({0}) == 0);
   CHECK(optimizer.step_count() == 1);
   CHECK(optimizer.name() == "SGD");
-  CHECK(optimizer.parameter_names() == std::vector<std::string>{"weight", "bias"});
+  CHECK(optimizer.trained_parameters()[0].name == "weight");
+  CHECK(optimizer.trained_parameters()[1].name == "bias");
 }
 
 TEST_CASE("optimizers: without gradient or frozen, a parameter rests, decay and step count included") {
