@@ -101,19 +101,13 @@ Tensor cross_entropy(In logits, In targets, const CrossEntropyOptions& options) 
   const Tensor weight = options.weight.defined() ? options.weight.dense() : Tensor();
   Tensor loss = Tensor::empty(targets.shape(), logits.dtype()),
          lse = Tensor::empty({targets.numel(), 2}, logits.dtype());
-  if (x.dtype() == DType::float64)
-    forward<double>(rows, x, t, weight, loss, lse);
-  else
-    forward<float>(rows, x, t, weight, loss, lse);
+  detail::with_float(x.dtype(), [&]<class T>(T) { forward<T>(rows, x, t, weight, loss, lse); });
   Tensor y = rows.reduce(loss, options.reduction);
   record("cross_entropy", where, y, {logits}, saved(x, t, weight, lse),
          [rows](Grads& d, const Tensor& dy, const Tensor& xs, const Tensor& ts, const Tensor& w, const Tensor& lses) {
            const Target dx = d.dense(0);
            if (!dx) return;
-           if (xs.dtype() == DType::float64)
-             backward<double>(rows, dx, dy, xs, ts, w, lses);
-           else
-             backward<float>(rows, dx, dy, xs, ts, w, lses);
+           detail::with_float(xs.dtype(), [&]<class T>(T) { backward<T>(rows, dx, dy, xs, ts, w, lses); });
          });
   return y;
 }

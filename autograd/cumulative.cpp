@@ -36,20 +36,18 @@ template <class T>
 void product_backward(const Grouped& g, const T* dy, T* dx) {
   const T* x = g.x.ptr<T>();
   ThreadScratch<double> scratch(g.n);
-  parallel_for(g.outer * g.inner, grain_for(2 * g.n), [&](Index b, Index e) {
+  parallel_for_each(g.outer * g.inner, grain_for(2 * g.n), [&](Index r) {
     double* before = scratch.mine();
-    for (Index r = b; r < e; ++r) {
-      const Index base = r / g.inner * g.n * g.inner + r % g.inner;
-      double product = 1;
-      for (Index i = 0; i < g.n; ++i) {
-        before[i] = product;
-        product *= static_cast<double>(x[base + i * g.inner]);
-      }
-      double after = static_cast<double>(dy[r]);
-      for (Index i = g.n - 1; i >= 0; --i) {
-        dx[base + i * g.inner] = static_cast<T>(before[i] * after);
-        after *= static_cast<double>(x[base + i * g.inner]);
-      }
+    const Index base = r / g.inner * g.n * g.inner + r % g.inner;
+    double product = 1;
+    for (Index i = 0; i < g.n; ++i) {
+      before[i] = product;
+      product *= static_cast<double>(x[base + i * g.inner]);
+    }
+    double after = static_cast<double>(dy[r]);
+    for (Index i = g.n - 1; i >= 0; --i) {
+      dx[base + i * g.inner] = static_cast<T>(before[i] * after);
+      after *= static_cast<double>(x[base + i * g.inner]);
     }
   });
 }

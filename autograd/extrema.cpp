@@ -87,20 +87,18 @@ void best_places(const T* x, Index n, Index k, bool largest, Tensor& at) {
   if (at.numel() == 0) return;
   std::int32_t* to = at.ptr<std::int32_t>();
   ThreadScratch<std::int32_t> scratch(n);
-  parallel_for(at.numel() / k, grain_for(4 * n), [&](Index b, Index e) {
+  parallel_for_each(at.numel() / k, grain_for(4 * n), [&](Index r) {
     std::int32_t* places = scratch.mine();
-    for (Index r = b; r < e; ++r) {
-      const T* line = x + r * n;
-      const auto greater = [line](std::int32_t i, std::int32_t j) {
-        return line[i] > line[j] || (std::isnan(line[i]) && !std::isnan(line[j]));
-      };
-      const auto better = [&](std::int32_t i, std::int32_t j) {
-        if (largest ? greater(i, j) : greater(j, i)) return true;
-        return i < j && !(largest ? greater(j, i) : greater(i, j));
-      };
-      std::iota(places, places + n, 0);
-      std::partial_sort_copy(places, places + n, to + r * k, to + (r + 1) * k, better);
-    }
+    const T* line = x + r * n;
+    const auto greater = [line](std::int32_t i, std::int32_t j) {
+      return line[i] > line[j] || (std::isnan(line[i]) && !std::isnan(line[j]));
+    };
+    const auto better = [&](std::int32_t i, std::int32_t j) {
+      if (largest ? greater(i, j) : greater(j, i)) return true;
+      return i < j && !(largest ? greater(j, i) : greater(i, j));
+    };
+    std::iota(places, places + n, 0);
+    std::partial_sort_copy(places, places + n, to + r * k, to + (r + 1) * k, better);
   });
 }
 

@@ -145,10 +145,7 @@ Tensor run(const Operands& o, const Tensor& lse, const Tensor& loss, const Gradi
                     g && o.products == DType::bfloat16 ? Tensor::empty({rows, line}, DType::bfloat16) : Tensor()};
   for (Index begin = 0; begin == 0 || begin < n; begin += size) {
     const Index count = std::min(size, n - begin);
-    if (o.dtype == DType::float64)
-      run_chunk<double>(o, begin, count, chunk, lse, loss, g);
-    else
-      run_chunk<float>(o, begin, count, chunk, lse, loss, g);
+    detail::with_float(o.dtype, [&]<class T>(T) { run_chunk<T>(o, begin, count, chunk, lse, loss, g); });
   }
   return chunk.narrow.defined() ? chunk.narrow : chunk.logits;
 }

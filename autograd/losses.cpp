@@ -96,10 +96,7 @@ Tensor pointwise(const char* op, Pointwise loss, In x, In target, Reduction redu
                                         const Tensor& p) {
            const Target dx = d.dense(0), dt = d.dense(1);
            const LossOperands kept = {xs, ts, w, p, delta};
-           if (xs.dtype() == DType::float64)
-             backward<double>(loss, kept, dx, dt, dy, scale);
-           else
-             backward<float>(loss, kept, dx, dt, dy, scale);
+           detail::with_float(xs.dtype(), [&]<class T>(T) { backward<T>(loss, kept, dx, dt, dy, scale); });
          });
   return y;
 }

@@ -13,19 +13,7 @@ namespace {
 using detail::Grouped;
 using kernels::Spread;
 
-// f of each element of a contiguous tensor, computed in float64.
-template <class F>
-Tensor mapped(const Tensor& x, F f) {
-  Tensor y = Tensor::empty_like(x);
-  detail::with_float(x.dtype(), [&]<class T>(T) {
-    const T* from = x.ptr<T>();
-    T* to = y.ptr<T>();
-    parallel_for_each(x.numel(), grain_for(2),
-                      [&](Index i) { to[i] = static_cast<T>(f(static_cast<double>(from[i]))); });
-  });
-  return y;
-}
-// The same with the elements of two tensors of one shape and dtype.
+// f of the elements of two contiguous tensors of one shape and dtype, computed in float64.
 template <class F>
 Tensor mapped(const Tensor& x, const Tensor& z, F f) {
   Tensor y = Tensor::empty_like(x);
@@ -37,6 +25,12 @@ Tensor mapped(const Tensor& x, const Tensor& z, F f) {
     });
   });
   return y;
+}
+
+// f of each element of a contiguous tensor.
+template <class F>
+Tensor mapped(const Tensor& x, F f) {
+  return mapped(x, x, [f](double v, double) { return f(v); });
 }
 
 Tensor scaled(const Tensor& x, double factor) {

@@ -98,10 +98,7 @@ Tensor four_axes(const Tensor& x) {
 // y (+)= x rotated. Both have plain rows.
 void turn(const Turn& how, const Tensor& x, const Tensor& y, bool inverse, bool add) {
   if (x.numel() == 0) return;
-  if (x.dtype() == DType::float32)
-    turn_rows<float>(how, four_axes(x), four_axes(y), inverse, add);
-  else
-    turn_rows<double>(how, four_axes(x), four_axes(y), inverse, add);
+  detail::with_float(x.dtype(), [&]<class T>(T) { turn_rows<T>(how, four_axes(x), four_axes(y), inverse, add); });
 }
 
 // The same with an offset for each x[b], if `offsets` is defined.

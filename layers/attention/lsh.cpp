@@ -124,10 +124,7 @@ Tensor LshAttention::hash(In x) const {
         "; it must be [batch, heads, positions, ", options_.size, "]");
   Tensor y = Tensor::empty({x.dim(0), x.dim(1), options_.rounds, x.dim(2)}, DType::int32);
   const Tensor rows = x->detach().dense(), rotations = rotations_.to(DType::float32);  // float64 in a float64 model
-  if (x.dtype() == DType::float32)
-    hash_rows(rows, Rotations<float>(rotations), y);
-  else
-    hash_rows(rows, Rotations<double>(rotations), y);
+  detail::with_float(x.dtype(), [&]<class T>(T) { hash_rows(rows, Rotations<T>(rotations), y); });
   return y;
 }
 

@@ -128,10 +128,8 @@ KeyLists TopKAttention::lists(In q_in, In k_in, const AttentionCall& call) const
     const Index end = std::min(queries, i + block);
     const Tensor rows = q.slice(2, i, end).view({batch, groups, heads / groups, end - i, q.dim(3)});
     const Tensor scores = matmul(rows, transposed).view({batch, heads, end - i, keys});
-    if (q.dtype() == DType::float32)
-      choose<float>(scores, i, queries, masks, call.bias, static_cast<float>(scale), choice);
-    else
-      choose<double>(scores, i, queries, masks, call.bias, scale, choice);
+    detail::with_float(
+        q.dtype(), [&]<class T>(T) { choose<T>(scores, i, queries, masks, call.bias, static_cast<T>(scale), choice); });
   }
   return compressed(choice, batch * heads, queries, {batch, heads, queries + 1});
 }
