@@ -5,15 +5,8 @@
 namespace heed::detail::conformance {
 namespace {
 
-// The trial with values that bfloat16 represents exactly.
-Trial rounded(Trial t) {
-  for (const Part& p : parts(t)) *p.x = p.x->to(DType::bfloat16).to(DType::float64);
-  t.dy = t.dy.to(DType::bfloat16).to(DType::float64);
-  return t;
-}
-
 void compare(Subject& s, Finding& f, const Trial& original) {
-  const Trial t = rounded(original);
+  const Trial t = rounded_to_bfloat16(original);
   f.about(t);
   const Outcome got = s.run(t, DType::bfloat16);
   close_in(s, f, "bfloat16 against float64", got, s.run(t), DType::bfloat16, t);
@@ -22,7 +15,7 @@ void compare(Subject& s, Finding& f, const Trial& original) {
 
 // Compares a decode state with all positions at once.
 void compare_state(Subject& s, Finding& f, const Trial& original, Index step) {
-  const Trial t = rounded(original);
+  const Trial t = rounded_to_bfloat16(original);
   f.about(t);
   const Tensor whole = s.out(t);
   const NoTape guard;

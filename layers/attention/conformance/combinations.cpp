@@ -104,10 +104,7 @@ class Caller {
         c.outcome.gradients[all[i].name] = layouts_[i].view(or_zeros(tape.grad(bases[i]), bases[i]), batch);
     if (trial_.call.bias.defined() && needs("bias"))
       c.outcome.gradients["bias"] = or_zeros(tape.grad(t.call.bias), t.call.bias);
-    for (const NamedParameter& p : named_parameters(s_.mechanism(dtype_))) {
-      c.outcome.gradients["parameter " + p.name] = or_zeros(p.parameter->grad(), *p.parameter);
-      p.parameter->zero_grad();
-    }
+    take_parameter_gradients(s_.mechanism(dtype_), c.outcome.gradients);
     return c;
   }
   bool broadcast(const std::string& name) const {

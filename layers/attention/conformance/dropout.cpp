@@ -130,9 +130,7 @@ void check_slopes(Subject& s, Finding& f, Trial t, double rate) {
   };
   Rng rng(s.options.seed, 108);
   Trial moved = t;
-  std::vector<Part> all = parts(moved);
-  if (t.call.bias.defined()) all.push_back({"bias", &moved.call.bias, false});
-  for (const Part& p : all) {
+  for (const Part& p : parts_and_bias(moved)) {
     if (s.can().discrete && p.name != "v" && p.name != "bias") continue;
     const Tensor at = *p.x, &g = o.gradients.at(p.name);
     double analytic = 0, numeric = 0;

@@ -1,6 +1,7 @@
 // The checks "gradient" (every element of a small problem) and "direction" (random directions of larger ones).
 #include <algorithm>
 #include <cmath>
+#include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/layers/attention/detail/conformance_subject.hpp>
 
@@ -66,18 +67,6 @@ double dot(const Tensor& a, const Tensor& b) {
   return sum;
 }
 
-Tensor times(const Tensor& x, double factor) {
-  Tensor y = x.clone();
-  for (Index i = 0; i < y.numel(); ++i) y.ptr<double>()[i] *= factor;
-  return y;
-}
-
-Tensor plus(const Tensor& x, double factor, const Tensor& direction) {
-  Tensor y = times(direction, factor);
-  add_values(y, x);
-  return y;
-}
-
 // Random directions by the names of the gradients. If `only` is not empty, for that input or parameter alone.
 // Parameters, and inputs that they multiply, may move the scores of a discrete mechanism by much more than the step.
 // For a discrete mechanism with parameters, only v and the bias move.
@@ -98,12 +87,12 @@ double moved(Subject& s, const Trial& t, const TensorsByName& along, double step
   std::vector<Part> movable = parts(x);
   movable.push_back({"bias", &x.call.bias, false});
   for (const Part& p : movable)
-    if (const auto u = along.find(p.name); u != along.end()) *p.x = plus(*p.x, step, u->second);
+    if (const auto u = along.find(p.name); u != along.end()) *p.x = *p.x + u->second * step;
   std::vector<std::pair<Parameter*, Tensor>> before;
   for (const NamedParameter& p : named_parameters(s.mechanism(DType::float64)))
     if (const auto u = along.find("parameter " + p.name); u != along.end()) {
       before.emplace_back(p.parameter, p.parameter->detach().clone());
-      p.parameter->copy_(plus(before.back().second, step, u->second));
+      p.parameter->copy_(before.back().second + u->second * step);
     }
   const double sum = dot(s.out(x), t.dy);
   for (const auto& [parameter, values] : before) parameter->copy_(values);

@@ -8,32 +8,15 @@ namespace heed::detail::conformance {
 namespace {
 
 Tensor in_parts(const AttentionMechanism& m, const Trial& t) {
-  return m.apply_mapped(t.q, m.map_keys(t.k, t.call), t.v, t.call);
-}
-
-Outcome run_in_parts(Subject& s, const Trial& trial, DType dtype) {
-  AttentionMechanism& m = s.mechanism(dtype);
-  zero_grad(m);
-  Trial t = in_dtype(trial, dtype);
-  Tape tape;
-  std::vector<Part> watched = parts(t);
-  if (t.call.bias.defined()) watched.push_back({"bias", &t.call.bias, false});
-  for (const Part& p : watched) *p.x = tape.watch(*p.x);
-  const Tensor y = in_parts(m, t);
-  Outcome o{.out = y.detach(), .gradients = {}};
-  if (y.node() != 0 && y.shape() == t.dy.shape()) tape.backward(y, t.dy);
-  for (const Part& p : watched) o.gradients[p.name] = or_zeros(tape.grad(*p.x), *p.x);
-  for (const NamedParameter& p : named_parameters(m)) {
-    o.gradients["parameter " + p.name] = or_zeros(p.parameter->grad(), *p.parameter);
-    p.parameter->zero_grad();
-  }
-  return o;
+  const Tensor y = m.apply_mapped(t.q, m.map_keys(t.k, t.call), t.v, t.call);
+  require(y.shape() == t.dy.shape(), "apply_mapped() returns ", y, "; it must be ", t.dy.shape());
+  return y;
 }
 
 void compare(Subject& s, Finding& f, const Trial& t, DType dtype, const Outcome& expected) {
   f.about(t);
   const std::string what = std::string(name_of(dtype)) + ", apply_mapped() of map_keys() against apply()";
-  const Outcome got = run_in_parts(s, t, dtype);
+  const Outcome got = s.run(t, dtype, in_parts);
   f.expect(got.out.dtype() == dtype, "apply_mapped() returns " + describe(got.out) + "; it must return the dtype of q");
   close_in(s, f, what, got, expected, dtype, t);
 }
@@ -97,7 +80,7 @@ void check_mapped_keys(Subject& s, Finding& f) {
       Trial dirty = t;
       const double nan = std::numeric_limits<double>::quiet_NaN();
       dirty.k = with_padding(t.k, t.call, nan), dirty.v = with_padding(t.v, t.call, nan);
-      close_in(s, f, "NaN in padding of mapped keys and values", run_in_parts(s, dirty, DType::float64), expected,
+      close_in(s, f, "NaN in padding of mapped keys and values", s.run(dirty, DType::float64, in_parts), expected,
                DType::float64, t);
     }
   }

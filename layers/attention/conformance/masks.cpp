@@ -244,8 +244,7 @@ void check_empty_rows(Subject& s, Finding& f) {
     // If only these rows have output gradients, all gradients are 0.
     Trial only = e.trial;
     only.dy = Tensor::zeros(e.trial.dy.shape(), DType::float64);
-    Tensor rows = rows_of(e, only.dy);
-    copy_values(rows, rows_of(e, e.trial.dy));
+    rows_of(e, only.dy).copy_(rows_of(e, e.trial.dy));
     for (const auto& [name, gradient] : s.run(only).gradients)
       f.zeros("gradient of " + name + " from these rows", gradient);
   }

@@ -2,6 +2,7 @@
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/shape_ops.hpp>
+#include <heed/core/reduce/reduce.hpp>
 #include <heed/layers/attention/detail/compositions.hpp>
 #include <heed/layers/attention/detail/conformance_plan.hpp>
 
@@ -10,14 +11,6 @@ namespace {
 
 // x [1 or B, ...] of sequence b.
 Tensor of_sequence(const Tensor& x, Index b) { return x.dim(0) == 1 ? x : x.slice(0, b, b + 1); }
-
-Tensor sum_to(const Tensor& x, const Shape& shape) {  // sums over broadcast axes
-  Tensor y = x;
-  while (y.rank() > shape.rank()) y = sum(y, {0});
-  for (int a = 0; a < shape.rank(); ++a)
-    if (shape[a] == 1 && y.dim(a) != 1) y = sum(y, {a}, true);
-  return y;
-}
 
 Tensor permuted(const Tensor& x, int axis, const Tensor& order) {
   return x.defined() && x.dim(axis) == order.numel() ? index_select(x, axis, order) : x;

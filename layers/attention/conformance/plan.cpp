@@ -105,13 +105,6 @@ Tensor drawn_lengths(Rng& rng, Index batch, Index keys) {
   return lengths;
 }
 
-// A random mask, true with probability 0.6. Key 0 is always true, so this mask leaves no row without a key.
-Tensor drawn_mask(Rng& rng, const Shape& shape) {
-  Tensor mask = rng.uniform(shape) < 0.6;
-  if (shape.back() > 0) mask.slice(-1, 0, 1).fill_(1);
-  return mask;
-}
-
 // The conditions that decide which keys a query sees, and how. All their triples are covered.
 constexpr Plan::Which kMeaning[] = {Plan::dtype,   Plan::order, Plan::mask,    Plan::lengths, Plan::key_mask,
                                     Plan::padding, Plan::bias,  Plan::queries, Plan::shared};
@@ -294,17 +287,14 @@ Trial Plan::posed(const Levels& levels) {
     if (is(levels, which, "broadcast")) x = x.slice(0, 0, 1).expand(x.shape()).dense().clone();
   };
   broadcast(q_layout, t.q), broadcast(k_layout, t.k), broadcast(v_layout, t.v), broadcast(dy_layout, t.dy);
-  if (dtype_of(levels) == DType::bfloat16) {
-    for (const Part& p : parts(t)) *p.x = p.x->to(DType::bfloat16).to(DType::float64);
-    t.dy = t.dy.to(DType::bfloat16).to(DType::float64);
-  }
+  if (dtype_of(levels) == DType::bfloat16) t = rounded_to_bfloat16(t);
   Rng rng(s.options.seed, 3000 + seed % 1000003);
   const Index B = n.batch, T = n.queries;
   t.call.causal = is(levels, order, "causal");
   if (is(levels, lengths, "given")) t.call.key_lengths = drawn_lengths(rng, B, S);
-  if (is(levels, key_mask, "given")) t.call.key_mask = drawn_mask(rng, {B, S});
+  if (is(levels, key_mask, "given")) t.call.key_mask = random_mask(rng, {B, S}, 0.6);
   if (levels[mask] != 0) {
-    t.call.mask = drawn_mask(rng, shape_of(conditions_[mask].levels[levels[mask]], B, H, T, S));
+    t.call.mask = random_mask(rng, shape_of(conditions_[mask].levels[levels[mask]], B, H, T, S), 0.6);
     empty_some_rows(t.call.mask);
   }
   if (levels[bias] != 0)

@@ -33,18 +33,14 @@ namespace {
 // Adds y [1, H, n, ...] to the first n positions of a sum. Adds tensors of another rank whole.
 void add_first(Tensor& sum, const Tensor& y) {
   Tensor first = sum.rank() == 4 && y.rank() == 4 ? sum.slice(2, 0, y.dim(2)) : sum;
-  const Tensor total = first + y;
-  copy_values(first, total);
+  first.copy_(first + y);
 }
 
 // The trial with output gradients of these rows only.
 Trial with_rows(const Trial& t, const std::set<Index>& rows) {
   Trial some = t;
   some.dy = Tensor::zeros(t.dy.shape(), DType::float64);
-  for (const Index i : rows) {
-    Tensor row = some.dy.slice(2, i, i + 1);
-    copy_values(row, t.dy.slice(2, i, i + 1));
-  }
+  for (const Index i : rows) some.dy.slice(2, i, i + 1).copy_(t.dy.slice(2, i, i + 1));
   return some;
 }
 

@@ -188,19 +188,10 @@ void check_sizes(Subject& s, Finding& f) {
     return f.leave_out("its parameters and buffers have fixed sizes, and options.of_sizes is undefined");
   const Index n = s.at_most(20);
   const Sizes square{n, n};
-  for (const auto& [heads, size, value_size] : std::vector<std::array<Index, 3>>{{2, 1, 1},
-                                                                                 {2, 2, 1},
-                                                                                 {2, 16, 16},
-                                                                                 {6, 5, 3},
-                                                                                 {10, 4, 9},
-                                                                                 {2, 33, 64},
-                                                                                 {2, 64, 33},
-                                                                                 {2, 128, 2},
-                                                                                 {1, 8, 8},
-                                                                                 {3, 40, 24},
-                                                                                 {5, 96, 12},
-                                                                                 {7, 12, 100},
-                                                                                 {3, 100, 40}}) {
+  constexpr Index kSizes[][3] = {{2, 1, 1},   {2, 2, 1},    {2, 16, 16}, {6, 5, 3}, {10, 4, 9},
+                                 {2, 33, 64}, {2, 64, 33},  {2, 128, 2}, {1, 8, 8}, {3, 40, 24},
+                                 {5, 96, 12}, {7, 12, 100}, {3, 100, 40}};
+  for (const auto& [heads, size, value_size] : kSizes) {
     const std::unique_ptr<Subject> owner = s.in_sizes(heads, size, value_size);
     Subject& other = *owner;
     const Trial drawn = other.trial(square), separated = other.separated_trial(square);

@@ -256,9 +256,7 @@ void check_state_programs(Subject& s, Finding& f) {
     }
     Wholes wholes, of_bfloat16;
     for (const DType dtype : dtypes) {
-      Trial posed = t;
-      if (dtype == DType::bfloat16)
-        for (const Part& p : parts(posed)) *p.x = p.x->to(DType::bfloat16).to(DType::float64);
+      const Trial posed = dtype == DType::bfloat16 ? rounded_to_bfloat16(t) : t;
       program(of, f, posed, dtype, dtype == DType::bfloat16 ? of_bfloat16 : wholes);
     }
   };

@@ -40,13 +40,6 @@ AttentionMechanism made(const MechanismFactory& make, const ConformanceOptions& 
   return m;
 }
 
-// A mask that is true with probability `share`; key 0 is always true.
-Tensor random_mask(Rng& rng, const Shape& shape, double share) {
-  Tensor mask = rng.uniform(shape) < share;
-  if (shape.back() > 0) mask.slice(-1, 0, 1).fill_(1);
-  return mask;
-}
-
 // The min difference between two scores q . k of a row, over all rows.
 double min_gap(const Tensor& q, const Tensor& k) {
   const Index rows = q.dim(0) * q.dim(1) * q.dim(2), keys = k.dim(2), size = q.dim(3), shared = q.dim(1) / k.dim(1);
@@ -76,6 +69,31 @@ std::vector<Part> parts(Trial& t) {
   for (std::size_t i = 0; i < t.inputs.size(); ++i)
     all.push_back({"input " + t.declared[i].name, &t.inputs[i], !t.declared[i].of_queries()});
   return all;
+}
+
+std::vector<Part> parts_and_bias(Trial& t) {
+  std::vector<Part> all = parts(t);
+  if (t.call.bias.defined()) all.push_back({"bias", &t.call.bias, false});
+  return all;
+}
+
+void take_parameter_gradients(AttentionMechanism& m, TensorsByName& gradients) {
+  for (const NamedParameter& p : named_parameters(m)) {
+    gradients["parameter " + p.name] = or_zeros(p.parameter->grad(), *p.parameter);
+    p.parameter->zero_grad();
+  }
+}
+
+Tensor random_mask(Rng& rng, const Shape& shape, double share) {
+  Tensor mask = rng.uniform(shape) < share;
+  if (shape.back() > 0) mask.slice(-1, 0, 1).fill_(1);
+  return mask;
+}
+
+Trial rounded_to_bfloat16(Trial t) {
+  for (const Part& p : parts(t)) *p.x = p.x->to(DType::bfloat16).to(DType::float64);
+  t.dy = t.dy.to(DType::bfloat16).to(DType::float64);
+  return t;
 }
 
 Trial in_dtype(const Trial& t, DType dtype) {
@@ -282,22 +300,18 @@ Tensor Subject::out(const Trial& trial, DType dtype) {
   return applied(mechanism(dtype), t).detach();
 }
 
-Outcome Subject::run(const Trial& trial, DType dtype) {
+Outcome Subject::run(const Trial& trial, DType dtype, Apply apply) {
   AttentionMechanism& m = mechanism(dtype);
   zero_grad(m);
   Trial t = in_dtype(trial, dtype);
   Tape tape;
-  std::vector<Part> watched = parts(t);
-  if (t.call.bias.defined()) watched.push_back({"bias", &t.call.bias, false});
+  const std::vector<Part> watched = parts_and_bias(t);
   for (const Part& p : watched) *p.x = tape.watch(*p.x);
-  const Tensor y = applied(m, t);
+  const Tensor y = apply(m, t);
   if (y.node() != 0) tape.backward(y, t.dy);
   Outcome o{.out = y.detach(), .gradients = {}};
   for (const Part& p : watched) o.gradients[p.name] = or_zeros(tape.grad(*p.x), *p.x);
-  for (const NamedParameter& p : named_parameters(m)) {
-    o.gradients["parameter " + p.name] = or_zeros(p.parameter->grad(), *p.parameter);
-    p.parameter->zero_grad();
-  }
+  take_parameter_gradients(m, o.gradients);
   return o;
 }
 

@@ -32,6 +32,7 @@ struct Part {
   bool of_keys;
 };
 std::vector<Part> parts(Trial& trial);
+std::vector<Part> parts_and_bias(Trial& trial);  // also "bias", if the call has one
 
 inline Tensor applied(const AttentionMechanism& m, const Trial& t) { return m.apply(t.q, t.k, t.v, t.call, t.inputs); }
 
@@ -41,6 +42,9 @@ struct Outcome {
   // By name: "q", "k", "v", "input NAME", "parameter NAME", and "bias" if the call has one. Never undefined.
   TensorsByName gradients;
 };
+
+// Moves the gradients of the parameters to `gradients`: "parameter NAME".
+void take_parameter_gradients(AttentionMechanism& m, TensorsByName& gradients);
 
 // Sizes of a problem.
 struct Sizes {
@@ -71,6 +75,10 @@ struct Properties {
 // The trial with its tensors in another dtype, so that Subject's functions need not convert them. With bfloat16 the
 // bias is float32.
 Trial in_dtype(const Trial& t, DType dtype);
+// The trial in float64, with values that bfloat16 represents exactly.
+Trial rounded_to_bfloat16(Trial t);
+// A mask that is true with probability `share`; key 0 is always true.
+Tensor random_mask(Rng& rng, const Shape& shape, double share);
 // The trial with a range of queries (q, dy and inputs per query), or with the first keys (k, v and inputs per key).
 Trial with_queries(const Trial& t, Index first, Index last);
 Trial with_keys(const Trial& t, Index length);
@@ -131,7 +139,9 @@ class Subject {
   Subject& of_few_heads();
 
   Tensor out(const Trial& trial, DType dtype = DType::float64);   // output only, without a tape
-  Outcome run(const Trial& trial, DType dtype = DType::float64);  // forward and backward
+  // Forward and backward. `apply` calls the mechanism.
+  using Apply = Tensor (*)(const AttentionMechanism&, const Trial&);
+  Outcome run(const Trial& trial, DType dtype = DType::float64, Apply apply = applied);
 
   const MechanismFactory make;
   const ConformanceOptions options;
