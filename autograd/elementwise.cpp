@@ -9,9 +9,7 @@ using detail::kernel_for;
 using detail::kernel_type;
 using detail::Operand;
 
-namespace {
-
-Shape broadcast_shape(const char* name, In a, In b) {
+Shape detail::broadcast_shape(const char* name, In a, In b) {
   check(a->defined() && b->defined(), a.where(), name, ": a is ", a.tensor(), " and b is ", b.tensor(),
         "; both must have values");
   check(a.dtype() == b.dtype(), a.where(), name, ": a is ", a.tensor(), " but b is ", b.tensor(),
@@ -21,6 +19,20 @@ Shape broadcast_shape(const char* name, In a, In b) {
         "; the sizes of their axes, counted from the last, must be the same or 1");
   return shape;
 }
+
+void detail::add_elementwise(Grads& d, int i, kernels::ElementwiseKernel kernel, const Tensor& dy,
+                             std::initializer_list<Operand> inputs, bool broadcasts) {
+  if (!d.needs(i)) return;
+  if (broadcasts) {
+    const Tensor full = Tensor::empty_like(dy);
+    elementwise(kernel, full, inputs);
+    d.add(i, full);
+  } else if (const Target t = d.strided(i)) {
+    elementwise(kernel, t.gradient, inputs, {0, 0, t.accumulate});
+  }
+}
+
+namespace {
 
 // The kernels of row `op` at the current level. A closure keeps the row's number.
 const kernels::UnaryKernel& unary_row(int op) { return kernels::elementwise_table().unary[op]; }
@@ -40,26 +52,16 @@ Tensor unary(int op, In x, double a, double b) {
   return y;
 }
 
-// Computes the gradient of input i: in place if the input has y's shape, else summed over the axes that were broadcast.
 void add_gradient(Grads& d, int i, const kernels::BinaryDerivative& derivative, const Tensor& dy,
                   std::initializer_list<Operand> inputs, bool broadcasts) {
-  const kernels::ElementwiseKernel kernel = derivative.kernel[kernel_type(dy.dtype())];
-  if (derivative.is_dy) {
-    d.add(i, dy);
-  } else if (!d.needs(i)) {
-  } else if (broadcasts) {
-    const Tensor full = Tensor::empty_like(dy);
-    elementwise(kernel, full, inputs);
-    d.add(i, full);
-  } else if (const Target t = d.strided(i)) {
-    elementwise(kernel, t.gradient, inputs, {0, 0, t.accumulate});
-  }
+  if (derivative.is_dy) return d.add(i, dy);
+  detail::add_elementwise(d, i, derivative.kernel[kernel_type(dy.dtype())], dy, inputs, broadcasts);
 }
 
 // y = op(a, b). Gradients are summed to the shapes of a and b.
 Tensor binary(int op, In a, In b) {
   const kernels::BinaryKernel& k = binary_row(op);
-  const Shape shape = broadcast_shape(k.name, a, b);
+  const Shape shape = detail::broadcast_shape(k.name, a, b);
   const kernels::ElementwiseKernel forward = kernel_for(k.name, k.forward, a);
   Tensor y = Tensor::empty(shape, a.dtype());
   elementwise(forward, y, {a.tensor(), b.tensor()});
@@ -159,7 +161,7 @@ Tensor clamp(In x, In low, In high) {
   Tensor y = x;
   const auto bound = [&](const kernels::BinaryKernel& op, In limit) {
     if (!limit->defined()) return;
-    const Tensor next = Tensor::empty(broadcast_shape("clamp", In(y, x.where()), limit), x.dtype());
+    const Tensor next = Tensor::empty(detail::broadcast_shape("clamp", In(y, x.where()), limit), x.dtype());
     elementwise(kernel_for("clamp", op.forward, x), next, {y, limit.tensor()});
     y = next;
   };

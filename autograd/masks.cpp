@@ -17,11 +17,7 @@ double as_bfloat16(double x) { return static_cast<float>(bfloat16(static_cast<fl
 
 Tensor compare(const MaskKernel& op, In a, In b) {
   const kernels::ElementwiseKernel k = kernel_for(op.name, op.forward, a);
-  check(b->defined() && a.dtype() == b.dtype(), a.where(), op.name, ": a is ", a.tensor(), " but b is ", b.tensor(),
-        "; their dtypes must be the same (convert one with to())");
-  Shape shape;
-  check(broadcast(a.shape(), b.shape(), shape), a.where(), op.name, ": a is ", a.tensor(), " but b is ", b.tensor(),
-        "; the sizes of their axes, counted from the last, must be the same or 1");
+  const Shape shape = detail::broadcast_shape(op.name, a, b);
   note_reads({a, b});
   const Tensor y = Tensor::empty(shape, DType::bool8);
   elementwise(k, y, {a.tensor(), b.tensor()});
@@ -56,15 +52,7 @@ void check_mask(const char* name, In mask) {
 
 // The gradient of where()'s a or b: dy where it was selected, else 0.
 void add_chosen(Grads& d, int i, const MaskKernel& op, const Tensor& dy, const Tensor& mask, const Shape& shape) {
-  if (!d.needs(i)) return;
-  const kernels::ElementwiseKernel k = op.forward[kernel_type(dy.dtype())];
-  if (shape != dy.shape()) {
-    const Tensor full = Tensor::empty_like(dy);
-    elementwise(k, full, {mask, dy, dy});
-    d.add(i, full);
-  } else if (const Target t = d.strided(i)) {
-    elementwise(k, t.gradient, {mask, dy, dy}, {0, 0, t.accumulate});
-  }
+  detail::add_elementwise(d, i, op.forward[kernel_type(dy.dtype())], dy, {mask, dy, dy}, shape != dy.shape());
 }
 
 Shape where_shape(In mask, In a, const Shape& b) {

@@ -25,4 +25,11 @@ inline Operand number(const char* name, In x, double value) {
   return Operand(value, x.dtype());
 }
 
+// The shape of an op of a and b, which have values of one dtype and broadcast to each other; else throws Error.
+Shape broadcast_shape(const char* name, In a, In b);
+
+// Computes the gradient of input i by a kernel: in place, or summed over axes along which the input `broadcasts`.
+void add_elementwise(Grads& d, int i, kernels::ElementwiseKernel kernel, const Tensor& dy,
+                     std::initializer_list<Operand> inputs, bool broadcasts);
+
 }  // namespace heed::detail
