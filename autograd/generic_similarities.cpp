@@ -20,21 +20,14 @@ std::vector<Similarity> similarities() {
 }  // namespace
 
 const std::vector<std::string>& similarity_names() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> list;
-    for (const Similarity& s : similarities()) list.push_back(s.name);
-    return list;
-  }();
+  static const std::vector<std::string> names = detail::names_of(similarities());
   return names;
 }
 
 Similarity similarity_by_name(std::string_view name) {
-  std::string all;
-  for (const Similarity& s : similarities()) {
+  for (const Similarity& s : similarities())
     if (s.name == name) return s;
-    all += (all.empty() ? "" : ", ") + s.name;
-  }
-  fail("similarity: the name is '", std::string(name), "'; it must be one of ", all);
+  fail("similarity: the name is '", name, "'; it must be one of ", detail::joined(similarity_names()));
 }
 
 }  // namespace heed

@@ -200,10 +200,8 @@ MechanismFactory mechanism_by_name(std::string_view name, const MechanismOptions
       return m.factory(o);
     }
   }
-  std::string all;
-  for (const std::string& m : options.memory ? memory_mechanism_names() : mechanism_names(options.causal))
-    all += (all.empty() ? "" : ", ") + m;
-  fail("attention: the mechanism is '", std::string(name), "'; it must be one of ", all);
+  fail("attention: the mechanism is '", name, "'; it must be one of ",
+       detail::joined(options.memory ? memory_mechanism_names() : mechanism_names(options.causal)));
 }
 
 }  // namespace heed

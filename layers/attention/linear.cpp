@@ -13,12 +13,10 @@ constexpr struct {
 }  // namespace
 
 FeatureMap feature_map(std::string_view name) {
-  std::string all;
-  for (const auto& m : kMaps) {
+  for (const auto& m : kMaps)
     if (m.name == name) return m.map;
-    all += (all.empty() ? "" : ", ") + std::string(m.name);
-  }
-  fail("linear attention: the feature map is '", std::string(name), "'; it must be one of ", all);
+  fail("linear attention: the feature map is '", name, "'; it must be one of ",
+       detail::joined(detail::names_of(kMaps)));
 }
 
 std::string_view name_of(FeatureMap map) {

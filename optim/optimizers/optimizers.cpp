@@ -61,22 +61,15 @@ const Row kRows[] = {
 };
 
 const Row& row(std::string_view name) {
-  std::string all;
-  for (const Row& r : kRows) {
+  for (const Row& r : kRows)
     if (name == r.name) return r;
-    all += (all.empty() ? "" : ", ") + std::string(r.name);
-  }
-  fail("optimizer: the name is '", std::string(name), "'; it must be one of ", all);
+  fail("optimizer: the name is '", name, "'; it must be one of ", detail::joined(optimizer_names()));
 }
 
 }  // namespace
 
 const std::vector<std::string>& optimizer_names() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> list;
-    for (const Row& r : kRows) list.push_back(r.name);
-    return list;
-  }();
+  static const std::vector<std::string> names = detail::names_of(kRows);
   return names;
 }
 

@@ -51,9 +51,7 @@ NamedSchedule::NamedSchedule(std::string_view name, const ScheduleOptions& o)
     : given_(o), o_(o), course_{.until = static_cast<double>(o.steps)} {
   const std::vector<std::string>& names = Schedule::names();
   const auto found = std::find(names.begin(), names.end(), name);
-  std::string all;
-  for (const std::string& n : names) all += (all.empty() ? "" : ", ") + n;
-  require(found != names.end(), "schedule: the name is '", name, "'; it must be one of ", all);
+  require(found != names.end(), "schedule: the name is '", name, "'; it must be one of ", detail::joined(names));
   kind_ = static_cast<Kind>(found - names.begin());
 
   const auto need = [&](bool ok, const char* option, auto value, const char* rule) {
@@ -154,26 +152,23 @@ void NamedSchedule::observe(double validation_loss) {
 // The options as numbers, for checkpoints.
 constexpr std::size_t kOptions = 12, kCourse = 1 + 2 * kOptions + 3;
 
-std::vector<double> to_numbers(const ScheduleOptions& o) {
-  const auto number = [](Index n) { return static_cast<double>(n); };
-  return {o.lr,         o.min_lr,           number(o.warmup),   number(o.steps), number(o.every),    o.gamma,
-          o.div_factor, o.final_div_factor, number(o.patience), o.threshold,     number(o.cooldown), o.eps};
+// Calls f(option) for each option, in the order of checkpoints.
+template <class F>
+void each_option(ScheduleOptions& o, const F& f) {
+  f(o.lr), f(o.min_lr), f(o.warmup), f(o.steps), f(o.every), f(o.gamma);
+  f(o.div_factor), f(o.final_div_factor), f(o.patience), f(o.threshold), f(o.cooldown), f(o.eps);
 }
 
-ScheduleOptions to_options(const double* n) {
-  const auto whole = [&](int i) { return static_cast<Index>(n[i]); };
-  return {.lr = n[0],
-          .min_lr = n[1],
-          .warmup = whole(2),
-          .steps = whole(3),
-          .every = whole(4),
-          .gamma = n[5],
-          .div_factor = n[6],
-          .final_div_factor = n[7],
-          .patience = whole(8),
-          .threshold = n[9],
-          .cooldown = whole(10),
-          .eps = n[11]};
+std::vector<double> to_numbers(ScheduleOptions o) {
+  std::vector<double> numbers;
+  each_option(o, [&](auto value) { numbers.push_back(static_cast<double>(value)); });
+  return numbers;
+}
+
+ScheduleOptions to_options(const double* number) {
+  ScheduleOptions o;
+  each_option(o, [&]<class T>(T& value) { value = static_cast<T>(*number++); });
+  return o;
 }
 
 std::vector<double> NamedSchedule::course() const {

@@ -59,11 +59,7 @@ struct KeepRng {
 }  // namespace
 
 const std::vector<std::string>& conformance_checks() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all;
-    for (const auto& check : kChecks) all.emplace_back(check.name);
-    return all;
-  }();
+  static const std::vector<std::string> names = detail::names_of(kChecks);
   return names;
 }
 
