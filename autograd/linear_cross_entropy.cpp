@@ -24,6 +24,11 @@ struct Operands {
 // The memory of a chunk: logits, later replaced by their gradients, and a bfloat16 copy of these if products need one.
 struct Chunk {
   Tensor logits, narrow;
+
+  // The gradients [rows, classes], as products read them.
+  Tensor of_products(Index rows, Index classes) const {
+    return narrow.defined() ? narrow.slice(0, 0, rows).slice(1, 0, classes) : logits.slice(0, 0, rows);
+  }
 };
 
 // The memory for the gradients, and dy of the losses: one number per row (stride 1) or one for all rows (stride 0).
@@ -34,17 +39,6 @@ struct GradientTargets {
   explicit operator bool() const { return x || weight || bias; }
 };
 
-MatrixIn rows_from(const Tensor& m, Index first_row = 0) {
-  const Index row = m.strides()[0];
-  return {static_cast<char*>(m.raw()) + first_row * row * static_cast<Index>(size_of(m.dtype())), m.dtype(), row,
-          m.strides()[1]};
-}
-
-MatrixIn transposed(MatrixIn m) {
-  std::swap(m.row, m.column);
-  return m;
-}
-
 template <class T>
 void sum_columns(const Tensor& logits, Index rows, const Target& out, bool accumulate) {
   const Index classes = logits.dim(1);
@@ -52,20 +46,6 @@ void sum_columns(const Tensor& logits, Index rows, const Target& out, bool accum
   parallel_for(classes, 1024, [&](Index b, Index e) {
     f(logits.ptr<T>() + b, rows, e - b, classes, out.gradient.ptr<T>() + b, accumulate);
   });
-}
-
-// dW = dz^T x over `count` rows, or dW += dz^T x.
-void add_to_weight(DType products, const MatrixIn& dlogits, Index classes, const MatrixIn& x, Index d, Index count,
-                   const Target& weight) {
-  gemm({.m = classes,
-        .n = d,
-        .k = count,
-        .a = transposed(dlogits),
-        .b = x,
-        .products = products,
-        .c = weight.gradient.raw(),
-        .ldc = d,
-        .accumulate = weight.accumulate});
 }
 
 // For the logits of one chunk of rows: computes their losses if `loss` is defined, and replaces them by their gradients
@@ -101,33 +81,18 @@ void run_rows(const Operands& o, Index begin, Index count, const Chunk& chunk, c
 template <class T>
 void run_chunk(const Operands& o, Index begin, Index count, const Chunk& chunk, const Tensor& lse, const Tensor& loss,
                const GradientTargets& g) {
-  const Index classes = o.rows.classes, d = o.x.dim(1);
-  const Tensor& logits = chunk.logits;
-  const MatrixIn x = rows_from(o.x, begin), weight = rows_from(o.weight),
-                 dlogits = rows_from(chunk.narrow.defined() ? chunk.narrow : logits);
-  gemm({.m = count,
-        .n = classes,
-        .k = d,
-        .a = x,
-        .b = transposed(weight),
-        .products = o.products,
-        .c = logits.raw(),
-        .ldc = classes,
-        .bias = o.bias.raw()});
+  const Tensor x = o.x.slice(0, begin, begin + count), logits = chunk.logits.slice(0, 0, count);
+  const Tensor dlogits = chunk.of_products(count, o.rows.classes);
+  Gemm product = detail::product_of(x, o.weight.t(), logits, o.products);
+  product.bias = o.bias.raw();
+  gemm(product);
   run_rows<T>(o, begin, count, chunk, lse, loss, g);
-  if (g.x)
-    gemm({.m = count,
-          .n = d,
-          .k = classes,
-          .a = dlogits,
-          .b = weight,
-          .products = o.products,
-          .c = g.x.gradient.ptr<T>() + begin * d,
-          .ldc = d,
-          .accumulate = g.x.accumulate});
+  if (g.x) {
+    const Tensor dx = g.x.gradient.view(o.x.shape()).slice(0, begin, begin + count);
+    detail::product_gradient({dx, g.x.accumulate}, dlogits, o.weight, o.products);
+  }
   if (g.weight)
-    add_to_weight(o.products, dlogits, classes, x, d, count,
-                  {g.weight.gradient, g.weight.accumulate || begin > 0});
+    detail::product_gradient({g.weight.gradient, g.weight.accumulate || begin > 0}, dlogits.t(), x, o.products);
   if (g.bias) sum_columns<T>(logits, count, g.bias, g.bias.accumulate || begin > 0);
 }
 
@@ -147,7 +112,7 @@ Tensor run(const Operands& o, const Tensor& lse, const Tensor& loss, const Gradi
     const Index count = std::min(size, n - begin);
     detail::with_float(o.dtype, [&]<class T>(T) { run_chunk<T>(o, begin, count, chunk, lse, loss, g); });
   }
-  return chunk.narrow.defined() ? chunk.narrow : chunk.logits;
+  return chunk.of_products(rows, classes);
 }
 
 Operands check_operands(In x, In weight, In bias, In targets, const CrossEntropyOptions& options) {
@@ -233,7 +198,7 @@ Tensor linear_cross_entropy(In x, In weight, In bias, In targets, const CrossEnt
            if (!dz.defined()) return;
            d.add_later(1, [=] {
              const Target dw{detail::gradient_memory(w, dy.dtype()), false};
-             add_to_weight(products, rows_from(dz), w.dim(0), rows_from(xs), w.dim(1), xs.dim(0), dw);
+             detail::product_gradient(dw, dz.t(), xs, products);
              scale(dw.gradient, dy);
              return dw.gradient;
            });
