@@ -98,7 +98,7 @@ Tensor cross_entropy(In logits, In targets, const CrossEntropyOptions& options) 
   note_reads({targets, options.weight});
   const Tensor x = logits->dense(), t = targets->dense();
   const CrossEntropyRows rows("cross_entropy", where, t, logits.dim(-1), logits.dtype(), options);
-  const Tensor weight = options.weight.defined() ? options.weight.dense() : Tensor();
+  const Tensor weight = options.weight.dense();
   Tensor loss = Tensor::empty(targets.shape(), logits.dtype()),
          lse = Tensor::empty({targets.numel(), 2}, logits.dtype());
   detail::with_float(x.dtype(), [&]<class T>(T) { forward<T>(rows, x, t, weight, loss, lse); });

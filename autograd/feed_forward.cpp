@@ -127,8 +127,6 @@ void check_weights(In x, In up, In up_bias, In down, In down_bias) {
   check_bias("down", down_bias, down);
 }
 
-Tensor dense_if_any(In x) { return x->defined() ? x->dense() : Tensor(); }
-
 }  // namespace
 
 Tensor feed_forward(In x, In up, In up_bias, In down, In down_bias, Activation activation) {
@@ -136,7 +134,7 @@ Tensor feed_forward(In x, In up, In up_bias, In down, In down_bias, Activation a
   const Index rows = x.rows(), hidden = up.dim(0), out = down.dim(0);
   const DType type = detail::product_type(x.dtype());
   const Tensor a = detail::product_operand(as_rows(x)), w1 = up->detach(), w2 = down->detach();
-  const Tensor b1 = dense_if_any(up_bias), b2 = dense_if_any(down_bias);
+  const Tensor b1 = up_bias->dense(), b2 = down_bias->dense();
   const DType products = detail::products_of(a.dtype(), w1.dtype());
   const DType narrow = products == DType::bfloat16 ? products : type;
   const bool keeps = needs_gradient({x, up, up_bias, down, down_bias});

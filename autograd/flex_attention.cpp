@@ -65,7 +65,7 @@ BlockMask create_block_mask(const MaskMod& mask_mod, Index batch, Index heads, I
   const Index rows = (queries + kBlockQueries - 1) / kBlockQueries, columns = (keys + kBlockKeys - 1) / kBlockKeys;
   const auto state = std::make_shared<BlockMask::State>(BlockMask::State{
       mask_mod, shape, std::vector<BlockKind>(static_cast<std::size_t>(batch * heads * rows * columns))});
-  const Tensor starts = positions.defined() ? positions.dense() : Tensor();
+  const Tensor starts = positions.dense();
   parallel_for(batch * heads * rows, std::max<Index>(1, 8 / std::max<Index>(1, columns)), [&](Index begin, Index end) {
     const auto number = [](Index n) { return static_cast<std::int32_t>(n); };
     for (Index n = begin; n < end; ++n) {

@@ -134,9 +134,9 @@ Operands check_operands(In x, In weight, In bias, In targets, const CrossEntropy
   return {detail::CrossEntropyRows(op, where, t, classes, dtype, options),
           rows,
           weight->detach(),
-          bias->defined() ? bias->dense() : Tensor(),
+          bias->dense(),
           t,
-          options.weight.defined() ? options.weight.dense() : Tensor(),
+          options.weight.dense(),
           dtype,
           detail::products_of(rows.dtype(), weight.dtype())};
 }

@@ -184,7 +184,7 @@ static Tensor linear_again(WeightReuse::State& scope, In x, In weight, In bias) 
   detail::ReusedWeight& r = scope.of(weight, bias, a.dtype());
   const Index out = weight.dim(0), rows = a.dim(0);
   Tensor y = Tensor::empty(x.shape().first(x.rank() - 1) + Shape{out}, product_type(a.dtype()));
-  const Tensor b = bias->defined() ? bias->dense() : Tensor();
+  const Tensor b = bias->dense();
   r.across.multiply({.m = rows, .a = matrix(a), .c = y.raw(), .ldc = out, .bias = b.raw()});
   const DType products = products_of(a.dtype(), weight.dtype());
   if (!r.back && needs_gradient({x}))
@@ -243,7 +243,7 @@ Tensor linear(In x, In weight, In bias, std::optional<DType> result) {
   Tensor y = Tensor::empty(x.shape().first(x.rank() - 1) + Shape{out}, result.value_or(type));
   const Tensor a = product_operand(as_rows(x)), w = weight->detach();
   const DType products = products_of(a.dtype(), w.dtype());
-  const Tensor b = bias->defined() ? bias->dense() : Tensor();
+  const Tensor b = bias->dense();
   Gemm g = product_of(a, w.t(), narrow ? Tensor() : y.as_strided({y.rows(), out}, {out, 1}, 0), products);
   g.bias = b.raw();
   const RoundTo round{narrow ? &y.ptr<bfloat16>()->bits : nullptr, out};

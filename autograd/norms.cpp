@@ -175,8 +175,6 @@ void normalize_backward(Grads& d, const Tensor& dy, const Tensor& x, const Tenso
   give(d, dx, factors);
 }
 
-Tensor dense_if_any(const Tensor& x) { return x.defined() ? x.dense() : x; }
-
 }  // namespace
 
 // y = weight * n + bias, where n = (x - mean) * rstd, over the last axis.
@@ -186,7 +184,7 @@ Tensor layer_norm(In x, In weight, In bias, double eps) {
   check_input("layer_norm", x, eps);
   check_vector("layer_norm", "weight", x, weight);
   check_vector("layer_norm", "bias", x, bias);
-  NormTensors all{.x = x->dense(), .weight = dense_if_any(weight), .bias = dense_if_any(bias)};
+  NormTensors all{.x = x->dense(), .weight = weight->dense(), .bias = bias->dense()};
   Tensor y = all.y = Tensor::empty(x.shape(), x.dtype());
   all.normal = normal_to_keep(all.x);
   all.means = Tensor::empty({2, x.rows()}, x.dtype()), all.rstd = Tensor::empty({x.rows()}, x.dtype());
@@ -202,7 +200,7 @@ Tensor layer_norm(In x, In weight, In bias, double eps) {
 Tensor rms_norm(In x, In weight, double eps) {
   check_input("rms_norm", x, eps);
   check_vector("rms_norm", "weight", x, weight);
-  NormTensors all{.x = x->dense(), .weight = dense_if_any(weight)};
+  NormTensors all{.x = x->dense(), .weight = weight->dense()};
   Tensor y = all.y = Tensor::empty(x.shape(), x.dtype());
   all.normal = normal_to_keep(all.x);
   all.rstd = Tensor::empty({x.rows()}, x.dtype());

@@ -296,14 +296,8 @@ struct SequenceBackward {
 // dW = dg^T x over all steps.
 Tensor weight_gradient(const Tensor& dg, const Tensor& x, DType operand) {
   const Tensor a = dg.to(operand), b = x.to(operand);
-  Tensor dw = Tensor::empty({dg.dim(1), x.dim(1)}, dg.dtype());
-  gemm({.m = dg.dim(1),
-        .n = x.dim(1),
-        .k = dg.dim(0),
-        .a = matrix(a.t()),
-        .b = matrix(b),
-        .c = dw.raw(),
-        .ldc = x.dim(1)});
+  const Tensor dw = Tensor::empty({dg.dim(1), x.dim(1)}, dg.dtype());
+  detail::product_gradient({dw, false}, a.t(), b);
   return dw;
 }
 
@@ -356,9 +350,8 @@ Tensor recurrent_sequence(RecurrentKind kind, In sums_in, In state_in, In weight
                           const RecurrentSequence& options) {
   check_sequence(kind, sums_in, state_in, weight_in, bias_in, options.lengths);
   RecurrentSequence o = options;
-  if (o.lengths.defined()) o.lengths = o.lengths.dense();
-  const auto dense = [](In x) { return x->defined() ? x->dense() : Tensor(); };
-  const Tensor sums = dense(sums_in), state = dense(state_in), weight = dense(weight_in), bias = dense(bias_in);
+  o.lengths = o.lengths.dense();
+  const Tensor sums = sums_in->dense(), state = state_in->dense(), weight = weight_in->dense(), bias = bias_in->dense();
   const DType type = sums.dtype(), operand = type == DType::float32 ? matmul_precision() : type;
   const Sequence s(kind, sums.shape(), weight, o, operand);
   Tensor out = Tensor::empty({s.batch, s.steps + 1, s.states * s.units}, type), kept;

@@ -219,7 +219,7 @@ class Tensor {
   // A tensor on memory that is not from the pool and is aligned for the dtype. `keeper` owns the memory and is released
   // after the last tensor on it.
   static Tensor of_memory(void* data, std::shared_ptr<void> keeper, const Shape& shape, DType dtype);
-  Tensor dense() const;  // contiguous(), but no tape records it
+  Tensor dense() const;  // contiguous(), but no tape records it; undefined if this tensor is
 
   // For autodiff: the tape's number of this value (0: none), and flags of values without a node.
   std::uint64_t node() const { return node_; }

@@ -44,7 +44,7 @@ Batch hide(const Batch& text, const MaskOptions& o, const std::function<Rng(Inde
   require(!counts.defined() || (counts.dtype() == DType::int32 && counts.shape() == x.shape()),
           "masks: the targets of the texts are ", counts, " and their inputs ", x,
           "; targets must be int32 and have the shape of the inputs");
-  const Tensor own = counts.defined() ? counts.dense() : counts;  // row-major
+  const Tensor own = counts.dense();  // row-major
   const Index rows = x.dim(0), length = x.dim(1);
   Batch b = text;  // keeps the other tensors, such as lengths
   b.inputs = x.clone(), b.targets = Tensor::full({rows, length}, kIgnoreIndex, DType::int32), b.counted = 0;
