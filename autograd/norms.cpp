@@ -143,36 +143,18 @@ Tensor forward_lifted(NormTensors& all, double eps) {
   return factors;
 }
 
-// The memory for the gradient of lifted rows; give() adds it to the input's gradient, times the factors.
-Target target_of(Grads& d, const Tensor& dy, const Tensor& factors) {
-  return factors.defined() && d.needs(0) ? Target{Tensor::empty(dy.shape(), factors.dtype())} : d.dense(0);
-}
-void give(Grads& d, const Target& dx, const Tensor& factors) {
-  const Tensor& g = dx.gradient;
-  if (dx && factors.defined()) d.add(0, (g.view({factors.dim(0), g.dim(-1)}) * factors).view(g.shape()));
-}
-
-void layer_norm_backward(Grads& d, const Tensor& dy, const Tensor& kept, const Tensor& weight, const Tensor& means,
-                         const Tensor& rstd, const Tensor& factors) {
-  const Target dx = target_of(d, dy, factors), dweight = d.dense(1), dbias = d.dense(2);
-  detail::with_float(rstd.dtype(), [&]<class T>(T) {
-    backward<T>({dx, dweight, dbias}, dy, kept, weight, means, rstd);
-  });
-  give(d, dx, factors);
-}
-
-void rms_norm_backward(Grads& d, const Tensor& dy, const Tensor& kept, const Tensor& weight, const Tensor& rstd,
-                       const Tensor& factors) {
-  const Target dx = target_of(d, dy, factors), dweight = d.dense(1);
-  detail::with_float(rstd.dtype(), [&]<class T>(T) { backward<T>({dx, dweight, {}}, dy, kept, weight, {}, rstd); });
-  give(d, dx, factors);
-}
-
-void normalize_backward(Grads& d, const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& rstd,
-                        const Tensor& factors) {
-  const Target dx = target_of(d, dy, factors);
-  detail::with_float(x.dtype(), [&]<class T>(T) { backward<T>({dx, {}, {}}, dy, x, weight, {}, rstd); });
-  give(d, dx, factors);
+// Backward of all norms. kInputs: 1 for x alone, 2 with weight, 3 with weight and bias. `means` is undefined for norms
+// that subtract no mean. The gradient of lifted rows is computed in its own memory and multiplied by their factors.
+template <int kInputs>
+void norm_backward(Grads& d, const Tensor& dy, const Tensor& kept, const Tensor& weight, const Tensor& means,
+                   const Tensor& rstd, const Tensor& factors) {
+  const bool is_lifted = factors.defined() && d.needs(0);
+  NormTargets to{.x = is_lifted ? Target{Tensor::empty(dy.shape(), factors.dtype())} : d.dense(0)};
+  if constexpr (kInputs > 1) to.weight = d.dense(1);
+  if constexpr (kInputs > 2) to.bias = d.dense(2);
+  detail::with_float(rstd.dtype(), [&]<class T>(T) { backward<T>(to, dy, kept, weight, means, rstd); });
+  const Tensor& g = to.x.gradient;
+  if (is_lifted) d.add(0, (g.view({factors.dim(0), g.dim(-1)}) * factors).view(g.shape()));
 }
 
 }  // namespace
@@ -190,8 +172,7 @@ Tensor layer_norm(In x, In weight, In bias, double eps) {
   all.means = Tensor::empty({2, x.rows()}, x.dtype()), all.rstd = Tensor::empty({x.rows()}, x.dtype());
   const Tensor factors = forward_lifted(all, eps);
   record("layer_norm", x.where(), y, {x, weight, bias},
-         saved(all.normal.defined() ? all.normal : all.x, all.weight, all.means, all.rstd, factors),
-         layer_norm_backward);
+         saved(all.normal.defined() ? all.normal : all.x, all.weight, all.means, all.rstd, factors), norm_backward<3>);
   return y;
 }
 
@@ -206,7 +187,7 @@ Tensor rms_norm(In x, In weight, double eps) {
   all.rstd = Tensor::empty({x.rows()}, x.dtype());
   const Tensor factors = forward_lifted(all, eps);
   record("rms_norm", x.where(), y, {x, weight},
-         saved(all.normal.defined() ? all.normal : all.x, all.weight, all.rstd, factors), rms_norm_backward);
+         saved(all.normal.defined() ? all.normal : all.x, all.weight, Tensor(), all.rstd, factors), norm_backward<2>);
   return y;
 }
 
@@ -231,7 +212,7 @@ Tensor normalize(In x) {
         y.ptr<T>()[r] = std::copysign(T(1), all.x.ptr<T>()[r]);
     }
   });
-  record("normalize", x.where(), y, {x}, saved(all.x, w, rstd, factors), normalize_backward);
+  record("normalize", x.where(), y, {x}, saved(all.x, w, Tensor(), rstd, factors), norm_backward<1>);
   return y;
 }
 
