@@ -15,9 +15,7 @@ std::size_t longest(const std::vector<std::string>& labels) {
 // Whether column labels must be turned to fit next to each other. Counts bytes: a visible space has three.
 bool turned(const std::vector<std::string>& labels) { return longest(labels) > 4; }
 
-const char* column_tics(const std::vector<std::string>& labels) {
-  return turned(labels) ? "rotate by 60 right" : "norotate center";
-}
+const char* rotation(bool is_turned) { return is_turned ? "rotate by 60 right" : "norotate center"; }
 
 // The text of a number in its cell. All numbers have the same format, with about three digits for the largest.
 std::string written(double value, double greatest, bool whole) {
@@ -93,12 +91,6 @@ double bar_step(const Numbers& numbers, double pixels) {
   return tick_step((numbers.high - numbers.low) * 5 / steps);
 }
 
-void label_cells(Gnuplot& gp, const char* axis, const std::vector<std::string>& labels) {
-  gp << "set " << axis << "tics (";
-  for (std::size_t i = 0; i < labels.size(); ++i) gp << (i ? ", " : "") << quoted(labels[i]) << " " << i;
-  gp << ") noenhanced scale 0\n";
-}
-
 // The numbers in the form that gnuplot draws: column, row, text, colour.
 std::vector<std::tuple<double, double, std::string, int>> drawn(const Numbers& numbers,
                                                                 const std::vector<std::vector<double>>& values) {
@@ -140,11 +132,10 @@ void plot_matrix(const std::filesystem::path& file, const std::string& title,
   const double high = numbers.high > numbers.low ? numbers.high : numbers.low + 1;
   gp << "set label 1 " << quoted(title) << " at screen 0.5, screen " << 1 - 20 / places.height()
      << " center noenhanced\nset palette defined (0 '#ffffff', 1 '#1f4e8c')\nset cbrange [" << numbers.low << ":"
-     << high << "]\nset cbtics " << bar_step(numbers, places.rows * places.cell_height) << "\nset xrange [-0.5:"
-     << columns << "-0.5]\nset yrange [" << rows << "-0.5:-0.5]\nset xtics "
-     << (places.turned ? "rotate by 60 right" : "norotate center") << "\n";
-  label_cells(gp, "x", column_labels);
-  label_cells(gp, "y", row_labels);
+     << high << "]\nset cbtics " << bar_step(numbers, places.rows * places.cell_height)
+     << "\nset xrange [-0.5:" << columns << "-0.5]\nset yrange [" << rows << "-0.5:-0.5]\nset xtics "
+     << rotation(places.turned) << "\nset xtics " << label_tics(column_labels) << " noenhanced scale 0\nset ytics "
+     << label_tics(row_labels) << " noenhanced scale 0\n";
   const auto texts = drawn(numbers, values);
   const bool numbered = places.points > 0 && !texts.empty();
   const std::string block = drawing.block(cells_of(values)), labels = numbered ? drawing.block(texts) : "";
@@ -180,9 +171,8 @@ void label_axis(Gnuplot& gp, const std::string& axis, const std::vector<std::str
   constexpr double kRoom = 12;
   const auto count = static_cast<double>(labels.size());
   const auto step = static_cast<std::size_t>(std::fmax(1, std::ceil(kRoom * count / pixels)));
-  gp << "set " << axis << "tics (";
-  for (std::size_t i = 0; i < labels.size(); i += step) gp << (i ? ", " : "") << quoted(labels[i]) << " " << i;
-  gp << ") noenhanced scale 0.3 nomirror font ',9' textcolor rgb '#000000'\n";
+  gp << "set " << axis << "tics " << label_tics(labels, step)
+     << " noenhanced scale 0.3 nomirror font ',9' textcolor rgb '#000000'\n";
 }
 
 void check_panels(const MatrixLabels& labels, const std::vector<std::vector<MatrixPanel>>& panels) {
@@ -238,7 +228,7 @@ void plot_matrices(const std::filesystem::path& file, const MatrixLabels& labels
       }
       if (bottom) {
         label_axis(gp, "x", labels.columns, grid.side);
-        gp << "set xtics " << column_tics(labels.columns) << "\nset xlabel " << quoted(labels.columns_name)
+        gp << "set xtics " << rotation(turned(labels.columns)) << "\nset xlabel " << quoted(labels.columns_name)
            << " noenhanced font ',10'\n";
       }
       if (last)

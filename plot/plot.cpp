@@ -181,9 +181,7 @@ void plot_bars(const std::filesystem::path& file, const std::string& title, cons
   gp << "set multiplot layout 1," << panels.size() << " title " << quoted(title)
      << " noenhanced margins char 17, char 3, char 4, char 3 spacing char 4\n"
      << "set style fill solid\nset border 3\nset tics nomirror\nset ytics scale 0\nset grid x lc rgb '#dddddd'\n"
-     << "unset key\nset yrange [" << names.size() << "-0.4:-0.6]\nset ytics (";
-  for (std::size_t i = 0; i < names.size(); ++i) gp << (i ? ", " : "") << quoted(names[i]) << " " << i;
-  gp << ") noenhanced\n";
+     << "unset key\nset yrange [" << names.size() << "-0.4:-0.6]\nset ytics " << label_tics(names) << " noenhanced\n";
   for (std::size_t p = 0; p < panels.size(); ++p) {
     const Bars& panel = panels[p];
     require(panel.values.size() == names.size(), "plot_bars: ", names.size(), " names but ", panel.values.size(),

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <vector>
 
 namespace heed {
 
@@ -18,6 +19,14 @@ inline std::string quoted(const std::string& text) {
   std::string out = "'";
   for (char c : printable(text)) out += c == '\'' ? std::string("''") : std::string(1, c);
   return out + "'";
+}
+
+// The ticks of an axis whose position i has label i, as a list for gnuplot: every `step`-th label.
+inline std::string label_tics(const std::vector<std::string>& labels, std::size_t step = 1) {
+  std::string list;
+  for (std::size_t i = 0; i < labels.size(); i += step)
+    list += (i > 0 ? ", " : "") + quoted(labels[i]) + " " + std::to_string(i);
+  return "(" + list + ")";
 }
 
 // 1, 2 or 5 times a power of ten, such that an axis up to `max` has at most five steps and its numbers do not overlap.
