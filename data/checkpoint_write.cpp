@@ -198,7 +198,7 @@ std::size_t end_of_file(const SparseFile& file) {
   return static_cast<std::size_t>(end);
 }
 
-// Writes the content of a checkpoint, which has these groups. Returns the tensors' values, which are not in the file yet.
+// Writes the content of a checkpoint with these groups. Returns the tensors' values, which are not in the file yet.
 std::vector<PlacedValues> write_content(const Handle& file, const Checkpoint& checkpoint, const Groups& groups) {
   Writer writer(file);
   for (const auto& [path, names] : groups)

@@ -30,7 +30,7 @@ class Explorer : public Chooser {
   std::size_t depth_ = 0;
 };
 
-// Calls visit(text, log p) for every text of `grammar`, in the order of the choices. The number of texts must be finite.
+// Calls visit(text, log p) for every text of `grammar`, in the order of the choices. There must be finitely many texts.
 inline void enumerate(const std::function<void(Chooser&)>& grammar,
                       const std::function<void(const std::string&, double)>& visit) {
   std::vector<std::pair<std::size_t, std::size_t>> path;

@@ -59,8 +59,12 @@ class File:
     def links(self, at):
         """The links of the group at this address, or None for a data set."""
         messages = list(self.messages(at))
-        if all(kind != LINK_INFO for kind, _ in messages):
+        infos = [place for kind, place in messages if kind == LINK_INFO]
+        if not infos:
             return None
+        heap = infos[0] + 2 + (8 if self.data[infos[0] + 1] & 1 else 0)
+        if self.number(heap) != UNDEFINED:
+            raise ValueError("a group keeps its links in a fractal heap, as checkpoints of earlier versions do")
         return [self.link(place) for kind, place in messages if kind == LINK]
 
     def text(self, at):
