@@ -39,11 +39,10 @@ class Replay {
   std::uint64_t position_;
 };
 
-struct Variable {
-  std::string name;
-  Tensor value;     // perturbed in place
-  Tensor analytic;  // undefined means zero
-};
+// A copy that outlives the tape; zeros for an undefined derivative.
+Tensor copied(const Tensor& derivative, const Shape& shape) {
+  return derivative.defined() ? derivative.detach().clone() : Tensor::zeros(shape, DType::float64);
+}
 
 struct Worst {
   double error = 0, analytic = 0, numeric = 0;
@@ -70,21 +69,21 @@ double central_difference(const std::function<double()>& f, double& x, double st
   return (above - below) / (upper - lower);
 }
 
-// Checks all variables and throws Error for the worst. f() must evaluate with their current values.
-void compare(const std::function<double()>& f, std::vector<Variable>& variables, const GradcheckOptions& o,
-             const Where& where) {
+// Compares the derivative of f() with respect to each variable, in the same order, and throws Error for the worst. f()
+// must evaluate with the current values of the variables, which are perturbed in place.
+void compare(const std::function<double()>& f, const std::vector<NamedTensor>& variables,
+             const std::vector<Tensor>& derivatives, const GradcheckOptions& o, const Where& where) {
   check(o.step > 0 && o.min_samples > 0, where, "gradcheck: step is ", o.step, " and min_samples is ", o.min_samples,
         "; both must be positive");
   Worst worst;
-  for (Variable& v : variables) {
-    double* x = v.value.ptr<double>();
-    const Index n = v.value.numel(), stride = std::max<Index>(1, n / o.min_samples);
-    const Tensor analytic =
-        v.analytic.defined() ? v.analytic.detach().dense() : Tensor::zeros(v.value.shape(), DType::float64);
+  for (std::size_t v = 0; v < variables.size(); ++v) {
+    Tensor value = variables[v].tensor;
+    double* x = value.ptr<double>();
+    const Index n = value.numel(), stride = std::max<Index>(1, n / o.min_samples);
     for (Index i = 0; i < n; i += stride) {
-      const double numeric = central_difference(f, x[i], o.step), a = analytic.ptr<double>()[i];
+      const double numeric = central_difference(f, x[i], o.step), a = derivatives[v].ptr<double>()[i];
       const double error = std::fabs(a - numeric) / std::max(1.0, std::fabs(numeric));
-      if (!(error <= worst.error)) worst = {error, a, numeric, v.name, i};
+      if (!(error <= worst.error)) worst = {error, a, numeric, variables[v].name, i};
       if (std::isnan(error)) break;
     }
     if (std::isnan(worst.error)) break;
@@ -101,7 +100,8 @@ void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f, const
   const Replay replay;
   std::vector<Tensor> values;
   for (const Tensor& x : inputs) values.push_back(x.defined() ? x.detach().clone() : x);
-  std::vector<Variable> variables;
+  std::vector<NamedTensor> variables;
+  std::vector<Tensor> derivatives;
   Tensor weights;
   {
     Tape tape;
@@ -114,18 +114,18 @@ void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f, const
     if (y.node() != 0) tape.backward(y, weights);
     for (std::size_t i = 0; i < values.size(); ++i) {
       if (!values[i].defined() || values[i].dtype() != DType::float64) continue;
-      variables.push_back({"input " + std::to_string(i), values[i], tape.grad(watched[i])});
-      // The tape ends before the differences are computed: copy the values.
-      if (variables.back().analytic.defined()) variables.back().analytic = variables.back().analytic.detach().clone();
+      variables.push_back({"input " + std::to_string(i), values[i]});
+      derivatives.push_back(copied(tape.grad(watched[i]), values[i].shape()));
     }
   }
-  compare([&] { return replay.evaluate([&] { return f(values); }, weights); }, variables, o, where);
+  compare([&] { return replay.evaluate([&] { return f(values); }, weights); }, variables, derivatives, o, where);
 }
 
 void gradcheck(const std::function<Tensor()>& f, const std::vector<NamedParameter>& parameters,
                const GradcheckOptions& o, Where where) {
   const Replay replay;
-  std::vector<Variable> variables;
+  std::vector<NamedTensor> variables;
+  std::vector<Tensor> derivatives;
   Tensor weights;
   for (const NamedParameter& p : parameters) {
     check(p.parameter->dtype() == DType::float64, where, "gradcheck: parameter ", p.name, " is ", *p.parameter,
@@ -141,10 +141,10 @@ void gradcheck(const std::function<Tensor()>& f, const std::vector<NamedParamete
     if (y.node() != 0) tape.backward(y, weights);
   }
   for (const NamedParameter& p : parameters) {
-    variables.push_back({p.name, *p.parameter, p.parameter->grad()});
-    if (variables.back().analytic.defined()) variables.back().analytic = variables.back().analytic.clone();
+    variables.push_back({p.name, *p.parameter});
+    derivatives.push_back(copied(p.parameter->grad(), p.parameter->shape()));
   }
-  compare([&] { return replay.evaluate(f, weights); }, variables, o, where);
+  compare([&] { return replay.evaluate(f, weights); }, variables, derivatives, o, where);
   for (const NamedParameter& p : parameters) p.parameter->zero_grad();
 }
 

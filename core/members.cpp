@@ -18,56 +18,53 @@ std::string MemberVisitor::number(std::size_t i) { return std::to_string(i); }
 void MemberVisitor::operator()(std::string_view name, Parameter& member) {
   if (!member.defined()) return;
   const std::size_t above = enter(name);
-  found_.push_back({path_, &member, nullptr});
+  found_.parameters.push_back({path_, &member});
   leave(above);
 }
 
 void MemberVisitor::table(std::string_view name, Parameter& member) {
   (*this)(name, member);
-  if (member.defined()) found_.back().table = true;
+  if (member.defined()) found_.parameters.back().table = true;
 }
 
-// Sets `parts` of the matrices from found_[first] on.
+// Sets `parts` of the matrices from found_.parameters[first] on.
 void MemberVisitor::mark_parts(std::size_t first, const std::vector<Index>& rows) {
-  for (std::size_t i = first; i < found_.size(); ++i) {
-    const Parameter* p = found_[i].parameter;
-    if (p == nullptr || p->rank() != 2) continue;
+  for (std::size_t i = first; i < found_.parameters.size(); ++i) {
+    NamedParameter& p = found_.parameters[i];
+    if (p.parameter->rank() != 2) continue;
     std::vector<Index> parts = rows;
-    const Index rest = p->dim(0) - std::accumulate(rows.begin(), rows.end(), Index{0});
+    const Index rest = p.parameter->dim(0) - std::accumulate(rows.begin(), rows.end(), Index{0});
     if (rest > 0) parts.push_back(rest);
-    if (parts.size() > 1) found_[i].parts = std::move(parts);
+    if (parts.size() > 1) p.parts = std::move(parts);
   }
 }
 
 void MemberVisitor::buffer(std::string_view name, Tensor& member) {
   const std::size_t above = enter(name);
-  found_.push_back({path_, nullptr, &member});
+  found_.buffers.push_back({path_, &member});
   leave(above);
 }
 
 namespace detail {
 
-std::vector<NamedParameter> named_parameters_among(const std::vector<Member>& members) {
+std::vector<NamedParameter> merge_tied(const std::vector<NamedParameter>& parameters) {
   std::vector<NamedParameter> list;
   std::map<const Storage*, std::size_t> seen;
-  for (const Member& m : members) {
-    if (m.parameter == nullptr) continue;
-    const auto [at, is_new] = seen.insert({m.parameter->storage(), list.size()});
-    if (!is_new) {
-      list[at->second].table |= m.table;  // tied: a table if any of its names is one
+  for (const NamedParameter& p : parameters) {
+    const auto [at, is_new] = seen.insert({p.parameter->storage(), list.size()});
+    if (is_new) {
+      list.push_back(p);
       continue;
     }
-    m.parameter->set_path(m.path);
-    list.push_back({m.path, m.parameter, m.table, m.parts});
+    NamedParameter& first = list[at->second];
+    first.others.push_back(p.name);
+    first.table |= p.table;  // tied: a table if any of its names is one
   }
   return list;
 }
 
-std::vector<NamedBuffer> named_buffers_among(const std::vector<Member>& members) {
-  std::vector<NamedBuffer> list;
-  for (const Member& m : members)
-    if (m.buffer != nullptr) list.push_back({m.path, m.buffer});
-  return list;
+void set_paths(const std::vector<NamedParameter>& parameters) {
+  for (const NamedParameter& p : parameters) p.parameter->set_path(p.name);
 }
 
 void freeze(const std::vector<NamedParameter>& parameters, bool frozen) {

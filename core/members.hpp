@@ -81,15 +81,38 @@ namespace detail {
 // A type with a function members(visit).
 template <class T> concept Layer = requires(T& layer, MemberVisitor& v) { layer.members(v); };
 
-// A parameter or a buffer, and its path in the model that was visited.
-struct Member {
-  std::string path;
-  Parameter* parameter = nullptr;  // null for a buffer
-  Tensor* buffer = nullptr;        // null for a parameter
-  bool table = false;              // see MemberVisitor::table
-  std::vector<Index> parts = {};   // see MemberVisitor::stacked
+}  // namespace detail
+
+// A parameter and its path in the model. The model owns the parameter.
+struct NamedParameter {
+  std::string name = {};                 // such as blocks.0.weight
+  Parameter* parameter = {};             // never null in the results of named_parameters()
+  bool table = false;                    // named by visit.table()
+  std::vector<Index> parts = {};         // visit.stacked(): the rows of each map in the matrix; empty if it is one map
+  std::vector<std::string> others = {};  // further names of a tied parameter
 };
 
+// A buffer and its path in the model. The model owns the buffer.
+struct NamedBuffer {
+  std::string name = {};  // such as decoder.mask
+  Tensor* buffer = {};    // never null in the results of named_buffers()
+};
+
+// A tensor and its name, in ordered lists such as the state of an optimizer.
+struct NamedTensor {
+  std::string name = {};  // unique within a list
+  Tensor tensor = {};     // a handle, not a copy of the values
+};
+// Tensors for lookup by name, such as those of a batch or a checkpoint.
+using TensorsByName = std::map<std::string, Tensor, std::less<>>;
+
+namespace detail {
+// The members of a model, in the order in which members() names them. A tied parameter is listed under each name.
+struct Members {
+  std::vector<NamedParameter> parameters = {};
+  std::vector<NamedBuffer> buffers = {};
+  bool empty() const { return parameters.empty() && buffers.empty(); }
+};
 }  // namespace detail
 
 // The argument of members(): lists the parameters and buffers of a model. All purposes use this one type, so a model's
@@ -97,14 +120,14 @@ struct Member {
 class MemberVisitor {
  public:
   // Visited members are appended to `found`.
-  explicit MemberVisitor(std::vector<detail::Member>& found) : found_(found) {}
+  explicit MemberVisitor(detail::Members& found) : found_(found) {}
 
   void operator()(std::string_view name, Parameter& member);  // skips an undefined parameter, such as an absent bias
   void buffer(std::string_view name, Tensor& member);         // a tensor that is saved but not trained
   // A layer whose matrix stacks several linear maps of the same input, such as queries, keys and values. `rows` gives
   // the rows of each map. Rows that remain are one more map.
   template <class T> void stacked(std::string_view name, T& member, const std::vector<Index>& rows) {
-    const std::size_t first = found_.size();
+    const std::size_t first = found_.parameters.size();
     (*this)(name, member);
     mark_parts(first, rows);
   }
@@ -132,7 +155,7 @@ class MemberVisitor {
   }
 
  private:
-  std::vector<detail::Member>& found_;
+  detail::Members& found_;
   std::string path_;  // of the layer being visited
 
   void mark_parts(std::size_t first, const std::vector<Index>& rows);
@@ -143,48 +166,25 @@ class MemberVisitor {
 
 namespace detail {
 
-// The parameters and buffers of a model, in the order of its members.
-template <class M> std::vector<Member> members_of(M& model) {
-  std::vector<Member> found;
+template <class M>
+Members members_of(M& model) {
+  Members found;
   MemberVisitor visit(found);
   model.members(visit);
   return found;
 }
 // The members of several layers, such as the decoding states of a model's blocks. Paths begin with the layer's index.
-template <class M> std::vector<Member> members_of(std::vector<M>& models) {
-  std::vector<Member> found;
+template <class M>
+Members members_of(std::vector<M>& models) {
+  Members found;
   MemberVisitor visit(found);
   for (std::size_t i = 0; i < models.size(); ++i) visit(std::to_string(i), models[i]);
   return found;
 }
 
-}  // namespace detail
-
-// A parameter and its path in the model. The model owns the parameter.
-struct NamedParameter {
-  std::string name = {};          // such as blocks.0.weight
-  Parameter* parameter = {};      // never null in the results of named_parameters()
-  bool table = false;             // named by visit.table()
-  std::vector<Index> parts = {};  // visit.stacked(): the rows of each map in the matrix; empty if it is one map
-};
-
-// A buffer and its path in the model. The model owns the buffer.
-struct NamedBuffer {
-  std::string name = {};  // such as decoder.mask
-  Tensor* buffer = {};    // never null in the results of named_buffers()
-};
-
-// A tensor and its name, in ordered lists such as the state of an optimizer.
-struct NamedTensor {
-  std::string name = {};  // unique within a list
-  Tensor tensor = {};     // a handle, not a copy of the values
-};
-// Tensors for lookup by name, such as those of a batch or a checkpoint.
-using TensorsByName = std::map<std::string, Tensor, std::less<>>;
-
-namespace detail {
-std::vector<NamedParameter> named_parameters_among(const std::vector<Member>& members);
-std::vector<NamedBuffer> named_buffers_among(const std::vector<Member>& members);
+// The parameters, each once: a tied parameter has its first name, and the others in `others`.
+std::vector<NamedParameter> merge_tied(const std::vector<NamedParameter>& parameters);
+void set_paths(const std::vector<NamedParameter>& parameters);
 void freeze(const std::vector<NamedParameter>& parameters, bool frozen);
 void zero_grad(const std::vector<NamedParameter>& parameters);
 Index parameter_count(const std::vector<NamedParameter>& parameters);
@@ -194,7 +194,9 @@ std::vector<Parameter*> pointers(const std::vector<NamedParameter>& parameters);
 // The parameters of a model, in the order of its members. A tied parameter is listed once, under its first name. Sets
 // the path of each parameter, relative to `model`, so that errors can name the parameter.
 template <class M> std::vector<NamedParameter> named_parameters(M& model) {
-  return detail::named_parameters_among(detail::members_of(model));
+  std::vector<NamedParameter> all = detail::merge_tied(detail::members_of(model).parameters);
+  detail::set_paths(all);
+  return all;
 }
 
 // The parameters of named_parameters(), without names.
@@ -202,7 +204,7 @@ template <class M> std::vector<Parameter*> parameters(M& model) { return detail:
 
 // The tensors of a model that are saved but not trained, in the order of its members.
 template <class M> std::vector<NamedBuffer> named_buffers(M& model) {
-  return detail::named_buffers_among(detail::members_of(model));
+  return detail::members_of(model).buffers;
 }
 
 // Calls zero_grad() on each parameter of a model or layer.

@@ -8,8 +8,6 @@
 
 namespace heed {
 
-using detail::ModelEntry;
-
 template <class Map>
 static const auto& find(const Checkpoint& c, const Map& map, const char* kind, const std::string& name) {
   const auto place = map.find(name);
@@ -87,27 +85,15 @@ void check_names(const char* op, const Checkpoint& checkpoint) {
   }
 }
 
-std::vector<detail::ModelEntry> detail::model_entries(const std::vector<Member>& members) {
-  std::vector<ModelEntry> entries;
-  std::map<const Storage*, std::size_t> seen;
-  for (const Member& m : members) {
-    if (m.parameter != nullptr) {
-      const auto [place, is_new] = seen.try_emplace(m.parameter->storage(), entries.size());
-      if (is_new) entries.push_back({{}, m.parameter->detach()});
-      entries[place->second].names.push_back(m.path);
-    } else if (m.buffer->defined()) {
-      entries.push_back({{m.path}, m.buffer->detach()});
-    }
-  }
-  return entries;
-}
-
-void detail::store_entries(Checkpoint& checkpoint, const std::vector<ModelEntry>& entries, const std::string& section) {
-  for (const ModelEntry& entry : entries) {
-    const std::string path = section + "/" + entry.names.front();
-    require(checkpoint.tensors.emplace(path, entry.tensor).second, "store_model: the checkpoint already has a tensor ",
+void detail::store_members(Checkpoint& checkpoint, const Members& members, const std::string& section) {
+  const auto store = [&](const std::string& name, const Tensor& x) {
+    const std::string path = section + "/" + name;
+    require(checkpoint.tensors.emplace(path, x.detach()).second, "store_model: the checkpoint already has a tensor ",
             path, "; names must be unique");
-  }
+  };
+  for (const NamedParameter& p : merge_tied(members.parameters)) store(p.name, *p.parameter);
+  for (const NamedBuffer& b : members.buffers)
+    if (b.buffer->defined()) store(b.name, *b.buffer);
 }
 
 // "blocks.0.weight" becomes "layers.0.weight" with {"blocks", "layers"}. Adds the matching rename to `used`.
@@ -123,26 +109,18 @@ static std::string renamed(const std::string& name, const LoadOptions& options, 
   return name;
 }
 
-namespace {
+// The tensors of a checkpoint, with their names there, by their names in the model.
+using Section = std::map<std::string, NamedTensor>;
 
-struct Found {
-  std::string name;  // in the checkpoint
-  const Tensor* tensor = nullptr;
-};
-
-}  // namespace
-
-// The tensors of a section by their names in the model.
-static std::map<std::string, Found> section_of(const char* op, const Checkpoint& checkpoint,
-                                               const LoadOptions& options) {
-  std::map<std::string, Found> found;
+static Section section_of(const char* op, const Checkpoint& checkpoint, const LoadOptions& options) {
+  Section found;
   std::set<std::string> used;
   const std::string prefix = options.section + "/";
   for (auto place = checkpoint.tensors.lower_bound(prefix); place != checkpoint.tensors.end(); ++place) {
     if (!place->first.starts_with(prefix)) break;
     const std::string name = place->first.substr(prefix.size());
     const std::string target = renamed(name, options, used);
-    const auto [other, is_new] = found.try_emplace(target, Found{name, &place->second});
+    const auto [other, is_new] = found.try_emplace(target, NamedTensor{name, place->second});
     require(is_new, op, ": ", printable(other->second.name), " and ", printable(name), " of ", checkpoint.source,
             " are both renamed to ", printable(target), "; the new names must be unique");
   }
@@ -167,56 +145,63 @@ static bool same_values(const Tensor& a, const Tensor& b) {
   return bytes == 0 || std::memcmp(x.raw(), y.raw(), bytes) == 0;
 }
 
-// Removes the tensor of an entry from `found`, under any of the entry's names, and checks its shape and dtype. Null if
-// there is none.
-static const Tensor* take(const Checkpoint& checkpoint, const ModelEntry& entry, const LoadOptions& options,
-                          std::map<std::string, Found>& found) {
-  Found taken;
-  for (const std::string& name : entry.names) {
-    const auto place = found.find(name);
-    if (place == found.end()) continue;
-    const Found here = place->second;
-    found.erase(place);
-    require(!taken.tensor || same_values(*taken.tensor, *here.tensor), "load_model: the model ties ", taken.name,
-            " and ", here.name, ", but ", checkpoint.source, " has different values for them; they must be the same");
-    if (!taken.tensor) taken = here;
+// Removes a tensor of the model from `found`, under any of its names, and checks its shape and dtype. Undefined if there
+// is none.
+static Tensor take(const Checkpoint& checkpoint, const std::vector<std::string>& names, const Tensor& expected,
+                   const LoadOptions& options, Section& found) {
+  NamedTensor taken;
+  for (const std::string& name : names) {
+    auto here = found.extract(name);
+    if (here.empty()) continue;
+    const NamedTensor& other = here.mapped();
+    require(!taken.tensor.defined() || same_values(taken.tensor, other.tensor), "load_model: the model ties ",
+            taken.name, " and ", other.name, ", but ", checkpoint.source,
+            " has different values for them; they must be the same");
+    if (!taken.tensor.defined()) taken = other;
   }
-  if (!taken.tensor) return nullptr;
-  const Tensor &x = *taken.tensor, &expected = entry.tensor;
+  const Tensor& x = taken.tensor;
+  if (!x.defined()) return {};
   const bool convertible = options.convert && is_floating(x.dtype()) && is_floating(expected.dtype());
   require(x.shape() == expected.shape() && (x.dtype() == expected.dtype() || convertible), "load_model: ", taken.name,
           " is ", x.shape(), " ", x.dtype(), " in ", checkpoint.source, " but ", expected.shape(), " ",
           expected.dtype(), " in the model; they must agree");
-  return taken.tensor;
+  return x;
 }
 
-LoadReport detail::load_entries(const Checkpoint& checkpoint, std::vector<ModelEntry>& entries,
-                                const LoadOptions& options) {
-  std::map<std::string, Found> found = section_of("load_model", checkpoint, options);
-  std::vector<const Tensor*> values;
+LoadReport detail::load_members(const Checkpoint& checkpoint, const Members& members, const LoadOptions& options) {
+  Section found = section_of("load_model", checkpoint, options);
+  std::vector<std::pair<Tensor, Tensor>> copies;  // to, from
   LoadReport report;
-  for (const ModelEntry& entry : entries) {
-    values.push_back(take(checkpoint, entry, options, found));
-    if (!values.back()) report.missing.push_back(entry.names.front());
+  const auto load = [&](const std::vector<std::string>& names, const Tensor& to) {
+    const Tensor from = take(checkpoint, names, to, options, found);
+    if (from.defined())
+      copies.emplace_back(to.detach(), from);
+    else
+      report.missing.push_back(names.front());
+  };
+  for (const NamedParameter& p : merge_tied(members.parameters)) {
+    std::vector<std::string> names = {p.name};
+    names.insert(names.end(), p.others.begin(), p.others.end());
+    load(names, *p.parameter);
   }
+  for (const NamedBuffer& b : members.buffers)
+    if (b.buffer->defined()) load({b.name}, *b.buffer);
   for (const auto& [name, left] : found) report.unexpected.push_back(left.name);
   require(report.missing.empty() || options.allow_missing, "load_model: ", checkpoint.source, " lacks ",
           report.missing.empty() ? "" : listed(report.missing), ", which the model needs");
   require(report.unexpected.empty() || options.allow_unexpected, "load_model: ", checkpoint.source, " has ",
           report.unexpected.empty() ? "" : listed(report.unexpected), ", which the model lacks");
-  for (std::size_t i = 0; i < entries.size(); ++i) {
-    if (values[i]) entries[i].tensor.copy_(*values[i]);
-  }
+  for (auto& [to, from] : copies) to.copy_(from);
   return report;
 }
 
 void detail::load_buffers(const Checkpoint& checkpoint, const std::vector<NamedBuffer>& buffers,
                           const std::string& section) {
-  std::map<std::string, Found> found = section_of("load_state", checkpoint, {.section = section});
+  Section found = section_of("load_state", checkpoint, {.section = section});
   std::vector<Tensor> values;
   for (const NamedBuffer& b : buffers) {
     const auto place = found.find(b.name);
-    values.push_back(place == found.end() ? Tensor() : place->second.tensor->clone());
+    values.push_back(place == found.end() ? Tensor() : place->second.tensor.clone());
     require(values.back().defined() || !b.buffer->defined(), "load_state: ", checkpoint.source, " lacks ", section, "/",
             b.name, ", which the state needs");
     if (values.back().defined()) found.erase(place);

@@ -88,16 +88,9 @@ namespace detail {
 // Reads only Checkpoint::hash from a file. Throws Error as load_checkpoint().
 std::uint64_t hash_of_checkpoint(const std::filesystem::path& path);
 
-// A tensor of a model with all of its names; a tied parameter has several.
-struct ModelEntry {
-  std::vector<std::string> names = {};
-  Tensor tensor = {};
-};
-
-std::vector<ModelEntry> model_entries(const std::vector<Member>& members);
-void store_entries(Checkpoint& checkpoint, const std::vector<ModelEntry>& entries, const std::string& section);
+void store_members(Checkpoint& checkpoint, const Members& members, const std::string& section);
+LoadReport load_members(const Checkpoint& checkpoint, const Members& members, const LoadOptions& options);
 void load_buffers(const Checkpoint& checkpoint, const std::vector<NamedBuffer>& buffers, const std::string& section);
-LoadReport load_entries(const Checkpoint& checkpoint, std::vector<ModelEntry>& entries, const LoadOptions& options);
 
 }  // namespace detail
 
@@ -105,7 +98,7 @@ LoadReport load_entries(const Checkpoint& checkpoint, std::vector<ModelEntry>& e
 // checkpoint shares the values of the model: save it before training continues.
 template <class M>
 void store_model(Checkpoint& checkpoint, M& model, const std::string& section = "model") {
-  detail::store_entries(checkpoint, detail::model_entries(detail::members_of(model)), section);
+  detail::store_members(checkpoint, detail::members_of(model), section);
 }
 
 // Copies values into a model with the same names, shapes and dtypes; `options` relax this. A tied parameter may have
@@ -113,8 +106,7 @@ void store_model(Checkpoint& checkpoint, M& model, const std::string& section = 
 // other shapes or dtypes) the model is unchanged.
 template <class M>
 LoadReport load_model(const Checkpoint& checkpoint, M& model, const LoadOptions& options = {}) {
-  std::vector<detail::ModelEntry> entries = detail::model_entries(detail::members_of(model));
-  return detail::load_entries(checkpoint, entries, options);
+  return detail::load_members(checkpoint, detail::members_of(model), options);
 }
 
 // Adds the decoding state of a layer, such as AttentionState, or of a model (a vector of states). The checkpoint shares

@@ -30,24 +30,23 @@ void copy_parameters(const std::vector<NamedParameter>& from, const std::vector<
   }
 }
 
-// Whether the member is the weight of a linear layer or the table of an embedding, by the names that heed's layers use.
+// Whether the parameter is the weight of a linear layer or the table of an embedding, by the names that heed's layers use.
 // linear() and embedding() read bfloat16.
-static bool is_weight(const Member& m) {
-  const std::string_view path = m.path, name = path.substr(path.rfind('.') + 1);
-  return m.parameter != nullptr && m.parameter->rank() == 2 && (name == "weight" || name == "output") &&
-         !path.ends_with("relative.weight") && path.find("mechanism.") == std::string_view::npos;
+static bool is_weight(const NamedParameter& p) {
+  const std::string_view path = p.name, name = path.substr(path.rfind('.') + 1);
+  return p.parameter->rank() == 2 && (name == "weight" || name == "output") && !path.ends_with("relative.weight") &&
+         path.find("mechanism.") == std::string_view::npos;
 }
 
-void convert(const std::vector<Member>& members, DType type) {
+void convert(const Members& members, DType type) {
   require(is_floating(type), "to: the type is ", type, "; it must be float32, float64 or bfloat16");
   std::map<const Storage*, Parameter*> done;
   std::vector<Parameter> kept;  // old ones: keeps their addresses unused while they are keys
-  for (const Member& m : members) {
-    const DType dtype = type != DType::bfloat16 || is_weight(m) ? type : DType::float32;
-    if (m.buffer != nullptr) {
-      if (m.buffer->defined() && is_floating(m.buffer->dtype())) *m.buffer = m.buffer->to(dtype).detach();
-      continue;
-    }
+  const DType others = type == DType::bfloat16 ? DType::float32 : type;
+  for (const NamedBuffer& b : members.buffers)
+    if (b.buffer->defined() && is_floating(b.buffer->dtype())) *b.buffer = b.buffer->to(others).detach();
+  for (const NamedParameter& m : members.parameters) {
+    const DType dtype = is_weight(m) ? type : others;
     Parameter& p = *m.parameter;
     if (const auto found = done.find(p.storage()); found != done.end()) {
       p = Parameter(Tensor::empty(p.shape(), found->second->dtype()));

@@ -41,7 +41,7 @@ ActivationBytes predict_activations(M& model, const Shape& input, DType dtype = 
 namespace detail {
 std::optional<DType> common_dtype(const std::vector<NamedParameter>& parameters);  // none: no parameters, or several
 void copy_parameters(const std::vector<NamedParameter>& from, const std::vector<NamedParameter>& to);
-void convert(const std::vector<Member>& members, DType dtype);
+void convert(const Members& members, DType dtype);
 void copy_buffers(const std::vector<NamedBuffer>& from, const std::vector<NamedBuffer>& to);
 std::string summary_text(const std::vector<NamedParameter>& parameters, const ActivationBytes& activations);
 }  // namespace detail

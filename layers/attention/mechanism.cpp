@@ -113,14 +113,6 @@ AttentionState AttentionMechanism::make_state() const {
   return state;
 }
 
-void AttentionMechanism::members(MemberVisitor& visit) {
-  for (const detail::Member& m : self_->members())
-    if (m.table)
-      visit.table(m.path, *m.parameter);
-    else if (m.parameter != nullptr)
-      visit(m.path, *m.parameter);
-    else
-      visit.buffer(m.path, *m.buffer);
-}
+void AttentionMechanism::members(MemberVisitor& visit) { self_->members(visit); }
 
 }  // namespace heed

@@ -148,7 +148,7 @@ class AttentionMechanism {
     virtual AttentionState make_state() const = 0;
     virtual Tensor weights(In q, In k, const AttentionCall& call, std::span<const Tensor> given) const = 0;
     virtual double keys_per_query(Index positions, Index size) const = 0;
-    virtual std::vector<detail::Member> members() = 0;
+    virtual void members(MemberVisitor& visit) = 0;
   };
   template <class T>
   struct Model final : Concept {
@@ -196,7 +196,7 @@ class AttentionMechanism {
       else
         return static_cast<double>(positions);
     }
-    std::vector<detail::Member> members() override { return detail::members_of(mechanism); }
+    void members(MemberVisitor& visit) override { mechanism.members(visit); }
   };
   template <class T>
   static std::vector<MechanismInput> inputs_of(const T& mechanism) {

@@ -120,13 +120,10 @@ class Optimizer {
   void keep(std::vector<detail::Stretch> parts);
   const std::vector<detail::Stretch>& parts() const { return parts_; }  // [parameter]; at first all items
 
-  // A tensor of the state, and the part of the tensor that this optimizer keeps.
-  struct StatePart {
-    std::string name;  // name in state()
-    Shape shape;  // of the whole tensor
-    DType dtype;  // of the whole tensor
-    Tensor here;    // the whole tensor, a stretch of it, or no items
-    int parameter;  // index of its parameter; -1: none, and `here` is the whole tensor
+  // The part of a tensor of state() that this optimizer keeps: the whole tensor, a stretch of it, or no items.
+  struct StatePart : NamedTensor {
+    Shape whole;    // the shape of the whole tensor
+    int parameter;  // index of its parameter; -1: none, and the part is the whole tensor
   };
   std::vector<StatePart> state_parts() const;  // the last three are "steps", "step_count" and "lr"
 

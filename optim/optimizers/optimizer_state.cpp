@@ -16,9 +16,8 @@ std::vector<std::size_t> Optimizer::by_name() const {
 
 std::vector<NamedTensor> Optimizer::state() const {
   require_all_kept();
-  std::vector<NamedTensor> parts;
-  for (const StatePart& part : state_parts()) parts.push_back({part.name, part.here});
-  return parts;
+  const std::vector<StatePart> parts = state_parts();
+  return {parts.begin(), parts.end()};
 }
 
 std::vector<Optimizer::StatePart> Optimizer::state_parts() const {
@@ -26,10 +25,9 @@ std::vector<Optimizer::StatePart> Optimizer::state_parts() const {
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     for (std::size_t s = 0; s < states_[i].size(); ++s)
       if (const Tensor& here = states_[i][s]; here.defined())
-        parts.push_back({slots_[s].name + "." + parameters_[i].name, *state_shape(i, slots_[s]), here.dtype(), here,
-                         static_cast<int>(i)});
-  for (const NamedTensor& part : small_state())
-    parts.push_back({part.name, part.tensor.shape(), part.tensor.dtype(), part.tensor, -1});
+        parts.push_back(
+            {{slots_[s].name + "." + parameters_[i].name, here}, *state_shape(i, slots_[s]), static_cast<int>(i)});
+  for (const NamedTensor& part : small_state()) parts.push_back({part, part.tensor.shape(), -1});
   return parts;
 }
 
@@ -73,9 +71,9 @@ void Optimizer::load_state(const std::vector<NamedTensor>& given) {
   fit_states(given);
   std::vector<NamedTensor> mine;
   const std::vector<StatePart> parts = state_parts();
-  const auto is_whole = [](const StatePart& p) { return p.here.shape() == p.shape; };
+  const auto is_whole = [](const StatePart& p) { return p.tensor.shape() == p.whole; };
   for (const StatePart& p : parts)
-    mine.push_back({p.name, is_whole(p) ? p.here : Tensor::scalar(0, p.dtype).expand(p.shape)});
+    mine.push_back({p.name, is_whole(p) ? p.tensor : Tensor::scalar(0, p.tensor.dtype()).expand(p.whole)});
   try {
     detail::check_state(name_, mine, given);
   } catch (const Error&) {
@@ -84,9 +82,9 @@ void Optimizer::load_state(const std::vector<NamedTensor>& given) {
   }
   mine.clear();
   for (const StatePart& p : parts) {
-    Tensor here = p.here;
+    Tensor here = p.tensor;
     if (is_whole(p))
-      mine.push_back({p.name, here});
+      mine.push_back(p);
     else
       here.copy_(
           part_of(static_cast<std::size_t>(p.parameter), std::ranges::find(given, p.name, &NamedTensor::name)->tensor));

@@ -124,16 +124,16 @@ namespace {
 // Gathers a divided tensor of an optimizer's state: rank 0 receives all items, the others send theirs.
 Tensor gather_part(Ranks& ranks, const Division& division, const Optimizer::StatePart& s) {
   const auto parameter = static_cast<std::size_t>(s.parameter);
-  const auto kept = [&](int r) { return division.kept(parameter, r, s.shape.numel()); };
-  const auto bytes = [&](const Stretch& x) { return static_cast<std::size_t>(x.count()) * size_of(s.dtype); };
+  const auto kept = [&](int r) { return division.kept(parameter, r, s.whole.numel()); };
+  const auto bytes = [&](const Stretch& x) { return static_cast<std::size_t>(x.count()) * size_of(s.tensor.dtype()); };
   const Stretch mine = kept(ranks.rank());
-  const Tensor here = s.here.detach().dense();
+  const Tensor here = s.tensor.detach().dense();
   Messages all;
   Tensor whole;
   if (ranks.rank() > 0) {
     all.send(0, here.raw(), bytes(mine));
   } else {
-    whole = Tensor::empty(s.shape, s.dtype);
+    whole = Tensor::empty(s.whole, here.dtype());
     if (mine.count() > 0) std::memcpy(address_of(whole, mine.begin), here.raw(), bytes(mine));
     for (int r = 1; r < ranks.size(); ++r) all.receive(r, address_of(whole, kept(r).begin), bytes(kept(r)));
   }
@@ -161,9 +161,9 @@ void RunRanks::store(const Optimizer& optimizer, const std::string& section, Che
   for (const Optimizer::StatePart& part : optimizer.state_parts()) {
     const std::string name = section + "/" + part.name;
     if (part.parameter < 0 || is_alone())
-      c.tensors[name] = part.here;
+      c.tensors[name] = part.tensor;
     else
-      c.late[name] = {part.shape, part.dtype,
+      c.late[name] = {part.whole, part.tensor.dtype(),
                       [this, &optimizer, part] { return gather_part(ranks_, division_of(optimizer), part); }};
   }
 }

@@ -100,6 +100,8 @@ TEST_CASE("members: a tied parameter is one, under its first name") {
   CHECK(paths_of(tree) == std::vector<std::string>{"scale", "leaves.0.weight", "leaves.1.weight", "owned.weight",
                                                    "many.0.weight", "list.0"});
   CHECK(tree.maybe->weight.path() == "leaves.0.weight");
+  CHECK(named_parameters(tree)[1].others == std::vector<std::string>{"maybe.weight"});
+  CHECK(named_parameters(tree)[2].others.empty());
   tree.maybe->weight.fill_(5);
   CHECK(tree.leaves[0].weight.at({1, 2}) == 5);
   tree.maybe->weight.requires_grad_(false);

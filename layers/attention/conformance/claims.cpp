@@ -38,11 +38,14 @@ void check_members(Subject& s, Finding& f) {
   f.expect(!m.name().empty() && m.name().find_first_of("\t\n/") == std::string::npos,
            "its name is «" + m.name() + "»; it must be one line without /, and not empty");
   std::set<std::string> names;
-  for (const Member& member : members_of(m)) {
-    f.expect(!member.path.empty() && member.path.find('/') == std::string::npos,
-             "the name of a member is «" + member.path + "»; it must be a name without /");
-    f.expect(names.insert(member.path).second, "two members have the name " + member.path);
-  }
+  const auto add = [&](const std::string& name) {
+    f.expect(!name.empty() && name.find('/') == std::string::npos,
+             "the name of a member is «" + name + "»; it must be a name without /");
+    f.expect(names.insert(name).second, "two members have the name " + name);
+  };
+  const Members members = members_of(m);
+  for (const NamedParameter& p : members.parameters) add(p.name);
+  for (const NamedBuffer& b : members.buffers) add(b.name);
   // Another mechanism, made with another seed, that receives the parameters and buffers.
   ConformanceOptions drawn_otherwise = s.options;
   drawn_otherwise.seed = s.options.seed + 1000;

@@ -118,7 +118,7 @@ class Caller {
  private:
   // Calls the mechanism and, on a tape, runs backward. Notes inputs that share memory with the output or are written.
   void apply(Trial& t, Tape* tape, Called& c) {
-    const std::vector<std::pair<std::string, Tensor>> before = copies(t);
+    const std::vector<NamedTensor> before = named(t, true);
     const Tensor y = applied(s_.mechanism(dtype_), t);
     if (tape != nullptr && y.node() != 0) tape->backward(y, dy_->view(dy_->base, t.dy.dim(0)));
     for (const auto& [name, x] : named(t))
@@ -127,7 +127,7 @@ class Caller {
     std::size_t i = 0;
     for (const auto& [name, x] : named(t)) {
       Finding same;
-      same.same_bits("", x, before[i++].second);
+      same.same_bits("", x, before[i++].tensor);
       if (!same.ok()) c.written = name;
     }
   }
@@ -146,20 +146,18 @@ class Caller {
     return gradients == "all" || gradients == name + " alone" || (name == "bias" && gradients == "the bias alone") ||
            (gradients == "v alone" && name.rfind("input ", 0) == 0);
   }
-  std::vector<std::pair<std::string, Tensor>> named(Trial& t) const {
-    std::vector<std::pair<std::string, Tensor>> all = {{"the gradient of the output", dy_->base}};
+  // The tensors of a call, or copies of them.
+  std::vector<NamedTensor> named(Trial& t, bool copy = false) const {
+    std::vector<NamedTensor> all = {{"the gradient of the output", dy_->base}};
     Trial own = t;
     std::size_t i = 0;
-    for (const Part& p : parts(own)) all.emplace_back(p.name, layouts_[i++].base);
+    for (const Part& p : parts(own)) all.push_back({p.name, layouts_[i++].base});
     const AttentionCall& c = trial_.call;
     for (const auto& [name, x] :
          {std::pair{"key_lengths", c.key_lengths}, {"key_mask", c.key_mask}, {"mask", c.mask}, {"bias", c.bias}})
-      if (x.defined()) all.emplace_back(name, x);
-    return all;
-  }
-  std::vector<std::pair<std::string, Tensor>> copies(Trial& t) const {
-    std::vector<std::pair<std::string, Tensor>> all = named(t);
-    for (auto& [name, x] : all) x = x.detach().clone();
+      if (x.defined()) all.push_back({name, x});
+    for (NamedTensor& x : all)
+      if (copy) x.tensor = x.tensor.detach().clone();
     return all;
   }
 };

@@ -32,7 +32,17 @@ struct Declares : TwoInputs {
   std::vector<MechanismInput> inputs() const { return declared; }
 };
 
+struct Stacked : TwoInputs {
+  Parameter maps{Tensor::ones({6, 4})};
+  void members(auto&& visit) { visit.stacked("maps", maps, {2, 2}); }
+};
+
 }  // namespace
+
+TEST_CASE("the parameters of a mechanism keep the rows of their maps") {
+  AttentionMechanism m = Stacked();
+  CHECK(named_parameters(m)[0].parts == std::vector<Index>{2, 2, 2});
+}
 
 TEST_CASE("a mechanism is given the inputs that it declares, in the shapes that it declares") {
   Rng rng(1);

@@ -254,11 +254,11 @@ TEST_CASE("optimizers: two that keep parts of the state together make the step o
     const auto upper = second.optimizer->state_parts();
     REQUIRE(all.size() == upper.size());
     for (std::size_t i = 0; i < all.size(); ++i) {
-      CHECK(upper[i].shape == all[i].tensor.shape());
-      const Index numel = all[i].tensor.numel(), kept = upper[i].here.numel();
+      CHECK(upper[i].whole == all[i].tensor.shape());
+      const Index numel = all[i].tensor.numel(), kept = upper[i].tensor.numel();
       CHECK(kept == (numel == 25000 ? 25000 - kCut : numel));
       if (all[i].tensor.dtype() == DType::float32)
-        CHECK(range(upper[i].here, 0, kept) == range(all[i].tensor, numel - kept, numel));
+        CHECK(range(upper[i].tensor, 0, kept) == range(all[i].tensor, numel - kept, numel));
     }
   }
 }

@@ -273,7 +273,7 @@ RELEASE_TEST_CASE(
                 const double once = go(1);
                 sent[me] = (go(3) - once) / 2;  // per step
                 for (const Optimizer::StatePart& part : optimizer.state_parts())
-                  if (part.parameter >= 0) kept[me] += static_cast<double>(part.here.numel());
+                  if (part.parameter >= 0) kept[me] += static_cast<double>(part.tensor.numel());
                 if (me == 0) parameters = parameter_count(model);
               },
               of_a_machine)
