@@ -1,5 +1,4 @@
-// Linear attention: the ops, how their work is split among threads, and features that ops compute. One subject, in
-// slightly over 400 lines.
+// Linear attention: the ops, how their work is split among threads, and features that ops compute.
 #include <heed/autograd/linear_attention.hpp>
 //
 #include <algorithm>
@@ -24,11 +23,10 @@ using detail::rows_of;
 using kernels::HeadRows;
 using kernels::LinearGradients;
 using kernels::LinearKernels;
+using kernels::LinearKind;
 using kernels::LinearNext;
 using kernels::LinearPlan;
 using kernels::LinearProblem;
-
-enum class LinearKind { features, logs, efficient };  // linear_attention.hpp, log_attention.hpp of the kernels
 
 // The options on which forward and backward must agree, besides the inputs.
 struct LinearForm {
@@ -37,23 +35,12 @@ struct LinearForm {
   double eps;
 };
 
-// S: the type of q, k, v and out in memory, which is T, or bf16 for kind `features` only.
-template <class T, class S>
-const LinearKernels<T, S>& kernels_of(LinearKind kind) {
-  if constexpr (sizeof(S) == 2)
-    return kernels::linear_attention_table().bf16;
-  else
-    return kernels::of<T>(kind == LinearKind::features ? kernels::linear_attention_table()
-                          : kind == LinearKind::logs   ? kernels::log_attention_table().logs
-                                                       : kernels::log_attention_table().efficient);
-}
-
 // weight [B, H, S], contiguous: factors of f(k), or summands of the logarithms; or undefined.
 template <class T, class S>
 LinearProblem<T, S> linear_problem(const AttentionInputs& x, const Tensor& weight, const LinearForm& form) {
   LinearProblem<T, S> p{};
   set_rows<T>(p, x);
-  if (form.kind == LinearKind::features) p.map = static_cast<kernels::FeatureMap>(form.map);
+  p.map = form.map;
   p.eps = static_cast<T>(form.eps);
   p.causal = x.call.causal;
   p.weight = pointer<const T>(weight);
@@ -70,7 +57,7 @@ struct LinearKept {
 LinearKept kept_for_backward(const AttentionInputs& x, const Tensor& weight, const LinearForm& form) {
   LinearPlan plan{};
   detail::with_format(x.q.dtype(), [&]<class T, class S>(T, S) {
-    plan = kernels_of<T, S>(form.kind).plan(linear_problem<T, S>(x, weight, form));
+    plan = kernels::linear_kernels<T, S>(form.kind).plan(linear_problem<T, S>(x, weight, form));
   });
   const Index heads = x.q.dim(0) * x.q.dim(1);
   const DType dtype = detail::score_dtype(x.q.dtype());
@@ -163,7 +150,7 @@ void each_step(const LinearProblem<T, S>& p, const LinearPlan& plan, const Spans
 template <class T, class S>
 void forward(const AttentionInputs& x, const Tensor& weight, const LinearForm& form, const LinearAttentionSums& first,
              const LinearAttentionSums& last, const Tensor& out, const LinearKept& kept) {
-  const LinearKernels<T, S>& kernel = kernels_of<T, S>(form.kind);
+  const LinearKernels<T, S>& kernel = kernels::linear_kernels<T, S>(form.kind);
   const LinearProblem<T, S> p = linear_problem<T, S>(x, weight, form);
   const LinearPlan plan = kernel.plan(p);
   const Spans spans = spans_of(p.batch * p.heads, plan.steps);
@@ -199,7 +186,7 @@ struct LinearTargets {
 template <class T, class S>
 void backward(const AttentionInputs& x, const Tensor& weight, const LinearForm& form, const Tensor& out,
               const Tensor& dout, const LinearKept& kept, const LinearTargets& to) {
-  const LinearKernels<T, S>& kernel = kernels_of<T, S>(form.kind);
+  const LinearKernels<T, S>& kernel = kernels::linear_kernels<T, S>(form.kind);
   const LinearProblem<T, S> p = linear_problem<T, S>(x, weight, form);
   LinearGradients<T, S> g{};
   detail::set_gradients<T>(g, out, dout, to.inputs);

@@ -11,18 +11,9 @@
 #include <functional>
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/record.hpp>
+#include <heed/core/kernel_interface.hpp>
 
 namespace heed {
-
-// The feature map of queries and keys, applied to each element; poly2 is applied to each row.
-//  - identity: for features that were computed before.
-//  - elu: elu(x) + 1, computed as exp(min(x, 0)) + max(x, 0).
-//  - exp: computed through logarithms, so that no x is too large. It also serves features that are known by their
-//    logarithms (core/kernels/linear_attention/log_attention.hpp).
-//  - poly2: all products of two elements, each pair once: D (D + 1) / 2 features with f(q) . f(k) = (q . k)^2. They are
-//    float64 for float32 too, because they cancel where q and k are nearly orthogonal. For short sequences, by a rule
-//    on the shapes, the scores themselves are squared.
-enum class FeatureMap { identity, elu, relu, softplus, exp, poly2 };
 
 // Custom features: ops from [B, H, N, D] to [B, H, N, R] of the same dtype, each row independent of the others.
 using FeatureFunction = std::function<Tensor(In x)>;

@@ -1,5 +1,6 @@
-// Declarations that kernels share with the templates of public headers: names of elementwise ops, and the interface by
-// which softmax attention calls functions of scores. Includes C headers only, because kernels include this file.
+// Declarations that kernels share with public headers: names of elementwise ops, feature maps of linear attention, and
+// the interface by which softmax attention calls functions of scores. Includes C headers only, because kernels include
+// this file.
 //
 // Example:
 //
@@ -23,6 +24,16 @@ struct OpName {
   }
   constexpr bool operator==(const OpName&) const = default;
 };
+
+// The feature map of queries and keys in linear attention, applied to each element; poly2 is applied to each row.
+//  - identity: for features that were computed before.
+//  - elu: elu(x) + 1, computed as exp(min(x, 0)) + max(x, 0), which does not cancel.
+//  - exp: computed through logarithms, so that no x is too large. It also serves features that are known by their
+//    logarithms (core/kernels/linear_attention/log_attention.hpp).
+//  - poly2: all products of two elements, each pair once: D (D + 1) / 2 features with f(q) . f(k) = (q . k)^2. They are
+//    float64 for float32 too, because they cancel where q and k are nearly orthogonal. For short sequences, by a rule
+//    on the shapes, the scores themselves are squared.
+enum class FeatureMap { identity, elu, relu, softplus, exp, poly2 };
 
 // ---- Functions of scores ----
 

@@ -16,18 +16,16 @@
 //
 // and dq = f'(q) * dQ, dk = f'(k) * dK. Without the triangle, all keys are in the state.
 #pragma once
+#include "../../kernel_interface.hpp"
 #include "../attention/head_rows.hpp"
 
 namespace heed::kernels {
-
-// The elementwise map f. elu: exp(min(x, 0)) + max(x, 0), which is elu(x) + 1 without cancellation.
-enum class FeatureMap { identity, elu, relu, softplus };
 
 // T: type of sums and gradients. S: type of q, k, v and out in memory: T, or uint16_t for bf16.
 template <class T, class S = T>
 struct LinearProblem {
   int64_t batch, heads, kv_heads, queries, keys, width, value_width;
-  FeatureMap map;
+  FeatureMap map;  // f: identity, elu, relu or softplus
   T eps;
   bool causal;  // query i may attend to keys j <= i + keys - queries
   HeadRows<const S> q, k, v;

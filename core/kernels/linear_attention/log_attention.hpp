@@ -23,9 +23,13 @@
 // chunk ends before a key that would raise a maximum by more than 60 within the chunk. Otherwise the features of the
 // keys visible to an earlier query would underflow.
 #pragma once
+#include "../dispatch/dispatch.hpp"
 #include "linear_attention.hpp"
 
 namespace heed::kernels {
+
+// The kernels of linear attention: linear_attention.hpp, and 1. and 2. above.
+enum class LinearKind { features, logs, efficient };
 
 // In LinearProblem, q and k are a (or p) and b, and the weight is added to b. The map, eps and `next` are not used. A
 // state holds m after S and z. dweight is the gradient of the added weight.
@@ -34,5 +38,16 @@ struct LogTable {
 };
 
 const LogTable& log_attention_table();  // for the level in use
+
+// S: the type of q, k, v and out in memory, which is T, or bf16 for kind `features` only.
+template <class T, class S>
+const LinearKernels<T, S>& linear_kernels(LinearKind kind) {
+  if constexpr (sizeof(S) == 2)
+    return linear_attention_table().bf16;
+  else
+    return of<T>(kind == LinearKind::features ? linear_attention_table()
+                 : kind == LinearKind::logs   ? log_attention_table().logs
+                                              : log_attention_table().efficient);
+}
 
 }  // namespace heed::kernels

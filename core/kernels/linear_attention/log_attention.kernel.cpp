@@ -6,7 +6,7 @@
 namespace heed::kernels::HEED_LEVEL::logs {
 namespace {
 
-template <class T, Kind kKind>
+template <class T, LinearKind kKind>
 LinearPlan plan(const LinearProblem<T>& p) {
   Pieces<T> all{nullptr};
   const LinearGradients<T> none{};
@@ -26,14 +26,14 @@ void add(const LinearProblem<T>& p, T* state, T* more) {
   add_state(p, kSum, log_state_at(p, state), log_state_at(p, more));
 }
 
-template <class T, Kind kKind>
+template <class T, LinearKind kKind>
 void sum_keys(const LinearProblem<T>& p, int64_t b, int64_t h, int64_t step, T* state, T* scratch) {
   Pieces<T> pieces{scratch};
   Forward<T, kKind> x(p, pieces);
   x.sum_keys(b, h, keys_of_step(p, step, plan<T, kKind>(p).key_steps), log_state_at(p, state));
 }
 
-template <class T, Kind kKind>
+template <class T, LinearKind kKind>
 void sum_queries(const LinearProblem<T>& p, const LinearGradients<T>& d, int64_t b, int64_t h, int64_t step, T* state,
                  T* scratch) {
   const LinearPlan steps = plan<T, kKind>(p);
@@ -43,7 +43,7 @@ void sum_queries(const LinearProblem<T>& p, const LinearGradients<T>& d, int64_t
   x.sum_queries(b, h, rows_of_step(p, step), kept_state(p, d.kept, steps, b, h, step), log_state_at(p, state));
 }
 
-template <class T, Kind kKind>
+template <class T, LinearKind kKind>
 void forward(const LinearProblem<T>& p, const HeadRows<T>& out, T* norm, T* kept, const LinearStep& at, T* state,
              T* scratch) {
   const int64_t b = at.b, h = at.h, step = at.step;
@@ -60,7 +60,7 @@ void forward(const LinearProblem<T>& p, const HeadRows<T>& out, T* norm, T* kept
   x.queries(out, norm, b, h, rows, sums);
 }
 
-template <class T, Kind kKind>
+template <class T, LinearKind kKind>
 void backward(const LinearProblem<T>& p, const LinearGradients<T>& d, const LinearStep& at, T* state, T* scratch) {
   const int64_t b = at.b, h = at.h, step = at.step;
   Pieces<T> pieces{scratch};
@@ -81,7 +81,7 @@ void backward(const LinearProblem<T>& p, const LinearGradients<T>& d, const Line
   }
 }
 
-template <class T, Kind kKind>
+template <class T, LinearKind kKind>
 constexpr LinearKernels<T> kernels_of() {
   return {plan<T, kKind>,        clear<T>,          add<T, Sum::of_keys>, add<T, Sum::of_queries>, sum_keys<T, kKind>,
           sum_queries<T, kKind>, forward<T, kKind>, backward<T, kKind>};
@@ -93,6 +93,6 @@ constexpr LinearKernels<T> kernels_of() {
 namespace heed::kernels::HEED_LEVEL {
 extern const LogTable log_attention_table;
 const LogTable log_attention_table = {
-    {logs::kernels_of<float, logs::Kind::logs>(), logs::kernels_of<double, logs::Kind::logs>()},
-    {logs::kernels_of<float, logs::Kind::efficient>(), logs::kernels_of<double, logs::Kind::efficient>()}};
+    {logs::kernels_of<float, LinearKind::logs>(), logs::kernels_of<double, LinearKind::logs>()},
+    {logs::kernels_of<float, LinearKind::efficient>(), logs::kernels_of<double, LinearKind::efficient>()}};
 }  // namespace heed::kernels::HEED_LEVEL

@@ -5,7 +5,7 @@
 namespace heed::kernels::HEED_LEVEL::logs {
 
 // Names as in log_attention.hpp.
-template <class T, Kind kKind>
+template <class T, LinearKind kKind>
 struct Backward : Chunks<T, kKind> {
   using Base = Chunks<T, kKind>;
   using Base::p, Base::q, Base::k, Base::v, Base::a, Base::inverse;
@@ -45,7 +45,7 @@ struct Backward : Chunks<T, kKind> {
                 __attribute__((always_inline)) {
         const Batch<T> x = at.load(dout + c) * factor;
         store_aligned(to + c, x);
-        if constexpr (kKind == Kind::logs) s[0] = fma(x, at.load(out + c), s[0]);
+        if constexpr (kKind == LinearKind::logs) s[0] = fma(x, at.load(out + c), s[0]);
       });
       u[i] = -sum[0];
     }
@@ -61,7 +61,7 @@ struct Backward : Chunks<T, kKind> {
     for (long c = 0; c < p.width; c += kWidth<T>) {
       Batch<T> r = load_aligned(after.sums.z + c);
       for (long j = n - 1; j >= 0; --j) {
-        if (kKind == Kind::efficient && own) r = with_own(r, j, c);
+        if (kKind == LinearKind::efficient && own) r = with_own(r, j, c);
         const Batch<T> x = load_aligned(dk.row(j) + c) + r, y = load_aligned(k.row(j) + c);
         store_aligned(dk.row(j) + c, select(y == Batch<T>(T(0)), y, y * x));
       }
@@ -106,7 +106,7 @@ struct Backward : Chunks<T, kKind> {
     if (p.causal) lower_triangle<T>(n, p.value_width, g, transposed(v.data, v.ld, n, p.value_width, vt), u, w, nullptr);
     product_and_triangle<Nonzero::lower>(n, p.width, p.value_width, g, state_transposed(state), p.causal, w, k, nullptr,
                                       into_panel(dq));
-    if constexpr (kKind == Kind::logs)
+    if constexpr (kKind == LinearKind::logs)
       for (long i = 0; i < n; ++i)
         for (long c = 0; c < p.width; c += kWidth<T>)
           store_aligned(dq.row(i) + c,
@@ -116,7 +116,7 @@ struct Backward : Chunks<T, kKind> {
   // P [width, value_width] += q^T g and r (or y) [width] likewise, for the keys before.
   void add_queries(long n, const LogState<T>& after) {
     add_product(after.sums.s, n, p.width, p.value_width, q, g, nullptr);
-    if constexpr (kKind == Kind::logs) return add_rows(after.sums.z, n, p.width, q, u);
+    if constexpr (kKind == LinearKind::logs) return add_rows(after.sums.z, n, p.width, q, u);
     for (long c = 0; c < p.width; c += kWidth<T>) {
       Batch<T> r = load_aligned(after.sums.z + c);
       for (long i = n - 1; i >= 0; --i) r = with_own(r, i, c);
@@ -134,7 +134,7 @@ struct Backward : Chunks<T, kKind> {
     for (long i = 0; i < n; ++i)
       for (long c = 0; c < p.width; c += kWidth<T>)
         store_aligned(dq.row(i) + c,
-                      load_aligned(dq.row(i) + c) * load_aligned((kKind == Kind::logs ? q : inverse).row(i) + c));
+                      load_aligned(dq.row(i) + c) * load_aligned((kKind == LinearKind::logs ? q : inverse).row(i) + c));
     put_rows(d.dq, d.add_dq, {b, h, first, n}, p.width, dq, nullptr);
   }
 
@@ -179,7 +179,7 @@ struct Backward : Chunks<T, kKind> {
   void sum_queries(long b, long h, Range rows, const T* kept, const LogState<T>& after) {
     each_chunk(b, h, rows, kept, [&](long first, long n, long, const LogState<T>& state) {
       load_chunk(b, h, first, n, state, after);
-      if constexpr (kKind == Kind::efficient) query_gradients(n, state);
+      if constexpr (kKind == LinearKind::efficient) query_gradients(n, state);
       add_queries(n, after);
     });
   }

@@ -4,10 +4,8 @@
 
 namespace heed::kernels::HEED_LEVEL::logs {
 
-enum class Kind { logs, efficient };
-
 // Shared by forward and backward: the panels of a chunk, and the pass over the keys.
-template <class T, Kind kKind>
+template <class T, LinearKind kKind>
 struct Chunks {
   const LinearProblem<T>& p;
   Panel<T> q, k, v, a, inverse;
@@ -54,7 +52,7 @@ struct Chunks {
   // Loads Q of queries [first, first + n). k holds their own keys, if causal.
   void load_queries(long b, long h, long first, long n, const LogState<T>& state) {
     load_mapped(p.q, {b, h, first, n}, p.width, FeatureMap::identity, p.queries, q);
-    if constexpr (kKind == Kind::logs)
+    if constexpr (kKind == LinearKind::logs)
       exp_queries(p, n, q, state.m);
     else
       normalise_queries(p, n, q, k, state.sums.z, inverse);
@@ -66,7 +64,7 @@ struct Chunks {
   }
 };
 
-template <class T, Kind kKind>
+template <class T, LinearKind kKind>
 struct Forward : Chunks<T, kKind> {
   using Base = Chunks<T, kKind>;
   using Base::p, Base::q, Base::k, Base::v, Base::a;
@@ -81,7 +79,7 @@ struct Forward : Chunks<T, kKind> {
     if (p.causal) this->products_of_pairs(n);
     for (long i = 0; i < n; ++i) {
       T d(1);
-      if constexpr (kKind == Kind::logs) {
+      if constexpr (kKind == LinearKind::logs) {
         Batch<T> lanes[kSumParts<T>];
         unroll<kSumParts<T>>([&](auto of) { lanes[of] = Batch<T>(T(0)); });
         if (p.causal) add_row(lanes, a.row(i), i);
