@@ -253,12 +253,12 @@ inline Fetch next_of_backward(const AttentionProblem<T, S>& p, const AttentionGr
   const long shared = p.heads / p.kv_heads, next_h = next < tiles ? h : h + 1 < p.heads ? h + 1 : 0;
   const long next_b = next < tiles || next_h > 0 ? b : b + 1, query = next < tiles ? next * lanes : 0;
   if (next_b < p.batch) {
-    const long end = query + lanes < p.queries ? query + lanes : p.queries;
-    fetch_rows(fetch, p.q, next_b, next_h, query, end, p.width);
-    fetch_rows(fetch, d.dout, next_b, next_h, query, end, p.value_width);
-    fetch_rows(fetch, d.out, next_b, next_h, query, end, p.value_width);
-    fetch_rows(fetch, d.rest, next_b, next_h, query, end, p.value_width);
-    if (d.partial_dq == nullptr) fetch_rows(fetch, d.dq, next_b, next_h, query, end, p.width);
+    const HeadPart queries{next_b, next_h, query, lanes < p.queries - query ? lanes : p.queries - query};
+    fetch_rows(fetch, p.q, queries, p.width);
+    fetch_rows(fetch, d.dout, queries, p.value_width);
+    fetch_rows(fetch, d.out, queries, p.value_width);
+    fetch_rows(fetch, d.rest, queries, p.value_width);
+    if (d.partial_dq == nullptr) fetch_rows(fetch, d.dq, queries, p.width);
   }
   if ((h + 1) % shared != 0) return fetch;
   const long kv_head = h / shared;
@@ -270,12 +270,13 @@ inline Fetch next_of_backward(const AttentionProblem<T, S>& p, const AttentionGr
   if (key_b == p.batch) return fetch;
   // rows of the block, of which each tile fetches a share
   const long key = here ? begin + d.groups * d.block_keys : group * d.block_keys,
-             n = d.block_keys < p.keys - key ? d.block_keys : p.keys - key, from = key + n * t / tiles,
-             to = key + n * (t + 1) / tiles;
-  fetch_rows(fetch, p.k, key_b, key_head, from, to, p.width);
-  fetch_rows(fetch, p.v, key_b, key_head, from, to, p.value_width);
-  fetch_rows(fetch, d.dk, key_b, key_head, from, to, p.width);
-  fetch_rows(fetch, d.dv, key_b, key_head, from, to, p.value_width);
+             n = d.block_keys < p.keys - key ? d.block_keys : p.keys - key, from = n * t / tiles,
+             to = n * (t + 1) / tiles;
+  const HeadPart keys{key_b, key_head, key + from, to - from};
+  fetch_rows(fetch, p.k, keys, p.width);
+  fetch_rows(fetch, p.v, keys, p.value_width);
+  fetch_rows(fetch, d.dk, keys, p.width);
+  fetch_rows(fetch, d.dv, keys, p.value_width);
   return fetch;
 }
 

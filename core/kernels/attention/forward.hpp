@@ -115,22 +115,22 @@ inline Fetch next_of_forward(const AttentionProblem<T, S>& p, const AttentionOut
   Fetch fetch;
   const long shared = p.heads / p.kv_heads;
   const auto fetch_keys = [&](long batch, long head, long from, long last) {
-    const long to = from + kKeys < last ? from + kKeys : last;
-    fetch_rows(fetch, p.k, batch, head, from, to, p.width);
-    fetch_rows(fetch, p.v, batch, head, from, to, p.value_width);
+    const HeadPart keys{batch, head, from, kKeys < last - from ? kKeys : last - from};
+    fetch_rows(fetch, p.k, keys, p.width);
+    fetch_rows(fetch, p.v, keys, p.value_width);
   };
   if (key < limit) {
     fetch_keys(b, h / shared, key, limit);
     return fetch;
   }
-  fetch_rows(fetch, y.out, b, h, begin, end, p.value_width);
+  fetch_rows(fetch, y.out, {b, h, begin, end - begin}, p.value_width);
   const bool here = end < p.queries;
   const long next_h = here              ? h
                       : h + 1 < p.heads ? h + 1
                                         : 0,
              next_b = here || next_h > 0 ? b : b + 1, query = here ? end : 0, rows = end - begin;
   if (next_b == p.batch) return fetch;
-  fetch_rows(fetch, p.q, next_b, next_h, query, query + rows < p.queries ? query + rows : p.queries, p.width);
+  fetch_rows(fetch, p.q, {next_b, next_h, query, rows < p.queries - query ? rows : p.queries - query}, p.width);
   if (here || next_h % shared == 0) fetch_keys(next_b, next_h / shared, 0, p.keys);
   return fetch;
 }

@@ -1,15 +1,8 @@
-// Copies of rows into scratch, and prefetches of rows. Included only by attention kernels.
+// Copies of rows into scratch. Included only by attention kernels.
 #pragma once
 #include "softmax.hpp"
 
 namespace heed::kernels::HEED_LEVEL::attention {
-
-// Adds rows [begin, end) to `fetch`. In a fused projection the rows of a head are far from each other, and no hardware
-// prefetcher follows.
-template <class T>
-inline void fetch_rows(Fetch& fetch, const HeadRows<T>& x, long b, long h, long begin, long end, long width) {
-  if (x.data != nullptr) fetch.to_read(row_of(x, b, h, begin), x.row, end - begin, width);
-}
 
 // The number of register tiles of a product, for `rows` rows of C and `columns` numbers in each.
 template <class F>

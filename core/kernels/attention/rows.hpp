@@ -1,5 +1,6 @@
 // Rows of heads in memory, and pieces of scratch memory. Included only by *.kernel.cpp.
 #pragma once
+#include "../gemm/fetch.hpp"
 #include "../simd/lane_sums.hpp"
 #include "head_rows.hpp"
 
@@ -46,6 +47,22 @@ inline int lanes_of(long n) {
 template <class T>
 inline T* row_of(const HeadRows<T>& x, long b, long h, long i) {
   return x.data + b * x.batch + h * x.head + i * x.row;
+}
+
+// Rows [first, first + n) of head (b, h).
+struct HeadPart {
+  long b, h, first, n;
+};
+
+// Adds rows of a head to `fetch`. In a fused projection the rows of a head are far from each other, and no hardware
+// prefetcher follows.
+template <class T>
+inline void fetch_rows(Fetch& fetch, const HeadRows<T>& x, const HeadPart& at, long width) {
+  if (x.data != nullptr) fetch.to_read(row_of(x, at.b, at.h, at.first), x.row, at.n, width);
+}
+template <class T>
+inline void fetch_for_writing(Fetch& fetch, const HeadRows<T>& x, const HeadPart& at, long width) {
+  if (x.data != nullptr) fetch.to_write(row_of(x, at.b, at.h, at.first), x.row, at.n, width);
 }
 
 // from[0, n) in the first lanes, zeros in the others. If n exceeds the vector, the first vector.

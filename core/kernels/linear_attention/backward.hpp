@@ -141,21 +141,21 @@ struct Backward {
   void prefetch_reads(Fetch& fetch, long b, long h, long first, long n) const {
     const Alignment at = alignment(p);
     const long kv = h / (p.heads / p.kv_heads), key = at.prefix + first - at.keyless;
-    fetch_rows(fetch, p.q, b, h, first, n, p.width);
-    fetch_rows(fetch, d.dout, b, h, first, n, p.value_width);
-    fetch_rows(fetch, d.out, b, h, first, n, p.value_width);
+    fetch_rows(fetch, p.q, {b, h, first, n}, p.width);
+    fetch_rows(fetch, d.dout, {b, h, first, n}, p.value_width);
+    fetch_rows(fetch, d.out, {b, h, first, n}, p.value_width);
     if (!p.causal) return;
-    fetch_rows(fetch, p.k, b, kv, key, n, p.width);
-    fetch_rows(fetch, p.v, b, kv, key, n, p.value_width);
+    fetch_rows(fetch, p.k, {b, kv, key, n}, p.width);
+    fetch_rows(fetch, p.v, {b, kv, key, n}, p.value_width);
   }
   // Prefetches the results of a chunk of queries.
   void prefetch_writes(Fetch& fetch, long b, long h, long first, long n) const {
     const Alignment at = alignment(p);
     const long kv = h / (p.heads / p.kv_heads), key = at.prefix + first - at.keyless;
-    fetch_for_writing(fetch, d.dq, b, h, first, n, p.width);
+    fetch_for_writing(fetch, d.dq, {b, h, first, n}, p.width);
     if (!p.causal) return;
-    fetch_for_writing(fetch, d.dk, b, kv, key, n, p.width);
-    fetch_for_writing(fetch, d.dv, b, kv, key, n, p.value_width);
+    fetch_for_writing(fetch, d.dk, {b, kv, key, n}, p.width);
+    fetch_for_writing(fetch, d.dv, {b, kv, key, n}, p.value_width);
   }
 
   // Computes a step of queries. `kept` is the state before the step.

@@ -66,16 +66,6 @@ inline void fill(const Panel<T>& x, long rows, T value) {
   for (long i = 0; i < rows * x.ld; i += kWidth<T>) store_aligned(x.data + i, Batch<T>(value));
 }
 
-// Adds rows [first, first + n) of a head to `fetch`.
-template <class T>
-inline void fetch_rows(Fetch& fetch, const HeadRows<T>& x, long b, long h, long first, long n, long columns) {
-  if (x.data != nullptr && n > 0) fetch.to_read(row_of(x, b, h, first), x.row, n, columns);
-}
-template <class T>
-inline void fetch_for_writing(Fetch& fetch, const HeadRows<T>& x, long b, long h, long first, long n, long columns) {
-  if (x.data != nullptr && n > 0) fetch.to_write(row_of(x, b, h, first), x.row, n, columns);
-}
-
 // Prefetches row i of a head, if there is such a row, while other rows are processed. Rows of one head may be a page
 // apart, which hardware prefetchers do not follow.
 template <class T>
@@ -95,11 +85,6 @@ inline void load_row(const S* from, long columns, T* to, F&& f) {
   const int n = static_cast<int>(columns - c);
   store_aligned(to + c, select(first_lanes<T>(n), f(load_as_part<T>(from + c, n)), Batch<T>(T(0))));
 }
-
-// Rows [first, first + n) of head (b, h).
-struct HeadPart {
-  long b, h, first, n;
-};
 
 // Loads rows of a head that has `rows` rows, mapped.
 template <class T, class S>

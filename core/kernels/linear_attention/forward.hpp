@@ -84,10 +84,10 @@ struct Forward {
   void prefetch_reads(Fetch& fetch, long b, long h, long first, long n) const {
     const Alignment at = alignment(p);
     const long kv = h / (p.heads / p.kv_heads), key = at.prefix + first - at.keyless;
-    fetch_rows(fetch, p.q, b, h, first, n, p.width);
+    fetch_rows(fetch, p.q, {b, h, first, n}, p.width);
     if (!p.causal) return;
-    fetch_rows(fetch, p.k, b, kv, key, n, p.width);
-    fetch_rows(fetch, p.v, b, kv, key, n, p.value_width);
+    fetch_rows(fetch, p.k, {b, kv, key, n}, p.width);
+    fetch_rows(fetch, p.v, {b, kv, key, n}, p.value_width);
   }
 
   // Computes a step of queries.
@@ -97,7 +97,7 @@ struct Forward {
     for (long i = rows.first; i < end; i += kChunk) {
       const long n = part(i, end);
       Fetch fetch(kFetchedRows);
-      fetch_for_writing(fetch, out, b, h, i, n, p.value_width);
+      fetch_for_writing(fetch, out, {b, h, i, n}, p.value_width);
       if (i + n < end)
         prefetch_reads(fetch, b, h, i + n, part(i + n, end));
       else
