@@ -3,7 +3,6 @@
 #include <heed/autograd/detail/attention_inputs.hpp>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/norms.hpp>
-#include <limits>
 
 namespace heed {
 
@@ -30,7 +29,7 @@ Tensor allowed_pairs(In q, In k, const AttentionCall& call) {
 
 Tensor additive_mask(In q, In k, const AttentionCall& call) {
   const Tensor bias = call.bias.defined() ? call.bias : Tensor::zeros({}, q.dtype());
-  return where(allowed_pairs(q, k, call), bias, -std::numeric_limits<double>::infinity());
+  return where(allowed_pairs(q, k, call), bias, -detail::kInfinity);
 }
 
 Tensor masked_softmax(In scores, In allowed) {

@@ -28,7 +28,6 @@
 #include <heed/autograd/record.hpp>
 #include <heed/core/check.hpp>
 #include <heed/core/kernel_interface.hpp>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -276,7 +275,7 @@ struct MaskLoops {
     each_score(at, [&](int j, int first, auto count) {
       T y[count];
       T* to = s + j * at.lanes + first;
-      for (int i = 0; i < count; ++i) y[i] = allowed(f, at, j, first + i) ? to[i] : -std::numeric_limits<T>::infinity();
+      for (int i = 0; i < count; ++i) y[i] = allowed(f, at, j, first + i) ? to[i] : -static_cast<T>(detail::kInfinity);
       for (int i = 0; i < count; ++i) to[i] = y[i];
     });
   }

@@ -3,7 +3,6 @@
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/shape_ops.hpp>
-#include <limits>
 
 namespace heed::detail {
 
@@ -15,7 +14,7 @@ static Tensor pooled(const Tensor& x, const Tensor& seen, Pooling kind) {
   full = full.reshape({x.dim(0), x.dim(1), groups, pool, x.dim(3)});
   const Tensor masked = logical_not(seen);
   if (kind == Pooling::max) {
-    const Tensor top = max(masked_fill(full, masked, -std::numeric_limits<double>::infinity()), {3});
+    const Tensor top = max(masked_fill(full, masked, -detail::kInfinity), {3});
     return masked_fill(top, logical_not(any(seen, {3})), 0);
   }
   return sum(masked_fill(full, masked, 0), {3}) / maximum(sum(seen.to(x.dtype()), {3}), 1);

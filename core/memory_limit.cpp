@@ -18,7 +18,7 @@ double limit_in(const std::filesystem::path& file) {
   std::ifstream in(file);
   in.imbue(std::locale::classic());
   double bytes = 0;
-  return in >> bytes ? bytes : INFINITY;
+  return in >> bytes ? bytes : detail::kInfinity;
 }
 
 // The lowest limit of this process's cgroup and the cgroups above it. In a container, the root is its own cgroup.

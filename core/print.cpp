@@ -42,7 +42,7 @@ std::string text_of(double v, const Format& f, DType dtype) {
 
 Format format_of(const Tensor& x, bool all) {
   Format f;
-  double max_abs = 0, min_abs = INFINITY;
+  double max_abs = 0, min_abs = detail::kInfinity;
   for_shown(x, all, [&](double v) {
     if (!std::isfinite(v)) return;
     if (v != std::floor(v)) f.whole = false;

@@ -168,7 +168,7 @@ Bleu corpus_bleu(std::span<const std::string> texts, const std::vector<std::vect
     if (b.matches[k] == 0) half *= 2;
     b.precisions[k] = 100 * (b.matches[k] == 0 ? 1 / half : static_cast<double>(b.matches[k])) / count;
   }
-  for (const double p : b.precisions) logs += p > 0 ? std::log(p) : -INFINITY;
+  for (const double p : b.precisions) logs += p > 0 ? std::log(p) : -detail::kInfinity;
   b.score = b.brevity_penalty * std::exp(logs / 4);
   return b;
 }

@@ -11,8 +11,8 @@ namespace heed {
 
 static void check_logits(const char* op, const std::vector<double>& values) {
   for (std::size_t i = 0; i < values.size(); ++i)
-    require(values[i] < INFINITY, op, ": logit ", i, " is ", values[i], "; it must be a number, or -inf");
-  require(std::ranges::any_of(values, [](double x) { return x > -INFINITY; }), op,
+    require(values[i] < detail::kInfinity, op, ": logit ", i, " is ", values[i], "; it must be a number, or -inf");
+  require(std::ranges::any_of(values, [](double x) { return x > -detail::kInfinity; }), op,
           ": all logits are -inf; at least one must be a number");
 }
 
@@ -245,11 +245,11 @@ std::vector<Candidate> likeliest(const Tensor& logits, double so_far, std::int32
   double sum = 0;
   for (const double x : values) sum += std::exp(x - max_value);
   const double shift = so_far - max_value - std::log(sum);
-  for (const std::int32_t token : never) values[static_cast<std::size_t>(token)] = -INFINITY;
+  for (const std::int32_t token : never) values[static_cast<std::size_t>(token)] = -detail::kInfinity;
   std::vector<Candidate> all;
   all.reserve(values.size());
   for (std::size_t i = 0; i < values.size(); ++i)
-    if (values[i] > -INFINITY) all.push_back({values[i] + shift, beam, static_cast<std::int32_t>(i)});
+    if (values[i] > -detail::kInfinity) all.push_back({values[i] + shift, beam, static_cast<std::int32_t>(i)});
   const auto before = [](const Candidate& a, const Candidate& b) { return a.before(b); };
   const auto end = all.begin() + static_cast<std::ptrdiff_t>(std::min(count, all.size()));
   if (end != all.end()) std::nth_element(all.begin(), end, all.end(), before);

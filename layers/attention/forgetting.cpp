@@ -67,7 +67,7 @@ struct RunningGates : kernels::ForgetGates {
     if (causal) rows_until(queries - keys - 1);
     for (Index j = 0; j < keys; ++j) {
       const double gate = log_gate[j] < kClosed ? kClosed : log_gate[j], near = std::nearbyint(gate);
-      if (log_gate[j] == -HUGE_VAL)
+      if (log_gate[j] == -detail::kInfinity)
         reset = j;
       else
         sum += near, rest += gate - near;
@@ -80,7 +80,8 @@ struct RunningGates : kernels::ForgetGates {
   static bool shown_by(const Tensor& bias, Index b, Index h, Index i, Index j) {
     const Strides& s = bias.strides();
     const Index at = b * s[0] + h * s[1] + i * s[2] + j * s[3];
-    return bias.dtype() == DType::float64 ? bias.ptr<double>()[at] != -HUGE_VAL : bias.ptr<float>()[at] != -HUGE_VALF;
+    return bias.dtype() == DType::float64 ? bias.ptr<double>()[at] != -detail::kInfinity
+                                          : bias.ptr<float>()[at] != -detail::kInfinity;
   }
 };
 

@@ -8,7 +8,6 @@
 #include <heed/core/parallel.hpp>
 #include <heed/layers/attention/sparse.hpp>
 #include <heed/layers/attention/states.hpp>
-#include <limits>
 
 namespace heed {
 namespace {
@@ -25,7 +24,7 @@ class Best {
   void clear() { heap_.clear(); }
   // Call in ascending order of keys, so that of equal scores the lower key is kept.
   void offer(T score, std::int32_t key) {
-    if (std::isnan(score)) score = std::numeric_limits<T>::infinity();  // chosen, so that the result shows the NaN
+    if (std::isnan(score)) score = static_cast<T>(detail::kInfinity);  // chosen, so that the result shows the NaN
     if (heap_.size() == max_keys_) {
       if (!(score > heap_.front().score)) return;
       std::pop_heap(heap_.begin(), heap_.end(), better);

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <heed/core/kernels/elementwise/scalar_math.hpp>
 #include <heed/optim/optimizers/schedule.hpp>
-#include <limits>
 #include <numbers>
 
 namespace heed {
@@ -36,7 +35,7 @@ class NamedSchedule {
   Kind kind_;
   ScheduleOptions given_, o_;  // as the caller gave them; as the formula uses them
   Course course_;
-  double falls_ = 0, best_ = std::numeric_limits<double>::infinity(), bad_ = 0, cooling_ = 0;  // of plateau
+  double falls_ = 0, best_ = detail::kInfinity, bad_ = 0, cooling_ = 0;  // of plateau
 
   bool ends() const { return kind_ == Kind::linear || kind_ == Kind::cosine || kind_ == Kind::one_cycle; }
   double phase_of(double step) const;

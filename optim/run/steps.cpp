@@ -137,7 +137,7 @@ double RunSteps::checked_norm(const Optimizer& optimizer, StepGradients& gradien
 // is known here.
 RunSteps::Applied RunSteps::apply(std::size_t first, std::size_t end, StepGradients& gradients,
                                   const std::vector<ShardSums>& sums, double counted) {
-  const double max_norm = run_.options.grad_clip > 0 ? run_.options.grad_clip : INFINITY;
+  const double max_norm = run_.options.grad_clip > 0 ? run_.options.grad_clip : detail::kInfinity;
   std::vector<double> weights(static_cast<std::size_t>(run_.options.shards));
   std::ranges::transform(sums, weights.begin() + run_.ranks.begin(), &ShardSums::weight);
   double norm = 0, squares = 0;

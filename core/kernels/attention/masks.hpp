@@ -6,14 +6,6 @@
 
 namespace heed::kernels::HEED_LEVEL {
 
-template <class T>
-inline constexpr T kInfinity = static_cast<T>(__builtin_inf());
-
-template <class T>
-inline Batch<T> minus_infinity() {
-  return Batch<T>(-kInfinity<T>);
-}
-
 // The address of query i and keys j, j + 1, ... of head (b, h) in a grid. The keys are g.key apart. Null without a
 // grid.
 template <class T>

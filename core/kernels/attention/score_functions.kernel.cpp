@@ -124,8 +124,7 @@ void forget(const ScoreContext<T>& x, const ScoreTile& at, T* s, T*) {
     for (long i = 0; i < at.lanes; ++i)
       c[i] = static_cast<T>((row_whole[i] - whole[j]) + (row_part[i] - part[j]));
     T* row = s + j * at.lanes;
-    for (long i = 0; i < at.lanes; ++i)
-      row[i] = static_cast<T>(j) < hidden[i] ? -static_cast<T>(__builtin_inf()) : (row[i] + c[i]) * unit;
+    for (long i = 0; i < at.lanes; ++i) row[i] = static_cast<T>(j) < hidden[i] ? -kInfinity<T> : (row[i] + c[i]) * unit;
   }
 }
 

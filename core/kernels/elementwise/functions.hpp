@@ -56,7 +56,7 @@ inline Batch<double> log_in_two(Batch<double> x, Batch<double>& low) {
 inline Batch<double> exp_of_two(Batch<double> high, Batch<double> low) {
   using B = Batch<double>;
   const B e = exp(high);
-  return select((abs(low) < B(1)) & (e < B(__builtin_inf())), fma(e, low, e), e);
+  return select((abs(low) < B(1)) & (e < B(kInfinity<double>)), fma(e, low, e), e);
 }
 
 // x as float64: the lower half of the lanes and the upper half.
@@ -120,7 +120,7 @@ inline Batch<float> power_of_size(Batch<float> size, Batch<float> y) {
 template <class T>
 Batch<T> pow_lanes(Batch<T> x, Batch<T> y) {
   using B = Batch<T>;
-  const B zero(T(0)), one(T(1)), infinity(static_cast<T>(__builtin_inf())), size = abs(x), exponent = abs(y);
+  const B zero(T(0)), one(T(1)), infinity(kInfinity<T>), size = abs(x), exponent = abs(y);
   // Distance of n from the nearest integer, ties to even. Numbers from `magic` on are integers, from 2 `magic` on even.
   constexpr T magic = sizeof(T) == 4 ? T(0x1p23) : T(0x1p52);
   const auto distance = [&](B n) { return select(n < B(magic), abs((n + B(magic)) - B(magic) - n), zero); };

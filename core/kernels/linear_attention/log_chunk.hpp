@@ -84,7 +84,7 @@ inline bool load_log_keys(const LinearProblem<T>& p, long b, long h, long first,
   const bool has_masked = has_masked_keys(p);
   const T* weight = p.weight == nullptr ? nullptr : p.weight + (b * p.heads + h) * p.keys + first;
   for (long j = 0; j < n; ++j) {
-    const bool none = weight != nullptr && weight[j] == -static_cast<T>(__builtin_inf());
+    const bool none = weight != nullptr && weight[j] == -kInfinity<T>;
     if (none) fill(Panel<T>{v.row(j), v.ld}, 1, T(0));
     if (none || (has_masked && masked_key(p, b, first + j))) {
       for (long c = 0; c < p.width; c += kWidth<T>) store_aligned(k.row(j) + c, minus_infinity<T>());
@@ -139,7 +139,7 @@ template <class T>
 inline void exp_queries(const LinearProblem<T>& p, long n, const Panel<T>& q, const T* m) {
   Batch<T> highest = minus_infinity<T>();
   for (long c = 0; c < p.width; c += kWidth<T>)
-    highest = max(highest, load_part(m + c, lanes_of<T>(p.width - c), -static_cast<T>(__builtin_inf())));
+    highest = max(highest, load_part(m + c, lanes_of<T>(p.width - c), -kInfinity<T>));
   const T common = reduce_max(highest);
   const Batch<T> size(common - common == T(0) ? common : T(0));  // finite
   for (long i = 0; i < n; ++i) {

@@ -9,7 +9,7 @@ namespace {
 // The maximum, or -inf if n is 0. NaN may be skipped.
 template <class T>
 T greatest_of(const T* x, int64_t n) {
-  const T lowest = -static_cast<T>(INFINITY);
+  const T lowest = -kInfinity<T>;
   Batch<T> top[4] = {Batch<T>(lowest), Batch<T>(lowest), Batch<T>(lowest), Batch<T>(lowest)};
   int64_t i = 0;
   for (; i + 4 * kWidth<T> <= n; i += 4 * kWidth<T>)
@@ -24,7 +24,7 @@ T greatest_of(const T* x, int64_t n) {
 template <class T>
 T sum_exp(const T* x, int64_t n, T& base) {
   constexpr int64_t piece = 2048;
-  const T lowest = -static_cast<T>(INFINITY);
+  const T lowest = -kInfinity<T>;
   T greatest = lowest, sum = 0;
   base = 0;
   for (int64_t begin = 0; begin < n; begin += piece) {

@@ -92,7 +92,7 @@ void forward_rows(const NormForward<T>& a, int64_t first, int64_t n, T eps) {
   }
   for (int r = 0; r < R; ++r) {
     rstd[r] = T(1) / root_of(square[r], rest[r], eps);
-    if (!(square[r] + eps > kMinSquare<T> && square[r] < static_cast<T>(INFINITY))) [[unlikely]]
+    if (!(square[r] + eps > kMinSquare<T> && square[r] < kInfinity<T>)) [[unlikely]]
       extreme_row<T, kCentred>(x + r * n, n, eps, mean[r], rest[r], rstd[r]);
     a.rstd[first + r] = rstd[r];
     if constexpr (kCentred) a.mean[first + r] = mean[r], a.rest[first + r] = rest[r];

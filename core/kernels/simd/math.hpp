@@ -173,7 +173,7 @@ inline Batch<T> log_composed(Batch<T> k, Batch<T> f, Batch<T> rest) {
 // between levels.
 template <class T>
 inline Batch<T> log(Batch<T> x) {
-  const Batch<T> zero(T(0)), infinity(static_cast<T>(__builtin_inf()));
+  const Batch<T> zero(T(0)), infinity(kInfinity<T>);
   const Mask<T> small = x < Batch<T>(LogConstants<T>::min_normal);
   Batch<T> k;
   const Batch<T> f = log_reduced(select(small, x * Batch<T>(T(0x1p54)), x), k);
@@ -185,7 +185,7 @@ inline Batch<T> log(Batch<T> x) {
 // log(1 + x) without cancellation: log(u) + (1 + x - u) / u for the rounded u = 1 + x, where the difference is exact.
 template <class T>
 inline Batch<T> log1p(Batch<T> x) {
-  const Batch<T> zero(T(0)), one(T(1)), infinity(static_cast<T>(__builtin_inf())), u = one + x;
+  const Batch<T> zero(T(0)), one(T(1)), infinity(kInfinity<T>), u = one + x;
   Batch<T> k;
   const Batch<T> f = log_reduced(u, k);
   const Batch<T> lost = select(u > Batch<T>(T(2)), one - (u - x), x - (u - one));

@@ -38,6 +38,13 @@ template <class T>
 inline constexpr int kWidth = static_cast<int>(Batch<T>::size);
 
 template <class T>
+inline constexpr T kInfinity = static_cast<T>(__builtin_inf());
+template <class T>
+inline Batch<T> minus_infinity() {
+  return Batch<T>(-kInfinity<T>);
+}
+
+template <class T>
 inline Batch<T> load(const T* p) {
   return Batch<T>::load_unaligned(p);
 }

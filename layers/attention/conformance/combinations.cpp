@@ -177,9 +177,7 @@ class Comparison {
         value != "numbers" && masks_keys(posed.call))
       for (const Part& p : parts(padded))
         if (p.of_keys && !plan_.is(levels_, p.name == "k" ? Plan::k_layout : Plan::v_layout, "broadcast"))
-          *p.x = with_padding(
-              *p.x, posed.call,
-              value == "NaN" ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity());
+          *p.x = with_padding(*p.x, posed.call, value == "NaN" ? std::numeric_limits<double>::quiet_NaN() : kInfinity);
     Caller caller(plan_, levels_, padded);
     const Index threads = plan_.number(levels_, Plan::threads);
     set_threads(static_cast<int>(threads));

@@ -50,7 +50,7 @@ void Finding::close(const std::string& what, const Tensor& got, const Tensor& ex
   for (double e : b) scale = std::max(scale, std::fabs(e));  // NaN is found below
   const auto difference = [&](std::size_t i) {
     const double d = std::fabs(a[i] - b[i]);
-    return std::isfinite(d) ? d : INFINITY;
+    return std::isfinite(d) ? d : kInfinity;
   };
   // `at` is the worst element after the given share of the worst rows is left out. `rows` has the worst element of each
   // row.

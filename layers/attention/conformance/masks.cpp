@@ -9,7 +9,7 @@
 namespace heed::detail::conformance {
 namespace {
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN(), kInf = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 // x [B, Hk, S, ...] at the keys that the call masks, and 0 at the others.
 Tensor at_padding(const Tensor& x, const AttentionCall& call) { return x - with_padding(x, call, 0); }
@@ -30,7 +30,7 @@ void check_padding_under(Subject& s, Finding& f, const Trial& t, DType dtype) {
   const std::vector<Part> all = parts(dirty);
   for (const Part& p : all)
     if (p.of_keys) f.zeros("the gradient of masked " + p.name, at_padding(clean.gradients.at(p.name), t.call));
-  for (const double value : {kNaN, dtype == DType::float64 ? kInf : -kInf}) {
+  for (const double value : {kNaN, dtype == DType::float64 ? kInfinity : -kInfinity}) {
     for (const Part& p : all)
       if (p.of_keys) *p.x = with_padding(*p.x, t.call, value);
     f.close(std::to_string(value) + " in padding", s.run(dirty, dtype), clean, rounding(dtype));

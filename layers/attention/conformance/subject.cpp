@@ -5,7 +5,6 @@
 #include <heed/autograd/elementwise.hpp>
 #include <heed/layers/attention/detail/conformance_subject.hpp>
 #include <heed/layers/model.hpp>
-#include <limits>
 
 namespace heed::detail::conformance {
 namespace {
@@ -43,7 +42,7 @@ AttentionMechanism made(const MechanismFactory& make, const ConformanceOptions& 
 // The min difference between two scores q . k of a row, over all rows.
 double min_gap(const Tensor& q, const Tensor& k) {
   const Index rows = q.dim(0) * q.dim(1) * q.dim(2), keys = k.dim(2), size = q.dim(3), shared = q.dim(1) / k.dim(1);
-  double gap = std::numeric_limits<double>::infinity();
+  double gap = kInfinity;
   for (Index r = 0; r < rows; ++r) {
     std::vector<double> scores;
     const double* of_head = k.ptr<double>() + r / q.dim(2) / shared * keys * size;
