@@ -25,7 +25,7 @@ void apply(const kernels::DropoutMask& mask, double scale, const Tensor& x, cons
   parallel_for((n + kGroup - 1) / kGroup, 256, [&](Index first, Index last) {
     const Index begin = first * kGroup, size = std::min(n, last * kGroup) - begin;
     detail::with_float(x.dtype(), [&]<class T>(T) {
-      kernels::of<T>(kernels::dropout_kernels())(mask, first, size, x.ptr<T>() + begin, static_cast<T>(scale),
+      kernels::of<T>(kernels::dropout_table())(mask, first, size, x.ptr<T>() + begin, static_cast<T>(scale),
                                                  y.ptr<T>() + begin, accumulate);
     });
   });

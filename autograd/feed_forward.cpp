@@ -78,7 +78,7 @@ void activate_backward(Activation activation, const GemmBlock& block, const Hidd
   for (Index i = 0; i < block.rows; i += kFinishRows) {
     const Index row = block.row + i;
     const T* du = narrow ? static_cast<const T*>(block.c) + i * block.ldc : at<T>(g.du, row, column);
-    kernels::of<T>(kernels::norm_kernels())
+    kernels::of<T>(kernels::norm_table())
         .sum_rows(du, std::min(kFinishRows, block.rows - i), n, narrow ? block.ldc : g.du.dim(1),
                   at<T>(g.dbias, row / kFinishRows, column), false);
   }

@@ -42,7 +42,7 @@ struct GradientTargets {
 template <class T>
 void sum_columns(const Tensor& logits, Index rows, const Target& out, bool accumulate) {
   const Index classes = logits.dim(1);
-  const auto f = kernels::of<T>(kernels::norm_kernels()).sum_rows;
+  const auto f = kernels::of<T>(kernels::norm_table()).sum_rows;
   parallel_for(classes, 1024, [&](Index b, Index e) {
     f(logits.ptr<T>() + b, rows, e - b, classes, out.gradient.ptr<T>() + b, accumulate);
   });

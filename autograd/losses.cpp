@@ -22,7 +22,7 @@ struct LossOperands {
 
 template <class T>
 const kernels::PointwiseKernels<T>& pointwise_table() {
-  return kernels::of<T>(kernels::pointwise_kernels());
+  return kernels::of<T>(kernels::pointwise_table());
 }
 
 template <class T>

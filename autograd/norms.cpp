@@ -14,7 +14,7 @@ namespace {
 
 template <class T>
 const kernels::NormKernels<T>& table() {
-  return kernels::of<T>(kernels::norm_kernels());
+  return kernels::of<T>(kernels::norm_table());
 }
 
 void check_vector(const char* op, const char* name, In x, const Tensor& v) {

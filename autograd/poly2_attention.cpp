@@ -135,8 +135,8 @@ Tensor products_of_two(const Tensor& x) {
   const Index width = wide.dim(-1), features = kernels::products_of_width(width);
   Tensor y = Tensor::empty(wide.shape().without(-1) + Shape{features}, DType::float64);
   parallel_for(wide.rows(), grain_for(features), [&](Index begin, Index end) {
-    kernels::products_of_two().forward(wide.ptr<double>() + begin * width, end - begin, width,
-                                       y.ptr<double>() + begin * features);
+    kernels::products_of_two_table().forward(wide.ptr<double>() + begin * width, end - begin, width,
+                                             y.ptr<double>() + begin * features);
   });
   return y;
 }

@@ -14,11 +14,11 @@ using kernels::DistanceTable;
 
 template <class T>
 ScoreFunction<T> distance_function() {
-  return kernels::of<T>(kernels::score_functions()).distance;
+  return kernels::of<T>(kernels::score_function_table()).distance;
 }
 template <class T>
 ScoreFunction<T> cap_function() {
-  return kernels::of<T>(kernels::score_functions()).soft_cap;
+  return kernels::of<T>(kernels::score_function_table()).soft_cap;
 }
 
 // A table of distances that owns its map.

@@ -52,7 +52,7 @@ double best_rate(int count, int runs, F&& work) {
 }  // namespace
 
 double peak_flops(DType operands, int on_threads) {
-  const kernels::PeakTable& loops = kernels::peak_loops();
+  const kernels::PeakTable& loops = kernels::peak_table();
   kernels::PeakLoop loop = operands == DType::float64 ? loops.float64 : loops.float32;
   if (operands == DType::bfloat16 && kernels::bf16_peak_loop() != nullptr) loop = kernels::bf16_peak_loop();
   constexpr long kRounds = 100000;  // makes a short run: see best_rate()

@@ -23,7 +23,7 @@ kernels::RandomBlocks blocks_from(const Rng& rng, std::uint64_t position) {
 // so its value depends on its counter alone, not on the shape.
 template <class Fill>
 void fill_parts(const Tensor& x, const kernels::RandomBlocks& blocks, const Fill& fill) {
-  const kernels::RandomTable& table = kernels::random_kernels();
+  const kernels::RandomTable& table = kernels::random_table();
   parallel_for(x.numel(), grain_for(8), [&](Index begin, Index end) {
     kernels::RandomBlocks part = blocks;
     part.position += static_cast<std::uint64_t>(begin);
@@ -92,7 +92,7 @@ double Rng::uniform() {
 
 double Rng::normal() {
   double x = 0;
-  kernels::random_kernels().f64.normal(blocks_from(*this, position_++), 1, 0, 1, &x);
+  kernels::random_table().f64.normal(blocks_from(*this, position_++), 1, 0, 1, &x);
   return x;
 }
 

@@ -8,7 +8,7 @@ namespace heed::detail {
 
 template <class T>
 const kernels::CrossEntropyKernels<T>& cross_entropy_table() {
-  return kernels::of<T>(kernels::cross_entropy_kernels());
+  return kernels::of<T>(kernels::cross_entropy_table());
 }
 
 struct CrossEntropyRows {

@@ -122,12 +122,12 @@ struct Features {
   template <class T>
   void load(const HeadRows<const T>& x, Index b, Index h, Index first, Index n) {
     widen(x, b, h, first, n, width, rows.data());
-    kernels::products_of_two().forward(rows.data(), n, width, f.data());
+    kernels::products_of_two_table().forward(rows.data(), n, width, f.data());
   }
   // dx = the derivative of f, times df + factor shared^T; factor null means ones.
   void back(Index n, const double* factor, const double* shared) {
     std::fill_n(dx.data(), n * width, 0.0);
-    kernels::products_of_two().backward(rows.data(), n, width, df.data(), factor, shared, dx.data());
+    kernels::products_of_two_table().backward(rows.data(), n, width, df.data(), factor, shared, dx.data());
   }
 };
 
@@ -146,7 +146,7 @@ void sum_keys(const Problem<T>& p, Index b, Index g, Range keys, double* state) 
     widen(p.v, b, g, first, n, s.value_width, values.data());
     product({s.features, s.value_width, n}, by_column(x.f.data(), s.features), by_row(values.data(), s.value_width),
             state, s.value_width, i > 0);
-    kernels::of<double>(kernels::norm_kernels()).sum_rows(x.f.data(), n, s.features, s.features, z, i > 0);
+    kernels::of<double>(kernels::norm_table()).sum_rows(x.f.data(), n, s.features, s.features, z, i > 0);
   }
 }
 

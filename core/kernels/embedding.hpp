@@ -13,6 +13,6 @@ struct EmbeddingTable {
               int64_t end, int64_t skip);
 };
 
-const EmbeddingTable& embedding_kernels();  // for the level in use
+const EmbeddingTable& embedding_table();  // for the level in use
 
 }  // namespace heed::kernels

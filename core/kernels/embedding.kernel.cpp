@@ -21,7 +21,7 @@ void add_rows(T* dweight, const T* dy, const int32_t* indices, int64_t n, int64_
 
 }  // namespace
 
-extern const EmbeddingTable embedding_kernels;
-const EmbeddingTable embedding_kernels = {add_rows<float>, add_rows<double>};
+extern const EmbeddingTable embedding_table;
+const EmbeddingTable embedding_table = {add_rows<float>, add_rows<double>};
 
 }  // namespace heed::kernels::HEED_LEVEL

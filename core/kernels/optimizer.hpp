@@ -69,6 +69,6 @@ struct SentKernels {
 struct OptimizerTable : FloatTable<OptimizerKernels> {
   SentKernels sent;
 };
-const OptimizerTable& optimizer_kernels();  // for the level in use
+const OptimizerTable& optimizer_table();  // for the level in use
 
 }  // namespace heed::kernels

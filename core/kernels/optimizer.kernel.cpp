@@ -207,8 +207,8 @@ constexpr OptimizerKernels<T> kernels_of = {sgd<T>,   adam<T>,  rmsprop<T>, adag
 
 }  // namespace
 
-extern const OptimizerTable optimizer_kernels;
-const OptimizerTable optimizer_kernels = {{kernels_of<float>, kernels_of<double>},
-                                          {round_sent, add_both_sent, add_sent, step_sent}};
+extern const OptimizerTable optimizer_table;
+const OptimizerTable optimizer_table = {{kernels_of<float>, kernels_of<double>},
+                                        {round_sent, add_both_sent, add_sent, step_sent}};
 
 }  // namespace heed::kernels::HEED_LEVEL

@@ -11,7 +11,7 @@ struct PeakTable {
   PeakLoop float32, float64;
 };
 
-const PeakTable& peak_loops();  // for the level in use
+const PeakTable& peak_table();  // for the level in use
 PeakLoop bf16_peak_loop();      // dot products of bf16; null if the level in use has no instruction for them
 
 }  // namespace heed::kernels

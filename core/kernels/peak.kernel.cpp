@@ -39,7 +39,7 @@ double peak(long rounds) {
 
 }  // namespace
 
-extern const PeakTable peak_loops;
-const PeakTable peak_loops = {peak<float>, peak<double>};
+extern const PeakTable peak_table;
+const PeakTable peak_table = {peak<float>, peak<double>};
 
 }  // namespace heed::kernels::HEED_LEVEL

@@ -87,7 +87,7 @@ struct RunningGates : kernels::ForgetGates {
 
 template <class T>
 ScoreFunction<T> forget_function() {
-  return kernels::of<T>(kernels::score_functions()).forget;
+  return kernels::of<T>(kernels::score_function_table()).forget;
 }
 
 constexpr const char* kForgetting = "forgetting attention";

@@ -52,7 +52,7 @@ class NewtonSchulz {
   }
 
   void run() {
-    const auto& k = kernels::of<T>(kernels::optimizer_kernels());
+    const auto& k = kernels::of<T>(kernels::optimizer_table());
     const Index n = rows_ * columns_;
     k.scale(x_, n, 1 / std::max(std::sqrt(k.sum_squares(x_, n)), o_.eps));
     const auto [a, b, c] = o_.ns_coefficients;
@@ -143,7 +143,7 @@ struct Matrix {
 // Makes the step of one matrix. `scratch` has scratch_bytes() bytes.
 template <class T, class Op>
 void step_of(const Matrix& matrix, const MuonOptions& o, bool here, char* scratch) {
-  const auto& k = kernels::of<T>(kernels::optimizer_kernels());
+  const auto& k = kernels::of<T>(kernels::optimizer_table());
   const WholeParameter& p = *matrix.parameter;
   const Index rows = matrix.rows, columns = matrix.columns, n = rows * columns, begin = matrix.begin * columns;
   T *u = reinterpret_cast<T*>(scratch), *mean = p.states[kMeanSlot].ptr<T>() + begin;

@@ -9,7 +9,7 @@ namespace heed::detail {
 // Calls f(T{}, kernels of T) with T = float or double. The dtype must be float32 or float64.
 template <class F>
 void with_kernels(DType dtype, F&& f) {
-  with_float(dtype, [&](auto t) { f(t, kernels::of<decltype(t)>(kernels::optimizer_kernels())); });
+  with_float(dtype, [&](auto t) { f(t, kernels::of<decltype(t)>(kernels::optimizer_table())); });
 }
 
 }  // namespace heed::detail

@@ -66,7 +66,7 @@ T* GradientTree::join(T* left, T* right, Index count) const {
       both ? sent_kernels().add_both(left, right, count) : sent_kernels().round(sum, count);
       return sum;
     }
-  if (both) kernels::of<T>(kernels::optimizer_kernels()).add(left, right, count);
+  if (both) kernels::of<T>(kernels::optimizer_table()).add(left, right, count);
   return sum;
 }
 template float* GradientTree::join(float*, float*, Index) const;

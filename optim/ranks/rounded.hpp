@@ -8,7 +8,7 @@
 
 namespace heed::detail {
 
-inline const kernels::SentKernels& sent_kernels() { return kernels::optimizer_kernels().sent; }
+inline const kernels::SentKernels& sent_kernels() { return kernels::optimizer_table().sent; }
 
 // Rounds to nearest, ties to even.
 inline void round(bfloat16* to, const float* from, Index n) {

@@ -35,6 +35,6 @@ struct ScoreFunctions {
 };
 
 using ScoreFunctionTable = FloatTable<ScoreFunctions>;
-const ScoreFunctionTable& score_functions();  // for the level in use
+const ScoreFunctionTable& score_function_table();  // for the level in use
 
 }  // namespace heed::kernels

@@ -151,7 +151,7 @@ constexpr ScoreFunctions<T> functions_of() {
 
 }  // namespace
 
-extern const ScoreFunctionTable score_functions;
-const ScoreFunctionTable score_functions = {functions_of<float>(), functions_of<double>()};
+extern const ScoreFunctionTable score_function_table;
+const ScoreFunctionTable score_function_table = {functions_of<float>(), functions_of<double>()};
 
 }  // namespace heed::kernels::HEED_LEVEL

@@ -10,7 +10,7 @@ namespace heed::kernels {
 
 inline constexpr int64_t products_of_width(int64_t width) { return width * (width + 1) / 2; }
 
-struct ProductsOfTwo {
+struct ProductsOfTwoTable {
   // f(x) [rows, features] for x [rows, width].
   void (*forward)(const double* x, int64_t rows, int64_t width, double* f);
   // dx [rows, width] += the derivative of f(x), times d + factor shared^T. d is [rows, features], factor [rows] (null:
@@ -19,6 +19,6 @@ struct ProductsOfTwo {
                    const double* shared, double* dx);
 };
 
-const ProductsOfTwo& products_of_two();  // for the level in use
+const ProductsOfTwoTable& products_of_two_table();  // for the level in use
 
 }  // namespace heed::kernels

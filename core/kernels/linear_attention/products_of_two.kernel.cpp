@@ -40,7 +40,7 @@ void backward(const double* x, int64_t rows, int64_t width, const double* d, con
 
 }  // namespace
 
-extern const ProductsOfTwo products_of_two;
-const ProductsOfTwo products_of_two = {forward, backward};
+extern const ProductsOfTwoTable products_of_two_table;
+const ProductsOfTwoTable products_of_two_table = {forward, backward};
 
 }  // namespace heed::kernels::HEED_LEVEL

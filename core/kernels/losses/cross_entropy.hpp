@@ -38,6 +38,6 @@ struct CrossEntropyTable {
   CrossEntropyKernels<double> f64;
 };
 
-const CrossEntropyTable& cross_entropy_kernels();  // for the level in use
+const CrossEntropyTable& cross_entropy_table();  // for the level in use
 
 }  // namespace heed::kernels

@@ -99,7 +99,7 @@ constexpr CrossEntropyKernels<T> kernels_of = {forward<T>, backward<T>};
 
 }  // namespace
 
-extern const CrossEntropyTable cross_entropy_kernels;
-const CrossEntropyTable cross_entropy_kernels = {kernels_of<float>, kernels_of<double>};
+extern const CrossEntropyTable cross_entropy_table;
+const CrossEntropyTable cross_entropy_table = {kernels_of<float>, kernels_of<double>};
 
 }  // namespace heed::kernels::HEED_LEVEL

@@ -40,6 +40,6 @@ struct PointwiseTable {
   PointwiseKernels<double> f64;
 };
 
-const PointwiseTable& pointwise_kernels();  // for the level in use
+const PointwiseTable& pointwise_table();  // for the level in use
 
 }  // namespace heed::kernels

@@ -177,7 +177,7 @@ constexpr PointwiseKernels<T> kernels_of = {each<T>, sum<T>, backward<T>};
 
 }  // namespace
 
-extern const PointwiseTable pointwise_kernels;
-const PointwiseTable pointwise_kernels = {kernels_of<float>, kernels_of<double>};
+extern const PointwiseTable pointwise_table;
+const PointwiseTable pointwise_table = {kernels_of<float>, kernels_of<double>};
 
 }  // namespace heed::kernels::HEED_LEVEL

@@ -21,6 +21,6 @@ struct DropoutTable {
               bool accumulate);
 };
 
-const DropoutTable& dropout_kernels();  // for the level in use
+const DropoutTable& dropout_table();  // for the level in use
 
 }  // namespace heed::kernels

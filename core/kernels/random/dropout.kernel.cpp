@@ -27,7 +27,7 @@ void apply(const DropoutMask& mask, int64_t first, int64_t n, const T* x, T scal
 
 }  // namespace
 
-extern const DropoutTable dropout_kernels;
-const DropoutTable dropout_kernels = {apply<float>, apply<double>};
+extern const DropoutTable dropout_table;
+const DropoutTable dropout_table = {apply<float>, apply<double>};
 
 }  // namespace heed::kernels::HEED_LEVEL

@@ -25,6 +25,6 @@ struct RandomTable {
   RandomFills<uint16_t> bf16;
 };
 
-const RandomTable& random_kernels();  // for the level in use
+const RandomTable& random_table();  // for the level in use
 
 }  // namespace heed::kernels

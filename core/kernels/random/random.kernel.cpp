@@ -116,7 +116,7 @@ constexpr RandomFills<T> fills() {
 
 }  // namespace
 
-extern const RandomTable random_kernels;
-const RandomTable random_kernels = {fills<float>(), fills<double>(), fills<uint16_t>()};
+extern const RandomTable random_table;
+const RandomTable random_table = {fills<float>(), fills<double>(), fills<uint16_t>()};
 
 }  // namespace heed::kernels::HEED_LEVEL

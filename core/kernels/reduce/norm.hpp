@@ -50,6 +50,6 @@ struct NormKernels {
 };
 
 using NormTable = FloatTable<NormKernels>;
-const NormTable& norm_kernels();  // for the level in use
+const NormTable& norm_table();  // for the level in use
 
 }  // namespace heed::kernels

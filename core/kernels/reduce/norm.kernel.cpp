@@ -199,7 +199,7 @@ constexpr NormKernels<T> kernels_of = {forward<T, true>, backward<T, true>, forw
 
 }  // namespace
 
-extern const NormTable norm_kernels;
-const NormTable norm_kernels = {kernels_of<float>, kernels_of<double>};
+extern const NormTable norm_table;
+const NormTable norm_table = {kernels_of<float>, kernels_of<double>};
 
 }  // namespace heed::kernels::HEED_LEVEL

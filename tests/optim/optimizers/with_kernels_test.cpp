@@ -12,7 +12,7 @@ TEST_CASE("with_kernels: passes a number of the dtype and the kernels of the dty
     detail::with_kernels(dtype, [&](auto t, const auto& kernels) {
       ++calls;
       CHECK(dtype_of<decltype(t)> == dtype);
-      CHECK(&kernels == &kernels::of<decltype(t)>(kernels::optimizer_kernels()));
+      CHECK(&kernels == &kernels::of<decltype(t)>(kernels::optimizer_table()));
     });
     CHECK(calls == 1);
   }

@@ -7,7 +7,7 @@
 
 #include "tests/core/levels.hpp"
 
-using heed::kernels::products_of_two, heed::kernels::products_of_width;
+using heed::kernels::products_of_two_table, heed::kernels::products_of_width;
 using Numbers = std::vector<double>;
 
 namespace {
@@ -47,7 +47,7 @@ TEST_CASE("products_of_two: f(q) . f(k) is (q . k)^2, and no number beyond the f
       const std::int64_t features = products_of_width(width);
       const Numbers x = numbers(2 * width, 0.6180339887498949);
       Numbers f(static_cast<std::size_t>(2 * features + 1), 7);
-      products_of_two().forward(x.data(), 2, width, f.data());
+      products_of_two_table().forward(x.data(), 2, width, f.data());
       double product = 0, of_features = 0;
       for (std::int64_t i = 0; i < width; ++i) product += at(x, i) * at(x, width + i);
       for (std::int64_t i = 0; i < features; ++i) of_features += at(f, i) * at(f, features + i);
@@ -66,8 +66,8 @@ TEST_CASE("products_of_two: the derivative is added to the output") {
                     factor = numbers(rows, 0.7320508075688772), shared = numbers(features, 0.2360679774997898);
       for (const Numbers& of_rows : {factor, Numbers()}) {
         Numbers dx(static_cast<std::size_t>(rows * width), 0.5);
-        products_of_two().backward(x.data(), rows, width, d.data(), of_rows.empty() ? nullptr : of_rows.data(),
-                                   shared.data(), dx.data());
+        products_of_two_table().backward(x.data(), rows, width, d.data(), of_rows.empty() ? nullptr : of_rows.data(),
+                                         shared.data(), dx.data());
         const Numbers expected = plain_backward(x, rows, width, d, of_rows, shared);
         for (std::int64_t i = 0; i < rows * width; ++i) CHECK(std::fabs(at(dx, i) - at(expected, i) - 0.5) < 1e-13);
       }
