@@ -1,6 +1,7 @@
 // The similarities of generic attention that have a name.
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/generic_attention.hpp>
+#include <heed/core/names.hpp>
 
 namespace heed {
 namespace {
@@ -20,14 +21,12 @@ std::vector<Similarity> similarities() {
 }  // namespace
 
 const std::vector<std::string>& similarity_names() {
-  static const std::vector<std::string> names = detail::names_of(similarities());
+  static const std::vector<std::string> names = detail::names_of(similarities(), &Similarity::name);
   return names;
 }
 
 Similarity similarity_by_name(std::string_view name) {
-  for (const Similarity& s : similarities())
-    if (s.name == name) return s;
-  fail("similarity: the name is '", name, "'; it must be one of ", detail::joined(similarity_names()));
+  return detail::row_named(name, "similarity: the name", similarities(), &Similarity::name);
 }
 
 }  // namespace heed

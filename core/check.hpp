@@ -18,7 +18,6 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace heed {
 
@@ -102,17 +101,6 @@ template <class... Parts>
   Message m;
   (m.add(parts), ...);
   m.fail(where);
-}
-
-// "a, b, c", for messages.
-std::string joined(const std::vector<std::string>& names);
-
-// The member `name` of each row of a table.
-template <class Rows>
-std::vector<std::string> names_of(const Rows& rows) {
-  std::vector<std::string> names;
-  for (const auto& row : rows) names.emplace_back(row.name);
-  return names;
 }
 
 }  // namespace detail

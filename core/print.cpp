@@ -98,12 +98,6 @@ std::ostream& operator<<(std::ostream& out, const Tensor& x) {
 
 namespace detail {
 
-std::string joined(const std::vector<std::string>& names) {
-  std::string all;
-  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
-  return all;
-}
-
 std::string formatted(const char* how, ...) {
   // uselocale() sets the locale of this thread only, until vsnprintf() is done.
   static const locale_t plain = ::newlocale(LC_ALL_MASK, "C", locale_t());

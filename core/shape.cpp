@@ -1,5 +1,5 @@
 // Shapes: changing, joining, broadcasting and printing them.
-#include <heed/core/check.hpp>
+#include <heed/core/names.hpp>
 #include <heed/core/shape.hpp>
 #include <ostream>
 
@@ -38,9 +38,7 @@ std::ostream& operator<<(std::ostream& out, const Shape& shape) {
 }
 
 std::string to_string(const Shape& shape) {
-  std::string text = "[";
-  for (int i = 0; i < shape.rank(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
-  return text + "]";
+  return "[" + detail::joined(shape, [](Index n) { return std::to_string(n); }) + "]";
 }
 
 bool broadcast(const Shape& a, const Shape& b, Shape& out) {

@@ -2,6 +2,7 @@
 // checkpoint_file.cpp.
 #include <algorithm>
 #include <cstring>
+#include <heed/core/names.hpp>
 #include <heed/data/checkpoint.hpp>
 #include <heed/data/text.hpp>
 #include <set>
@@ -132,12 +133,6 @@ static Section section_of(const char* op, const Checkpoint& checkpoint, const Lo
   return found;
 }
 
-static std::string listed(const std::vector<std::string>& names) {
-  std::string list;
-  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + printable(name);
-  return list;
-}
-
 static bool same_values(const Tensor& a, const Tensor& b) {
   if (!(a.shape() == b.shape()) || a.dtype() != b.dtype()) return false;
   const Tensor x = a.dense(), y = b.dense();
@@ -145,8 +140,8 @@ static bool same_values(const Tensor& a, const Tensor& b) {
   return bytes == 0 || std::memcmp(x.raw(), y.raw(), bytes) == 0;
 }
 
-// Removes a tensor of the model from `found`, under any of its names, and checks its shape and dtype. Undefined if there
-// is none.
+// Removes a tensor of the model from `found`, under any of its names, and checks its shape and dtype. Undefined if
+// there is none.
 static Tensor take(const Checkpoint& checkpoint, const std::vector<std::string>& names, const Tensor& expected,
                    const LoadOptions& options, Section& found) {
   NamedTensor taken;
@@ -188,9 +183,9 @@ LoadReport detail::load_members(const Checkpoint& checkpoint, const Members& mem
     if (b.buffer->defined()) load({b.name}, *b.buffer);
   for (const auto& [name, left] : found) report.unexpected.push_back(left.name);
   require(report.missing.empty() || options.allow_missing, "load_model: ", checkpoint.source, " lacks ",
-          report.missing.empty() ? "" : listed(report.missing), ", which the model needs");
+          joined(report.missing, printable), ", which the model needs");
   require(report.unexpected.empty() || options.allow_unexpected, "load_model: ", checkpoint.source, " has ",
-          report.unexpected.empty() ? "" : listed(report.unexpected), ", which the model lacks");
+          joined(report.unexpected, printable), ", which the model lacks");
   for (auto& [to, from] : copies) to.copy_(from);
   return report;
 }

@@ -1,4 +1,5 @@
 // Reads and writes NumPy's .npy files.
+#include <heed/core/names.hpp>
 #include <heed/data/detail/disk.hpp>
 #include <heed/data/npy.hpp>
 //
@@ -126,8 +127,7 @@ Header read_header(const std::filesystem::path& file) {
 std::string header_of(const Tensor& x) {
   const Type* type = std::find_if(std::begin(kTypes), std::end(kTypes),
                                   [&](const Type& t) { return t.dtype == x.dtype() && t.bytes == size_of(t.dtype); });
-  std::string shape;
-  for (Index n : x.shape()) shape += (shape.empty() ? "" : ", ") + std::to_string(n);
+  std::string shape = detail::joined(x.shape(), [](Index n) { return std::to_string(n); });
   if (x.rank() == 1) shape += ",";
   std::string dictionary = std::string("{'descr': ") + type->name + ", 'fortran_order': False, 'shape': (" + shape;
   dictionary += "), }";

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <heed/core/check.hpp>
+#include <heed/core/names.hpp>
 #include <heed/core/random.hpp>
 #include <heed/data/detail/content_hash.hpp>
 #include <heed/data/samples.hpp>
@@ -13,11 +13,7 @@ namespace {
 
 constexpr std::uint64_t kSplitStream = std::uint64_t{0x5B117} << 44;  // of Rng, reserved for split()
 
-std::string names_of(const Sample& sample) {
-  std::string names;
-  for (const auto& [name, x] : sample) names += (names.empty() ? "" : ", ") + name;
-  return names;
-}
+std::string names_of(const Sample& sample) { return detail::joined(sample, &Sample::value_type::first); }
 
 // Joins the tensors of one name: [B, T, ...] with T the longest if they are padded, else [B, ...]. Appends the length
 // of each tensor's first axis to `lengths` (0 if they are not padded).

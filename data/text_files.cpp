@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <heed/core/check.hpp>
 #include <heed/core/memory.hpp>
+#include <heed/core/names.hpp>
 #include <heed/data/detail/text_reader.hpp>
 #include <heed/data/unicode.hpp>
 #include <memory>
@@ -282,10 +282,8 @@ void read_files(const std::vector<fs::path>& files_and_folders, const std::funct
                 const ReadTextOptions& o, std::size_t piece_bytes, bool unchecked) {
   TextReader reader(use, piece_bytes, o, unchecked);
   for (const fs::path& file : text_files(files_and_folders)) reader.read(file);
-  std::string names;
-  for (const fs::path& p : files_and_folders) names += (names.empty() ? "" : ", ") + shown_file(p);
   require(reader.total() > 0 || o.may_be_empty, "text: there is no text in ",
-          names.empty() ? "an empty list of files" : names);
+          files_and_folders.empty() ? "an empty list of files" : detail::joined(files_and_folders, shown_file));
 }
 
 std::string read_whole(const std::vector<fs::path>& files_and_folders, const ReadTextOptions& o, bool unchecked) {

@@ -1,6 +1,7 @@
 // The table of mechanisms by name, their options, and the defaults of the options.
 #include <algorithm>
 #include <cmath>
+#include <heed/core/names.hpp>
 #include <heed/layers/attention/flex.hpp>
 #include <heed/layers/attention/linear.hpp>
 #include <heed/layers/attention/luong.hpp>

@@ -1,22 +1,22 @@
 // Names of feature maps, and the decode state of linear attention.
+#include <heed/core/names.hpp>
 #include <heed/layers/attention/linear.hpp>
 
 namespace heed {
 namespace {
 
-constexpr struct {
+struct NamedMap {
   std::string_view name;
   FeatureMap map;
-} kMaps[] = {{"elu", FeatureMap::elu}, {"relu", FeatureMap::relu},   {"softplus", FeatureMap::softplus},
-             {"exp", FeatureMap::exp}, {"poly2", FeatureMap::poly2}, {"identity", FeatureMap::identity}};
+};
+constexpr NamedMap kMaps[] = {{"elu", FeatureMap::elu},           {"relu", FeatureMap::relu},
+                              {"softplus", FeatureMap::softplus}, {"exp", FeatureMap::exp},
+                              {"poly2", FeatureMap::poly2},       {"identity", FeatureMap::identity}};
 
 }  // namespace
 
 FeatureMap feature_map(std::string_view name) {
-  for (const auto& m : kMaps)
-    if (m.name == name) return m.map;
-  fail("linear attention: the feature map is '", name, "'; it must be one of ",
-       detail::joined(detail::names_of(kMaps)));
+  return detail::row_named(name, "linear attention: the feature map", kMaps, &NamedMap::name).map;
 }
 
 std::string_view name_of(FeatureMap map) {

@@ -1,4 +1,5 @@
 // The table of optimizers by name.
+#include <heed/core/names.hpp>
 #include <heed/optim/optimizers/optimizers.hpp>
 
 namespace heed {
@@ -60,16 +61,12 @@ const Row kRows[] = {
      }},
 };
 
-const Row& row(std::string_view name) {
-  for (const Row& r : kRows)
-    if (name == r.name) return r;
-  fail("optimizer: the name is '", name, "'; it must be one of ", detail::joined(optimizer_names()));
-}
+const Row& row(std::string_view name) { return detail::row_named(name, "optimizer: the name", kRows, &Row::name); }
 
 }  // namespace
 
 const std::vector<std::string>& optimizer_names() {
-  static const std::vector<std::string> names = detail::names_of(kRows);
+  static const std::vector<std::string> names = detail::names_of(kRows, &Row::name);
   return names;
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <heed/core/kernels/elementwise/scalar_math.hpp>
+#include <heed/core/names.hpp>
 #include <heed/optim/optimizers/schedule.hpp>
 #include <numbers>
 
@@ -49,9 +50,7 @@ class NamedSchedule {
 NamedSchedule::NamedSchedule(std::string_view name, const ScheduleOptions& o)
     : given_(o), o_(o), course_{.until = static_cast<double>(o.steps)} {
   const std::vector<std::string>& names = Schedule::names();
-  const auto found = std::find(names.begin(), names.end(), name);
-  require(found != names.end(), "schedule: the name is '", name, "'; it must be one of ", detail::joined(names));
-  kind_ = static_cast<Kind>(found - names.begin());
+  kind_ = static_cast<Kind>(&detail::row_named(name, "schedule: the name", names) - names.data());
 
   const auto need = [&](bool ok, const char* option, auto value, const char* rule) {
     require(ok, "schedule ", name, ": ", option, " is ", value, "; it must be ", rule);

@@ -1,5 +1,6 @@
 // Runs the list of checks and prints the report.
 #include <algorithm>
+#include <heed/core/names.hpp>
 #include <heed/layers/attention/conformance.hpp>
 #include <heed/layers/attention/detail/conformance_subject.hpp>
 #include <ostream>
@@ -59,7 +60,7 @@ struct KeepRng {
 }  // namespace
 
 const std::vector<std::string>& conformance_checks() {
-  static const std::vector<std::string> names = detail::names_of(kChecks);
+  static const std::vector<std::string> names = detail::names_of(kChecks, [](const auto& check) { return check.name; });
   return names;
 }
 
