@@ -8,7 +8,6 @@
 //   step. One process with two shards computes the same bits as two ranks.
 // bf16: ranks exchange bfloat16.
 // trace: rank 0 profiles the steps, prints the table and writes the trace, including the traffic of its link.
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <heed/heed.hpp>
@@ -48,10 +47,7 @@ void measure(const benchmarks::GptSize& c, Ranks* ranks, Index shards, Index ste
   }
   const Index rows = c.batch / shards;
   Rng rng(0);
-  GPT model({.vocabulary = c.vocabulary,
-             .context = c.context,
-             .blocks = {.layers = c.layers, .attention = {.width = c.width, .heads = c.heads}}},
-            rng);
+  GPT model = c.model(rng);
   AdamW optimizer(named_parameters(model), {.lr = 3e-4});
   Schedule schedule("constant", {.lr = 3e-4});
   const Texts texts{{rng.integers({rows, c.context}, 0, c.vocabulary), rng.integers({rows, c.context}, 0, c.vocabulary),
@@ -73,8 +69,7 @@ void measure(const benchmarks::GptSize& c, Ranks* ranks, Index shards, Index ste
   std::vector<double> times;
   for (std::size_t i = begun.size() - static_cast<std::size_t>(steps); i < begun.size(); ++i)
     times.push_back(begun[i] - begun[i - 1]);
-  std::sort(times.begin(), times.end());
-  const double median = times[times.size() / 2];
+  const double median = benchmarks::median(times);
   std::printf("heed %s, %lld ranks of %d threads, %lld shards, %s: %.2f ms/step, %.0f tokens/s", c.name,
               static_cast<long long>(size), threads(), static_cast<long long>(shards), arch(), median * 1e3,
               static_cast<double>(c.batch * c.context) / median);

@@ -3,7 +3,6 @@
 //   bench_train_step [nano|baby|gpt2] [--threads N] [--dtype f32|bf16] [--steps N] [--context N] [--batch N]
 //
 // gpt2 is measured on 4 texts of 64 tokens. Its preset has 4 texts of 1024 tokens: --context 1024.
-#include <algorithm>
 #include <cstdio>
 #include <heed/heed.hpp>
 #include <string>
@@ -20,10 +19,7 @@ namespace {
 void measure(const benchmarks::GptSize& c, DType precision, int steps) {
   const benchmarks::ResidentGrowth resident;
   Rng rng(0);
-  GPT model({.vocabulary = c.vocabulary,
-             .context = c.context,
-             .blocks = {.layers = c.layers, .attention = {.width = c.width, .heads = c.heads}}},
-            rng);
+  GPT model = c.model(rng);
   AdamW optimizer(named_parameters(model), {.lr = 3e-4});
   const Tensor x = rng.integers({c.batch, c.context}, 0, c.vocabulary),
                y = rng.integers({c.batch, c.context}, 0, c.vocabulary);
@@ -42,8 +38,7 @@ void measure(const benchmarks::GptSize& c, DType precision, int steps) {
     optimizer.zero_grad();
     if (step >= 2) times.push_back(benchmarks::seconds() - start);
   }
-  std::sort(times.begin(), times.end());
-  const double median = times[times.size() / 2], tokens = static_cast<double>(c.batch * c.context);
+  const double median = benchmarks::median(times), tokens = static_cast<double>(c.batch * c.context);
   const double flops = model.flops_per_token(c.context) * tokens / median;
   const double peak =
       benchmarks::peak_flops(precision == DType::bfloat16 ? DType::bfloat16 : DType::float32, threads());

@@ -11,6 +11,7 @@
 
 #include "examples/experiments/cost_measure.hpp"
 #include "examples/experiments/generation_cost.hpp"
+#include "examples/experiments/median.hpp"
 #include "examples/support/program.hpp"
 #include "examples/support/setting_origins.hpp"
 

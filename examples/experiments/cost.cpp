@@ -73,13 +73,6 @@ double multiplications(Part part, Index length, const LayerShape& s) {
   return 0;
 }
 
-double median(std::vector<double> values) {
-  require(!values.empty(), "median: there is no value; there must be one or more");
-  std::sort(values.begin(), values.end());
-  const std::size_t n = values.size();
-  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
-
 std::optional<Index> counted_crossover(const std::function<double(Index)>& a, const std::function<double(Index)>& b,
                                        Index max) {
   Index n = max;

@@ -44,8 +44,6 @@ Index stride_for(Index n);                            // l of the strided patter
 // Multiplications of a part, forward, on n positions.
 double multiplications(Part part, Index n, const LayerShape& shape);
 
-double median(std::vector<double> values);  // throws Error if there are none
-
 // The smallest n from which on a(n) >= b(n), up to `max`; none if a(max) < b(max).
 std::optional<Index> counted_crossover(const std::function<double(Index)>& a, const std::function<double(Index)>& b,
                                        Index max = Index{1} << 20);

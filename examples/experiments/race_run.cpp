@@ -9,15 +9,10 @@
 #include <heed/optim/optimizers/optimizers.hpp>
 #include <heed/optim/optimizers/schedule.hpp>
 
+#include "examples/experiments/median.hpp"
+
 namespace heed::examples {
 namespace {
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 constexpr double kRate = 1e-3;  // the highest learning rate, in every task
 
@@ -83,8 +78,7 @@ void train(RaceResult& r, const RaceEntry& entry, const RaceRunOptions& o) {
   release_cached_memory();
   reset_peak_memory();
   Trainee trainee(entry, o.seed, o.steps);
-  r.parameters = 0;
-  for (const NamedParameter& p : named_parameters(trainee.model())) r.parameters += p.parameter->numel();
+  r.parameters = parameter_count(trainee.model());
   std::vector<double> seconds;
   for (Index s = 0; s < o.steps; ++s) {
     if (o.stop && o.stop()) {

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "examples/experiments/cost.hpp"
+#include "examples/experiments/median.hpp"
 #include "tests/data/temporary_folder.hpp"
 #include "tests/examples/programs.hpp"
 
