@@ -2,7 +2,6 @@
 #include "benchmarks/accuracy_rows.hpp"
 
 #include <cmath>
-#include <cstdio>
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/embedding.hpp>
@@ -26,11 +25,7 @@ Tensor uniform(const Shape& shape, double low, double high, std::uint64_t seed =
   return Rng(seed).uniform(shape, low, high).to(DType::float64);  // values that float32 can represent
 }
 
-std::string range(double low, double high) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%g to %g", low, high);
-  return text;
-}
+std::string range(double low, double high) { return detail::formatted("%g to %g", low, high); }
 
 constexpr Index kMany = 200003;
 

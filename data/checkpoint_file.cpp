@@ -9,6 +9,7 @@
 #include <heed/core/profiler.hpp>
 #include <heed/data/checkpoint.hpp>
 #include <heed/data/detail/checkpoint_hdf5.hpp>
+#include <heed/data/detail/content_hash.hpp>
 #include <heed/data/detail/disk.hpp>
 #include <heed/data/text.hpp>
 #include <memory>
@@ -35,10 +36,6 @@ SealHeader header_of(const unsigned char* bytes) {
   SealHeader h;
   std::memcpy(&h, bytes, sizeof h);
   return h;
-}
-
-std::string hex(std::uint64_t x) {
-  return detail::formatted("%016llx", static_cast<unsigned long long>(x));
 }
 
 // The checks that need only the first `count` bytes of a file of `size` bytes.
@@ -180,8 +177,8 @@ Checkpoint load_checkpoint(const std::filesystem::path& path) {
   require(bytes != nullptr, "load_checkpoint: ", name, " has ", file.size(), " bytes, and there is no memory for them");
   std::memcpy(bytes.get(), first, kUserBlock);
   const std::uint64_t hash = read_and_hash(file, bytes.get());
-  require(hash == h.hash, "load_checkpoint: ", name, " is damaged: its content has the hash ", hex(hash), ", not ",
-          hex(h.hash));
+  require(hash == h.hash, "load_checkpoint: ", name, " is damaged: its content has the hash ", detail::hex(hash),
+          ", not ", detail::hex(h.hash));
   Checkpoint c = detail::parse_hdf5(bytes, file.size(), name);
   c.hash = hash;
   return c;

@@ -1,11 +1,12 @@
 // A hash of the content of a data set.
 #include <xxhash.h>
 
-#include <cstdio>
 #include <heed/core/check.hpp>
 #include <heed/data/detail/content_hash.hpp>
 
 namespace heed::detail {
+
+std::string hex(std::uint64_t x) { return formatted("%016llx", static_cast<unsigned long long>(x)); }
 
 struct ContentHash::State {
   XXH3_state_t* xxh = XXH3_createState();
@@ -41,10 +42,6 @@ void ContentHash::add(const Tensor& x) {
   add(values.raw(), static_cast<std::size_t>(values.numel()) * size_of(values.dtype()));
 }
 
-std::string ContentHash::hex() const {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(XXH3_64bits_digest(state_->xxh)));
-  return text;
-}
+std::string ContentHash::hex() const { return detail::hex(XXH3_64bits_digest(state_->xxh)); }
 
 }  // namespace heed::detail

@@ -1,6 +1,5 @@
 // UTF-8, and cutting texts into words, lines and parts.
 #include <algorithm>
-#include <cstdio>
 #include <heed/core/check.hpp>
 #include <heed/core/utf8.hpp>
 #include <heed/data/detail/text_reader.hpp>
@@ -119,13 +118,14 @@ std::string encode_utf8(const std::vector<char32_t>& code_points) {
 }
 
 std::string show_character(char32_t c) {
-  char number[16];
-  std::snprintf(number, sizeof number, "U+%04lX", static_cast<unsigned long>(c));
+  const std::string number = detail::formatted("U+%04lX", static_cast<unsigned long>(c));
   if (c < 0x20 || (c >= 0x7F && c < 0xA0)) return number;
   std::string shown = "'";
   append_utf8(shown, c);
   return shown + "' (" + number + ")";
 }
+
+std::string show_byte(char byte) { return detail::formatted("0x%02X", static_cast<unsigned>(byte) & 0xFFu); }
 
 // Whether a code point begins at i that no normalization joins to the previous one.
 static bool begins_unit(std::string_view text, std::size_t i) {

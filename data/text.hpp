@@ -33,6 +33,7 @@ void append_utf8(std::string& text, char32_t code_point);
 
 // A character in the form that messages use: "'é' (U+00E9)", or "U+000A" if it is not printable.
 std::string show_character(char32_t code_point);
+std::string show_byte(char byte);  // "0xE9"
 
 inline constexpr std::string_view kWhiteSpace = " \t\n\v\f\r";  // ASCII only
 

@@ -195,12 +195,10 @@ class TextReader {
   }
 
   [[noreturn]] void not_utf8(std::string_view text, std::size_t at, std::size_t offset) const {
-    char hex[8];
-    std::snprintf(hex, sizeof hex, "0x%02X", static_cast<unsigned>(static_cast<unsigned char>(text[at])));
     constexpr std::size_t kSeen = 1 << 15;
     const std::string guess = guess_encoding(text.substr(at - std::min(at, kSeen)));
-    fail("text: ", shown_file(path_), " is not UTF-8: the byte ", hex, " at offset ", offset + at, " is invalid (",
-         line_of(text, at), ")", guess.empty() ? "" : "; it looks like " + guess,
+    fail("text: ", shown_file(path_), " is not UTF-8: the byte ", show_byte(text[at]), " at offset ", offset + at,
+         " is invalid (", line_of(text, at), ")", guess.empty() ? "" : "; it looks like " + guess,
          guess.empty() ? "" : ", which iconv -f " + guess + " -t UTF-8 converts",
          "; or read it with InvalidUtf8::replace or skip (--invalid-utf8)");
   }

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <heed/core/check.hpp>
+#include <heed/data/detail/content_hash.hpp>
 #include <heed/data/detail/disk.hpp>
 #include <heed/data/detail/token_header.hpp>
 #include <heed/data/token_file.hpp>
@@ -185,10 +185,7 @@ std::uint64_t TokenSource::hash() const {
 }
 
 std::string TokenSource::fingerprint() const {
-  char text[64];
-  std::snprintf(text, sizeof text, "%lld tokens with the hash %016llx", static_cast<long long>(size()),
-                static_cast<unsigned long long>(hash()));
-  return text;
+  return std::to_string(size()) + " tokens with the hash " + detail::hex(hash());
 }
 
 TokenSource TokenSource::part(Index begin, Index end) const {

@@ -2,7 +2,8 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cstdio>
+#include <heed/core/check.hpp>
+#include <heed/data/text.hpp>
 #include <heed/data/tokenizer.hpp>
 #include <nlohmann/json.hpp>
 
@@ -211,11 +212,9 @@ std::int32_t CharTokenizer::id_of(char32_t c) const {
 }
 
 Tokens CharTokenizer::encode(std::string_view given) const {
-  if (const auto bad = find_invalid_utf8(given)) {  // as an EncodeError, whose offset callers can move to a larger text
-    char byte[8];
-    std::snprintf(byte, sizeof byte, "0x%02X", static_cast<unsigned>(static_cast<unsigned char>(given[*bad])));
-    throw EncodeError(std::string("char tokenizer: the byte ") + byte, *bad, "is not valid UTF-8");
-  }
+  // An EncodeError, whose offset callers can move to a larger text.
+  if (const auto bad = find_invalid_utf8(given))
+    throw EncodeError("char tokenizer: the byte " + show_byte(given[*bad]), *bad, "is not valid UTF-8");
   const std::vector<char32_t> code_points = decode_utf8(normalized(given, unicode_));
   Tokens ids;
   ids.reserve(code_points.size());

@@ -1,11 +1,14 @@
 // A hash of the content of a data set, for fingerprints. Internal.
 #pragma once
+#include <cstdint>
 #include <heed/core/tensor.hpp>
 #include <memory>
 #include <string>
 #include <string_view>
 
 namespace heed::detail {
+
+std::string hex(std::uint64_t x);  // 16 digits
 
 // XXH3, 64 bits.
 class ContentHash {
@@ -17,7 +20,7 @@ class ContentHash {
   void add(const void* bytes, std::size_t count);
   void add(std::string_view text);  // with its length
   void add(const Tensor& x);        // shape, dtype and values
-  std::string hex() const;          // 16 digits
+  std::string hex() const;
 
  private:
   struct State;

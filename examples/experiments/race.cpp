@@ -19,9 +19,7 @@ namespace heed::examples {
 namespace {
 
 std::string minutes(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, seconds < 90 ? "%.0f s" : "%.0f min", seconds < 90 ? seconds : seconds / 60);
-  return text;
+  return seconds < 90 ? detail::formatted("%.0f s", seconds) : detail::formatted("%.0f min", seconds / 60);
 }
 
 // The steps of all runs and an estimate of their time: from a few steps of each run, then scaled by the time used so

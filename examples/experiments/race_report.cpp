@@ -3,8 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdarg>
-#include <cstdio>
+#include <heed/core/check.hpp>
 #include <heed/plot/plot.hpp>
 #include <nlohmann/json.hpp>
 
@@ -13,16 +12,8 @@
 namespace heed::examples {
 namespace {
 
+using detail::formatted;
 using Json = nlohmann::ordered_json;
-
-std::string text(const char* format, ...) {
-  char buffer[512];
-  std::va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(buffer, sizeof buffer, format, arguments);
-  va_end(arguments);
-  return buffer;
-}
 
 const RaceScore* last_score(const RaceResult& r) { return r.points.empty() ? nullptr : &r.points.back().score; }
 
@@ -42,29 +33,31 @@ std::vector<const RaceResult*> ranked(const std::vector<RaceResult>& results) {
 
 double mebibytes(const RaceResult& r) { return static_cast<double>(r.peak_bytes) / (1 << 20); }
 
-std::string percent(double share) { return std::isfinite(share) ? text("%7.1f", 100 * share) : text("%7s", "-"); }
+std::string percent(double share) {
+  return std::isfinite(share) ? formatted("%7.1f", 100 * share) : formatted("%7s", "-");
+}
 
 std::string header(const RaceTask& task, bool distances) {
-  std::string line = text("%-16s%8s", task.name.c_str(), "loss");
-  if (task.floor) line += text("%9s", "above");
-  line += text("%7s", "right");
+  std::string line = formatted("%-16s%8s", task.name.c_str(), "loss");
+  if (task.floor) line += formatted("%9s", "above");
+  line += formatted("%7s", "right");
   if (distances)
-    for (std::size_t i = 0; i < kDistanceBins; ++i) line += text("%7s", distance_name(i).c_str());
-  return line + text("%10s%9s\n", "tokens/s", "MiB");
+    for (std::size_t i = 0; i < kDistanceBins; ++i) line += formatted("%7s", distance_name(i).c_str());
+  return line + formatted("%10s%9s\n", "tokens/s", "MiB");
 }
 
 std::string row(const RaceTask& task, const RaceResult& r, bool distances) {
-  std::string line = text("%-16s", r.label.c_str());
+  std::string line = formatted("%-16s", r.label.c_str());
   if (!r.error.empty()) return line + "  failed: " + r.error + "\n";
   if (r.losses.empty()) return line + "  stopped before the first step\n";
   const RaceScore* s = last_score(r);
-  line += s ? text("%8.4f", s->loss) : text("%8s", "-");
-  if (task.floor) line += s ? text("%+8.1f%%", 100 * (s->loss / *task.floor - 1)) : text("%9s", "-");
-  line += s ? percent(s->right) : text("%7s", "-");
+  line += s ? formatted("%8.4f", s->loss) : formatted("%8s", "-");
+  if (task.floor) line += s ? formatted("%+8.1f%%", 100 * (s->loss / *task.floor - 1)) : formatted("%9s", "-");
+  line += s ? percent(s->right) : formatted("%7s", "-");
   if (distances)
     for (std::size_t i = 0; i < kDistanceBins; ++i)
-      line += s && i < s->by_distance.size() ? percent(s->by_distance[i]) : text("%7s", "-");
-  line += text("%10.0f%9.1f", r.tokens_per_second, mebibytes(r));
+      line += s && i < s->by_distance.size() ? percent(s->by_distance[i]) : formatted("%7s", "-");
+  line += formatted("%10.0f%9.1f", r.tokens_per_second, mebibytes(r));
   return line + "\n";
 }
 
@@ -161,10 +154,12 @@ std::string race_table(const RaceTask& task, const std::vector<RaceResult>& resu
   for (const RaceResult* r : ranked(results)) table += row(task, *r, distances);
   for (const RaceResult& r : results)
     if (r.stopped)
-      table += text("%s: stopped after %zu of %lld steps; the training loss was %.4f\n", r.label.c_str(),
+      table +=
+          formatted("%s: stopped after %zu of %lld steps; the training loss was %.4f\n", r.label.c_str(),
                     r.losses.size(), static_cast<long long>(r.planned_steps), r.losses.empty() ? NAN : r.losses.back());
   if (task.floor)
-    table += text("above: the loss relative to the floor of %.4f, which is the lowest possible loss\n", *task.floor);
+    table +=
+        formatted("above: the loss relative to the floor of %.4f, which is the lowest possible loss\n", *task.floor);
   return table;
 }
 

@@ -2,6 +2,7 @@
 #include "examples/support/run_report.hpp"
 
 #include <cstdio>
+#include <heed/core/check.hpp>
 #include <heed/optim/run/options.hpp>
 #include <heed/plot/plot.hpp>
 
@@ -9,10 +10,8 @@ namespace heed::examples {
 
 std::string above_floor(double loss, const StoryFloor& floor) {
   const double percent = 100 * (loss / floor.loss - 1);
-  char text[160];
-  std::snprintf(text, sizeof text, "%.*f%% above the floor of %.4f (standard error %.4f)", percent < 100 ? 1 : 0,
-                percent, floor.loss, floor.standard_error);
-  return text;
+  return detail::formatted("%.*f%% above the floor of %.4f (standard error %.4f)", percent < 100 ? 1 : 0, percent,
+                           floor.loss, floor.standard_error);
 }
 
 void plot_accuracy(const std::filesystem::path& file, const RunResult& result, double baseline) {

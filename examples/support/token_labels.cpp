@@ -2,16 +2,12 @@
 #include "examples/support/token_labels.hpp"
 
 #include <algorithm>
-#include <cstdio>
+#include <heed/core/check.hpp>
 
 namespace heed::examples {
 namespace {
 
-std::string shown_byte(unsigned char c) {
-  char text[8];
-  std::snprintf(text, sizeof text, "<%02X>", c);
-  return text;
-}
+std::string shown_byte(unsigned char c) { return detail::formatted("<%02X>", c); }
 
 bool continues(unsigned char c) { return (c & 0xC0) == 0x80; }
 

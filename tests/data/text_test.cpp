@@ -62,6 +62,7 @@ TEST_CASE("incomplete characters at the end are distinguished from invalid ones"
   CHECK(repair_utf8("a\xFF" + euro + "\xE2\x82z") == "a\xEF\xBF\xBD" + euro + "\xEF\xBF\xBDz");
   CHECK(show_character(U'\n') == "U+000A");
   CHECK(show_character(U'é') == "'é' (U+00E9)");
+  CHECK(show_byte('\xE9') == "0xE9");
 }
 
 TEST_CASE("folders give their files in sorted order, without hidden ones") {
