@@ -138,24 +138,22 @@ struct Backward {
   }
 
   // Prefetches the inputs of a chunk of queries.
-  void prefetch_reads(Fetch& fetch, long b, long h, long first, long n) const {
-    const Alignment at = alignment(p);
-    const long kv = h / (p.heads / p.kv_heads), key = at.prefix + first - at.keyless;
-    fetch_rows(fetch, p.q, {b, h, first, n}, p.width);
-    fetch_rows(fetch, d.dout, {b, h, first, n}, p.value_width);
-    fetch_rows(fetch, d.out, {b, h, first, n}, p.value_width);
+  void prefetch_reads(Fetch& fetch, const HeadPart& at) const {
+    fetch_rows(fetch, p.q, at, p.width);
+    fetch_rows(fetch, d.dout, at, p.value_width);
+    fetch_rows(fetch, d.out, at, p.value_width);
     if (!p.causal) return;
-    fetch_rows(fetch, p.k, {b, kv, key, n}, p.width);
-    fetch_rows(fetch, p.v, {b, kv, key, n}, p.value_width);
+    const HeadPart keys = own_keys(p, at);
+    fetch_rows(fetch, p.k, keys, p.width);
+    fetch_rows(fetch, p.v, keys, p.value_width);
   }
   // Prefetches the results of a chunk of queries.
-  void prefetch_writes(Fetch& fetch, long b, long h, long first, long n) const {
-    const Alignment at = alignment(p);
-    const long kv = h / (p.heads / p.kv_heads), key = at.prefix + first - at.keyless;
-    fetch_for_writing(fetch, d.dq, {b, h, first, n}, p.width);
+  void prefetch_writes(Fetch& fetch, const HeadPart& at) const {
+    fetch_for_writing(fetch, d.dq, at, p.width);
     if (!p.causal) return;
-    fetch_for_writing(fetch, d.dk, {b, kv, key, n}, p.width);
-    fetch_for_writing(fetch, d.dv, {b, kv, key, n}, p.value_width);
+    const HeadPart keys = own_keys(p, at);
+    fetch_for_writing(fetch, d.dk, keys, p.width);
+    fetch_for_writing(fetch, d.dv, keys, p.value_width);
   }
 
   // Computes a step of queries. `kept` is the state before the step.
@@ -175,11 +173,11 @@ struct Backward {
       const long i = rows.first + c * kChunk;
       if (i >= end) continue;
       Fetch fetch(kFetchedRows);
-      prefetch_writes(fetch, b, h, i, part(i, end));
+      prefetch_writes(fetch, {b, h, i, part(i, end)});
       if (c > 0)
-        prefetch_reads(fetch, b, h, i - kChunk, kChunk);
+        prefetch_reads(fetch, {b, h, i - kChunk, kChunk});
       else if (const long last = (next.rows.count - 1) / kChunk * kChunk; next.rows.count > 0)
-        prefetch_reads(fetch, b, next.h, next.rows.first + last, next.rows.count - last);
+        prefetch_reads(fetch, {b, next.h, next.rows.first + last, next.rows.count - last});
       if (c == 0 && p.causal) fetch.to_read(next.kept, state_row(p), p.width, state_row(p));
       chunk({b, h, i, part(i, end)}, i + to_key, state_at(p, kept + (p.causal ? c * state_size(p) : 0)), after, &fetch);
     }

@@ -81,13 +81,12 @@ struct Forward {
   }
 
   // Prefetches the inputs of a chunk of queries.
-  void prefetch_reads(Fetch& fetch, long b, long h, long first, long n) const {
-    const Alignment at = alignment(p);
-    const long kv = h / (p.heads / p.kv_heads), key = at.prefix + first - at.keyless;
-    fetch_rows(fetch, p.q, {b, h, first, n}, p.width);
+  void prefetch_reads(Fetch& fetch, const HeadPart& at) const {
+    fetch_rows(fetch, p.q, at, p.width);
     if (!p.causal) return;
-    fetch_rows(fetch, p.k, {b, kv, key, n}, p.width);
-    fetch_rows(fetch, p.v, {b, kv, key, n}, p.value_width);
+    const HeadPart keys = own_keys(p, at);
+    fetch_rows(fetch, p.k, keys, p.width);
+    fetch_rows(fetch, p.v, keys, p.value_width);
   }
 
   // Computes a step of queries.
@@ -99,9 +98,9 @@ struct Forward {
       Fetch fetch(kFetchedRows);
       fetch_for_writing(fetch, out, {b, h, i, n}, p.value_width);
       if (i + n < end)
-        prefetch_reads(fetch, b, h, i + n, part(i + n, end));
+        prefetch_reads(fetch, {b, h, i + n, part(i + n, end)});
       else
-        prefetch_reads(fetch, b, next.h, next.rows.first, part(0, next.rows.count));
+        prefetch_reads(fetch, {b, next.h, next.rows.first, part(0, next.rows.count)});
       if (i + n == end && p.causal) fetch.to_write(next.kept, state_row(p), p.width, state_row(p));
       chunk(out, norm, {b, h, i, n}, at.prefix + i - at.keyless, sums, &fetch);
     }
