@@ -7,6 +7,7 @@
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/data/npy.hpp>
 
+#include "tests/data/temporary_folder.hpp"
 #include "tests/foreign_locale.hpp"
 #include "tests/support.hpp"
 #include "tests/tools/python.hpp"
@@ -90,8 +91,7 @@ TEST_CASE(".npy files are NumPy's, byte for byte, and others are refused by name
     write(bytes);
     CHECK(test::same_bits(load_npy(file), x));
     save_npy(file, x);
-    std::ifstream in(file, std::ios::binary);
-    CHECK(std::string(std::istreambuf_iterator<char>(in), {}) == bytes);
+    CHECK(test::bytes_of(file) == bytes);
   }
   write(npy("{'descr': '|b1', 'fortran_order': False, 'shape': (2,), }", std::string("\x02\0", 2)));  // invalid bool
   CHECK(test::same_bits(load_npy(file), Tensor::from<bool>({1, 0})));

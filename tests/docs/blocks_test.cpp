@@ -88,7 +88,7 @@ TEST_CASE("blocks: each is in a language that these tests know, and ends") {
   int blocks = 0;
   for (const Page& page : pages_of(kRoot)) {
     int fences = 0;
-    for (const std::string& line : lines_of(text_of(kRoot / page.path))) fences += contains(line, "```") ? 1 : 0;
+    for (const std::string& line : lines_of(bytes_of(kRoot / page.path))) fences += contains(line, "```") ? 1 : 0;
     INFO(page.path);
     CHECK(fences == 2 * static_cast<int>(page.blocks.size()));
     for (const Block& block : page.blocks) {
@@ -110,7 +110,7 @@ TEST_CASE("blocks: those of Python are the files of docs/python") {
       ++blocks;
       bool found = false;
       for (const auto& entry : fs::directory_iterator(kRoot / "docs/python"))
-        found = found || (entry.path().extension() == ".py" && text_of(entry.path()) == block.text);
+        found = found || (entry.path().extension() == ".py" && bytes_of(entry.path()) == block.text);
       INFO(page.path, ":", block.line);
       CHECK(found);
     }
@@ -119,7 +119,7 @@ TEST_CASE("blocks: those of Python are the files of docs/python") {
 }
 
 TEST_CASE("blocks: the lines of CMake are those that build a program outside of the tree") {
-  const std::vector<std::string> tested = lines_of(text_of(kRoot / "tests/outside/CMakeLists.txt"));
+  const std::vector<std::string> tested = lines_of(bytes_of(kRoot / "tests/outside/CMakeLists.txt"));
   int lines = 0;
   for (const Page& page : pages_of(kRoot)) {
     for (const Block& block : page.blocks) {

@@ -2,12 +2,12 @@
 #pragma once
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "tests/data/temporary_folder.hpp"
 #include "tests/tools/paths.hpp"
 
 namespace heed::test {
@@ -36,12 +36,6 @@ struct Page {
   }
 };
 
-// The content of a file.
-inline std::string text_of(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 // The lines of a text, without line feeds.
 inline std::vector<std::string> lines_of(const std::string& text) {
   std::istringstream in(text);
@@ -64,7 +58,7 @@ inline Page read_page(const std::filesystem::path& root, const std::string& path
   page.path = path;
   bool inside = false;
   int line = 0;
-  for (const std::string& text : lines_of(text_of(root / path))) {
+  for (const std::string& text : lines_of(bytes_of(root / path))) {
     ++line;
     if (starts_with(text, "```")) {
       inside = !inside;

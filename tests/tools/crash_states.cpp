@@ -3,19 +3,15 @@
 
 #include <algorithm>
 #include <fstream>
-#include <iterator>
 #include <stdexcept>
+
+#include "tests/data/temporary_folder.hpp"
 
 namespace heed::test {
 namespace {
 
 namespace fs = std::filesystem;
 using Kind = DiskCall::Kind;
-
-std::string content_of(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 void do_to(std::string& content, const DiskCall& call) {
   if (call.kind == Kind::truncate) content.resize(call.at, '\0');
@@ -65,7 +61,7 @@ CrashDisk::CrashDisk(const fs::path& folder) {
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
     if (!entry.is_regular_file()) continue;
     seen_[entry.path().lexically_relative(folder).string()] = static_cast<int>(files_.size());
-    const std::string content = content_of(entry.path());
+    const std::string content = bytes_of(entry.path());
     files_.push_back({content, content, {}});
   }
   sure_ = seen_;

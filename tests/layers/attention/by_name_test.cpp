@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/memory.hpp>
 #include <heed/heed.hpp>
@@ -12,8 +11,8 @@
 #include <heed/layers/attention/luong.hpp>
 #include <heed/layers/attention/softmax.hpp>
 #include <heed/layers/attention/sparse.hpp>
-#include <iterator>
 
+#include "tests/data/temporary_folder.hpp"
 #include "tests/layers/attention/mechanism_inputs.hpp"
 #include "tests/layers/attention/naive_mechanisms.hpp"
 #include "tests/layers/attention/state_file.hpp"
@@ -61,8 +60,7 @@ TEST_CASE("mechanisms for encoders are made by their names") {
 }
 
 TEST_CASE("options of named mechanisms belong to known mechanisms, change them, and are in docs/attention.md") {
-  std::ifstream page(test::in_source("docs/attention.md"));
-  const std::string text((std::istreambuf_iterator<char>(page)), {});
+  const std::string text = test::bytes_of(test::in_source("docs/attention.md"));
   Rng rng(1);
   for (const MechanismOption& option : mechanism_options()) {
     CAPTURE(option.name);

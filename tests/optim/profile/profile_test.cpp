@@ -4,13 +4,13 @@
 #include <fstream>
 #include <heed/core/profiler.hpp>
 #include <heed/heed.hpp>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <sstream>
 #include <thread>
 
 #include "tests/data/temporary_folder.hpp"
 #include "tests/support.hpp"
+#include "tests/tools/json.hpp"
 
 using namespace heed;
 using namespace heed::test;
@@ -466,8 +466,7 @@ TEST_CASE("profile: a trace is complete JSON, and nests steps, passes, modules a
   const auto file = folder.path / "trace.json";
   std::ofstream(file) << "an old one";
   profile.export_chrome_trace(file);
-  std::ifstream in(file);
-  const nlohmann::json trace = nlohmann::json::parse(in);
+  const nlohmann::json trace = test::json_file(file);
   CHECK(trace.at("otherData").at("steps") == 2);
   std::map<std::string, int> names;
   struct Span {
@@ -515,8 +514,7 @@ TEST_CASE("profile: a trace has a maximum length, a table has none") {
   Profile profile({.trace_events = 100});
   for (int i = 0; i < 4; ++i) t.step(), profile.step();
   profile.export_chrome_trace(folder.path / "trace.json");
-  std::ifstream in(folder.path / "trace.json");
-  const nlohmann::json trace = nlohmann::json::parse(in);
+  const nlohmann::json trace = test::json_file(folder.path / "trace.json");
   CHECK(trace.at("otherData").at("steps_left_out").get<int>() + 1 >= 3);
   CHECK(profile.steps() == 4);
   CHECK(adds_up(profile));

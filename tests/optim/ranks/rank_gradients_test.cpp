@@ -1,8 +1,6 @@
 // Overlap of communication and computation with several ranks. tests/optim/ranks/ranks_test.cpp tests the bits.
-#include <fstream>
 #include <heed/optim/profile/profile.hpp>
 #include <heed/optim/ranks/ranks.hpp>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "tests/autograd/small_ops.hpp"
@@ -10,6 +8,7 @@
 #include "tests/optim/plane_run.hpp"
 #include "tests/optim/thread_ranks.hpp"
 #include "tests/support.hpp"
+#include "tests/tools/json.hpp"
 
 using namespace heed;
 using test::contains;
@@ -150,8 +149,7 @@ TEST_CASE("rank gradients: a profile shows communication between ranks in additi
     require(contains(table.str(), "transfers between ranks, concurrent with all this"), table.str());
     if (ranks.rank() > 0) return;
     profile.export_chrome_trace(folder.path / "trace.json");
-    std::ifstream in(folder.path / "trace.json");
-    const nlohmann::json trace = nlohmann::json::parse(in);
+    const nlohmann::json trace = test::json_file(folder.path / "trace.json");
     std::map<std::string, int> lines;  // by name
     for (const auto& e : trace.at("traceEvents"))
       if (e.at("ph") == "M" && e.at("name") == "thread_name") lines[e.at("args").at("name")] = e.at("tid");
