@@ -7,7 +7,7 @@
 namespace heed {
 namespace {
 
-unsigned byte_at(std::string_view s, std::size_t i) { return static_cast<unsigned char>(s[i]); }
+using detail::byte_at;
 
 // The form of a code point with a given first byte: its number of bytes, and the range of the second byte. Unicode 15,
 // table 3-7.

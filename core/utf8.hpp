@@ -5,6 +5,8 @@
 
 namespace heed::detail {
 
+inline unsigned byte_at(std::string_view text, std::size_t i) { return static_cast<unsigned char>(text[i]); }
+
 // The number of bytes from i on that match the encoding of one code point; 0 if none begins there. Sets `whole` to
 // whether the code point is complete.
 std::size_t fitting_utf8(std::string_view text, std::size_t i, bool& whole);

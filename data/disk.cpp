@@ -13,11 +13,12 @@
 #include <system_error>
 
 namespace heed::detail {
+
+std::string reason(int error) { return std::generic_category().message(error); }
+
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string reason(int error) { return std::generic_category().message(error); }
 
 bool is_same_file(int fd, const fs::path& path) {
   struct stat a, b;

@@ -16,9 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using detail::followed;
+using detail::reason;
 using detail::with_suffix;
-
-std::string reason(int error) { return std::generic_category().message(error); }
 
 fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : "."; }
 

@@ -84,12 +84,8 @@ class LineSample {
 
   void feed(std::string_view piece) {
     rest_ += piece;
-    std::size_t begin = 0;
-    while (const std::size_t n = cut_text(std::string_view(rest_).substr(begin), 0, kLongest)) {
-      add(std::string_view(rest_).substr(begin, n));
-      begin += n;
-    }
-    rest_.erase(0, begin);
+    const auto left = detail::use_parts(rest_, 0, kLongest, [this](std::string_view line) { add(line); });
+    rest_.erase(0, rest_.size() - left.size());
   }
 
   std::string finish() {

@@ -6,11 +6,7 @@
 #include <heed/data/unicode.hpp>
 
 namespace heed {
-namespace {
-
-unsigned byte_at(std::string_view s, std::size_t i) { return static_cast<unsigned char>(s[i]); }
-
-}  // namespace
+using detail::byte_at;
 
 std::optional<std::size_t> find_invalid_utf8(std::string_view bytes) {
   for (std::size_t i = 0; i < bytes.size();) {

@@ -116,4 +116,16 @@ std::string shown_file(const std::filesystem::path& file);
 // that follows. A function of the bytes alone, not of how they were read.
 std::size_t cut_text(std::string_view text, std::size_t min_size, std::size_t max_size);
 
+namespace detail {
+// Calls use(part) for each part that cut_text() cuts off the text. Returns the rest, which the next text may continue.
+template <class Use>
+std::string_view use_parts(std::string_view text, std::size_t min_size, std::size_t max_size, const Use& use) {
+  while (const std::size_t n = cut_text(text, min_size, max_size)) {
+    use(text.substr(0, n));
+    text.remove_prefix(n);
+  }
+  return text;
+}
+}  // namespace detail
+
 }  // namespace heed

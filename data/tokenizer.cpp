@@ -166,11 +166,8 @@ std::vector<char32_t> characters_of(std::string_view text, UnicodeForm unicode) 
   if (const auto bad = find_invalid_utf8(text))
     fail("char tokenizer: the text to learn the characters from is not UTF-8 at byte offset ", *bad);
   Characters characters;
-  while (const std::size_t n = cut_text(text, 1 << 16, 1 << 20)) {  // in parts, since code points take more memory
-    characters.add(normalized(text.substr(0, n), unicode));
-    text.remove_prefix(n);
-  }
-  characters.add(normalized(text, unicode));
+  const auto add = [&](std::string_view part) { characters.add(normalized(part, unicode)); };
+  add(detail::use_parts(text, 1 << 16, 1 << 20, add));  // in parts, since code points take more memory
   return characters.sorted();
 }
 
@@ -190,18 +187,14 @@ CharTokenizer::CharTokenizer(std::string_view text, UnicodeForm unicode)
 CharTokenizer CharTokenizer::train(const std::vector<std::filesystem::path>& files_and_folders, UnicodeForm unicode,
                                    const ReadTextOptions& reading) {
   Characters characters;
+  const auto add = [&](std::string_view part) { characters.add(normalized(part, unicode)); };
   std::string rest;  // a character may continue in the next piece
-  read_text_pieces(
-      files_and_folders,
-      [&](const TextPiece& piece) {
-        rest += piece.text;
-        while (const std::size_t n = cut_text(rest, 1 << 16, 1 << 20)) {
-          characters.add(normalized(std::string_view(rest).substr(0, n), unicode));
-          rest.erase(0, n);
-        }
-      },
-      reading);
-  characters.add(normalized(rest, unicode));
+  const auto feed = [&](const TextPiece& piece) {
+    rest += piece.text;
+    rest.erase(0, rest.size() - detail::use_parts(rest, 1 << 16, 1 << 20, add).size());
+  };
+  read_text_pieces(files_and_folders, feed, reading);
+  add(rest);
   return CharTokenizer(characters.sorted(), unicode);
 }
 
@@ -286,12 +279,8 @@ void StreamEncoder::encode(std::string_view part) {
 void StreamEncoder::feed(std::string_view piece) {
   constexpr std::size_t kMinText = 4096, kMaxText = std::size_t{1} << 20;  // SentencePiece is slower on longer texts
   rest_ += piece;
-  std::size_t begin = 0;
-  while (const std::size_t n = cut_text(std::string_view(rest_).substr(begin), kMinText, kMaxText)) {
-    encode(std::string_view(rest_).substr(begin, n));
-    begin += n;
-  }
-  rest_.erase(0, begin);
+  const auto left = detail::use_parts(rest_, kMinText, kMaxText, [this](std::string_view part) { encode(part); });
+  rest_.erase(0, rest_.size() - left.size());
 }
 
 void StreamEncoder::finish() {

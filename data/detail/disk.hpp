@@ -9,6 +9,8 @@
 
 namespace heed::detail {
 
+std::string reason(int error);  // of errno: "No such file or directory"
+
 // Owns a file descriptor. get() is below 0 if the file could not be opened; errno then has the reason.
 class Descriptor {
  public:

@@ -59,6 +59,12 @@ double min_gap(const Tensor& q, const Tensor& k) {
 
 }  // namespace
 
+Tensor random_mask(Rng& rng, const Shape& shape, double share) {
+  Tensor mask = rng.uniform(shape) < share;
+  if (shape.back() > 0) mask.slice(-1, 0, 1).fill_(1);
+  return mask;
+}
+
 Tensor or_zeros(const Tensor& gradient, const Tensor& like) {
   return gradient.defined() ? gradient.detach().clone() : Tensor::zeros(like.shape(), like.dtype());
 }
