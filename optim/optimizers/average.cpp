@@ -11,8 +11,8 @@ WeightAverage::WeightAverage(const ParameterGroups& parameters, double decay, bo
   require(decay >= 0 && decay < 1, "WeightAverage: decay is ", decay, "; it must be at least 0 and below 1");
   const NoTape guard;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    averages_.push_back(parameters_[i].value.detach().clone());
-    chunks_.add(static_cast<int>(i), parameters_[i].value.numel());
+    averages_.push_back(parameters_[i].tensor.detach().clone());
+    chunks_.add(static_cast<int>(i), parameters_[i].tensor.numel());
   }
 }
 
@@ -23,7 +23,7 @@ void WeightAverage::require_own(const char* what) const {
 void WeightAverage::restart() {
   require_own("restart()");
   detail::check_owned("WeightAverage", "average", parameters_);
-  for (std::size_t i = 0; i < parameters_.size(); ++i) averages_[i].copy_(parameters_[i].value.detach());
+  for (std::size_t i = 0; i < parameters_.size(); ++i) averages_[i].copy_(parameters_[i].tensor.detach());
   updates_ = 0;
 }
 
@@ -34,7 +34,7 @@ void WeightAverage::update() {
   chunks_.run([&](Index, const Chunk& c) {
     const auto i = static_cast<std::size_t>(c.parameter);
     detail::with_kernels(averages_[i].dtype(), [&]<class T>(T, const auto& k) {
-      k.average(averages_[i].ptr<T>() + c.begin, parameters_[i].value.ptr<T>() + c.begin, c.count, 1 - decay);
+      k.average(averages_[i].ptr<T>() + c.begin, parameters_[i].tensor.ptr<T>() + c.begin, c.count, 1 - decay);
     });
   });
   for (Tensor& a : averages_) a.bump_version();
@@ -49,11 +49,11 @@ void WeightAverage::exchange() {
   chunks_.run([&](Index, const Chunk& c) {
     const auto i = static_cast<std::size_t>(c.parameter);
     detail::with_kernels(averages_[i].dtype(), [&]<class T>(T, const auto& k) {
-      k.swap(averages_[i].ptr<T>() + c.begin, parameters_[i].value.ptr<T>() + c.begin, c.count);
+      k.swap(averages_[i].ptr<T>() + c.begin, parameters_[i].tensor.ptr<T>() + c.begin, c.count);
     });
   });
   for (Tensor& a : averages_) a.bump_version();
-  for (detail::Trained& p : parameters_) p.value.bump_version();
+  for (detail::Trained& p : parameters_) p.tensor.bump_version();
   swapped_ = !swapped_;
 }
 

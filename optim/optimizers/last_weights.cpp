@@ -19,7 +19,7 @@ void LastWeights::keep() {
     kept_.pop_front();
   }
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const Tensor& value = parameters_[i].value;
+    const Tensor& value = parameters_[i].tensor;
     if (i < now.size())
       now[i].copy_(value.detach());
     else
@@ -40,7 +40,7 @@ void LastWeights::load_mean() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     Tensor sum = kept_.front()[i].to(DType::float64);
     for (std::size_t n = 1; n < kept_.size(); ++n) sum = sum + kept_[n][i].to(DType::float64);
-    parameters_[i].value.copy_(mean_of(sum, kept_.size(), kept_.front()[i].dtype()));
+    parameters_[i].tensor.copy_(mean_of(sum, kept_.size(), kept_.front()[i].dtype()));
   }
 }
 
@@ -73,7 +73,8 @@ void LastWeights::load_state(const std::vector<NamedTensor>& given) {
   std::deque<std::vector<Tensor>> next;
   for (Index n = 0; n < kept; ++n) {
     next.emplace_back();
-    for (const detail::Trained& p : parameters_) next.back().push_back(Tensor::empty(p.value.shape(), p.value.dtype()));
+    for (const detail::Trained& p : parameters_)
+      next.back().push_back(Tensor::empty(p.tensor.shape(), p.tensor.dtype()));
   }
   std::vector<NamedTensor> mine = named(parameters_, next, count);
   detail::check_state("LastWeights", mine, given);

@@ -27,7 +27,7 @@ Optimizer::Optimizer(std::string name, const ParameterGroups& parameters, double
     check_option(decay >= 0, "weight_decay of a group", decay, "0 or more");
     groups_.push_back({lr * g.lr_scale, g.lr_scale, decay});
   }
-  for (const Trained& p : parameters_) parts_.push_back({0, p.value.numel()});
+  for (const Trained& p : parameters_) parts_.push_back({0, p.tensor.numel()});
   states_.resize(parameters_.size());
   steps_.resize(parameters_.size());
   for (std::size_t i = 0; i < parameters_.size(); ++i)
@@ -45,11 +45,11 @@ void Optimizer::check_option(bool ok, const char* option, double value, const ch
 
 std::optional<Shape> Optimizer::state_shape(std::size_t parameter, const StateSlot& slot) const {
   const Trained& p = parameters_[parameter];
-  return slot.shape == nullptr ? p.value.shape() : slot.shape(p.value.shape(), p.elementwise);
+  return slot.shape == nullptr ? p.tensor.shape() : slot.shape(p.tensor.shape(), p.elementwise);
 }
 
 bool Optimizer::keeps_all(std::size_t parameter) const {
-  return parts_[parameter].count() == parameters_[parameter].value.numel();
+  return parts_[parameter].count() == parameters_[parameter].tensor.numel();
 }
 
 void Optimizer::require_all_kept() const {
@@ -60,14 +60,14 @@ void Optimizer::require_all_kept() const {
 // The items that this optimizer keeps of a state of a parameter. A state of another shape than the parameter is kept
 // as a whole or not at all.
 detail::Stretch Optimizer::kept_of(std::size_t parameter, const Shape& state) const {
-  return detail::part_of_state(parts_[parameter], parameters_[parameter].value.numel(), state.numel());
+  return detail::part_of_state(parts_[parameter], parameters_[parameter].tensor.numel(), state.numel());
 }
 
 void Optimizer::allocate_states(std::size_t parameter) {
   for (const StateSlot& slot : slots_) {
     std::optional<Shape> shape = state_shape(parameter, slot);
     if (shape && !keeps_all(parameter)) shape = Shape{kept_of(parameter, *shape).count()};
-    const DType dtype = parameters_[parameter].value.dtype();
+    const DType dtype = parameters_[parameter].tensor.dtype();
     states_[parameter].push_back(shape ? Tensor::full(*shape, slot.initial, dtype) : Tensor());
   }
 }
@@ -95,7 +95,7 @@ void Optimizer::update(const UpdateChunk&) const {
 
 bool Optimizer::is_updated_whole(std::size_t parameter) const {
   const Trained& p = parameters_[parameter];
-  return needs_whole(p.value.shape(), p.elementwise);
+  return needs_whole(p.tensor.shape(), p.elementwise);
 }
 
 void Optimizer::begin_step() {
@@ -115,7 +115,7 @@ const std::vector<bool>& Optimizer::update_whole_parameters(double gradient_scal
     if (!is_here(i)) continue;
     const Trained& p = parameters_[i];
     const Group& group = groups_[static_cast<std::size_t>(p.group)];
-    wholes_.push_back({p.value, detail::gradient_of(p), states_[i], scale_of(gradient_scale), group.lr,
+    wholes_.push_back({p.tensor, detail::gradient_of(p), states_[i], scale_of(gradient_scale), group.lr,
                        group.weight_decay, steps_[i], p.elementwise, p.parts});
   }
   const NoTape guard;
@@ -133,9 +133,9 @@ void Optimizer::update_chunk(const Chunk& c, double gradient_scale) const {
   const auto from = [&](const Tensor& x, Index item) -> void* {
     return x.defined() ? detail::address_of(x, item) : nullptr;
   };
-  UpdateChunk u{p.value.dtype(),
+  UpdateChunk u{p.tensor.dtype(),
                 c.count,
-                from(p.value, c.begin),
+                from(p.tensor, c.begin),
                 from(detail::gradient_of(p), c.begin),
                 {},
                 scale_of(gradient_scale),
@@ -149,7 +149,7 @@ void Optimizer::update_chunk(const Chunk& c, double gradient_scale) const {
 void Optimizer::end_step() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!parameters_[i].active()) continue;
-    parameters_[i].value.bump_version();
+    parameters_[i].tensor.bump_version();
     for (Tensor& s : states_[i])
       if (s.defined()) s.bump_version();
   }
@@ -163,7 +163,7 @@ void Optimizer::step(double gradient_scale) {
   const std::vector<bool>& updated = update_whole_parameters(gradient_scale);
   chunks_.clear();
   for (std::size_t i = 0; i < parameters_.size(); ++i)
-    if (parameters_[i].active() && !updated[i]) chunks_.add(static_cast<int>(i), parameters_[i].value.numel());
+    if (parameters_[i].active() && !updated[i]) chunks_.add(static_cast<int>(i), parameters_[i].tensor.numel());
   chunks_.run([&](Index, const Chunk& c) { update_chunk(c, gradient_scale); });
   end_step();
 }
@@ -217,7 +217,7 @@ void Optimizer::set_weight_decay(double weight_decay, int group) {
 
 bool Optimizer::trains(const Parameter& parameter) const {
   return std::any_of(parameters_.begin(), parameters_.end(),
-                     [&](const Trained& p) { return p.value.shares_storage(parameter); });
+                     [&](const Trained& p) { return p.tensor.shares_storage(parameter); });
 }
 
 }  // namespace heed

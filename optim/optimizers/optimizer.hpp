@@ -122,8 +122,8 @@ class Optimizer {
 
   // The part of a tensor of state() that this optimizer keeps: the whole tensor, a stretch of it, or no items.
   struct StatePart : NamedTensor {
-    Shape whole;    // the shape of the whole tensor
-    int parameter;  // index of its parameter; -1: none, and the part is the whole tensor
+    Shape whole = {};    // the shape of the whole tensor
+    int parameter = -1;  // index of its parameter; -1: none, and the part is the whole tensor
   };
   std::vector<StatePart> state_parts() const;  // the last three are "steps", "step_count" and "lr"
 

@@ -74,7 +74,7 @@ std::vector<Trained> trained(const std::string& caller, const ParameterGroups& g
       require(is_new, caller, ": parameter '", p.name, "' is given twice (before as '", first->second,
               "'); each must be in one group, once");
       require(names.insert({p.name, g}).second, caller, ": two parameters are named '", p.name, "'; names must differ");
-      list.push_back({p.name, *p.parameter, g, group.elementwise, p.parts});
+      list.push_back({{p.name, *p.parameter}, g, group.elementwise, p.parts});
     }
     ++g;
   }

@@ -90,14 +90,12 @@ ParameterSplit split_parameters(M& model, const std::vector<std::string>& parts)
 namespace detail {
 
 // A parameter as optimizers hold it: by its storage, so the model may be moved.
-struct Trained {
-  std::string name = {};
-  Tensor value = {};
+struct Trained : NamedTensor {
   int group = 0;
   bool elementwise = false;       // ParameterGroup::elementwise
   std::vector<Index> parts = {};  // NamedParameter::parts
 
-  ParameterInfo& info() const { return *value.storage()->parameter; }
+  ParameterInfo& info() const { return *tensor.storage()->parameter; }
   bool active() const { return info().requires_grad && info().has_gradient; }  // a step updates it
 };
 
@@ -178,7 +176,7 @@ class Chunks {
   void assign_active(const std::vector<Trained>& parameters) {
     clear();
     for (std::size_t i = 0; i < parameters.size(); ++i)
-      if (parameters[i].active()) add(static_cast<int>(i), parameters[i].value.numel());
+      if (parameters[i].active()) add(static_cast<int>(i), parameters[i].tensor.numel());
   }
 
   // Calls f(chunk number, chunk) for all chunks, on several threads at once.

@@ -48,7 +48,7 @@ Division::Division(const std::vector<Trained>& parameters, const std::vector<boo
   const auto ranks = static_cast<Index>(loads.size());
   std::vector<Index> order(loads.size());
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const Index numel = parameters[i].value.numel(), longest = Chunks::kLongest;
+    const Index numel = parameters[i].tensor.numel(), longest = Chunks::kLongest;
     const Index chunks = whole[i] ? 1 : (numel + longest - 1) / longest;
     // All ranks get the same number of chunks. The ranks with the fewest items so far get one more each, from the rest.
     std::iota(order.begin(), order.end(), Index{0});
@@ -102,10 +102,10 @@ std::vector<DividedOptimizer> divide(Ranks& ranks, const std::vector<Optimizer*>
       for (std::size_t r = 0; r < all.size(); ++r) {
         Stretch& s = parts[i][r];
         std::memcpy(&s, all[r].data() + at, sizeof s);
-        is_undivided = is_undivided && s.count() == parameters[i].value.numel();
+        is_undivided = is_undivided && s.count() == parameters[i].tensor.numel();
         is_divided = is_divided && std::exchange(end, s.end) == s.begin;
       }
-      is_divided = is_divided && end == parameters[i].value.numel();
+      is_divided = is_divided && end == parameters[i].tensor.numel();
       whole.push_back(o->is_updated_whole(i));
     }
     require(is_undivided || is_divided, "run: ", o->name(),

@@ -42,7 +42,7 @@ void GradientTree::join_last_two() {
   Sum& left = sums_.back();
   Chunks chunks;
   for (std::size_t i = 0; i < parameters_.size(); ++i)
-    if (has_work(left.gradients[i], right.gradients[i])) chunks.add(static_cast<int>(i), parameters_[i].value.numel());
+    if (has_work(left.gradients[i], right.gradients[i])) chunks.add(static_cast<int>(i), parameters_[i].tensor.numel());
   chunks.run([&](Index, const Chunk& c) {
     const auto i = static_cast<std::size_t>(c.parameter);
     join_chunk(left.gradients[i], right.gradients[i], c);
@@ -86,7 +86,7 @@ Tensor GradientTree::take_sum(std::size_t parameter) {
     Tensor left = std::exchange(sums_[k].gradients[parameter], Tensor());
     if (has_work(left, sum)) {
       Chunks chunks;
-      chunks.add(0, parameters_[parameter].value.numel());
+      chunks.add(0, parameters_[parameter].tensor.numel());
       chunks.run([&](Index, const Chunk& c) { join_chunk(left, sum, c); });
     }
     if (left.defined()) sum = std::move(left);

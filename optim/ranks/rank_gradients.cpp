@@ -36,9 +36,9 @@ RankGradients::RankGradients(ExchangeThread& exchanges, const ShardDivision& sha
     shares_memory_.push_back(r != ranks_.rank() && !tree_.rounds() && ranks_.shares_memory_with(r));
   Index items = 0;  // items of a rank's stretches
   for (std::size_t i = 0; i < owners_.size(); ++i) {
-    numbers_[trained(i).value.storage()] = i;
+    numbers_[trained(i).tensor.storage()] = i;
     values_[i].exchanges = &exchanges_;
-    values_[i].storage = trained(i).value.storage();
+    values_[i].storage = trained(i).tensor.storage();
     items += longest_stretch(i);
   }
   bucket_ = std::clamp(items / kBuckets / Chunks::kLongest * Chunks::kLongest, kMinBucket, kMaxBucket);
@@ -86,7 +86,7 @@ Stretch RankGradients::piece_of(const Piece& piece, int rank) const {
 }
 
 std::size_t RankGradients::bytes_sent(const Piece& piece, int rank) const {
-  return static_cast<std::size_t>(piece_of(piece, rank).count()) * size_sent(trained(piece.parameter).value);
+  return static_cast<std::size_t>(piece_of(piece, rank).count()) * size_sent(trained(piece.parameter).tensor);
 }
 
 std::vector<MessageMemory::Place> RankGradients::places(MessageMemory& memory, const std::vector<Piece>& pieces,
@@ -250,7 +250,7 @@ void RankGradients::apply(const Bucket& b, const Optimizer& o, const RoundedStep
   Messages all;
   for (std::size_t i = 0; i < stepped.size(); ++i) {
     const Piece& p = stepped[i];
-    const Tensor& value = trained(p.parameter).value;
+    const Tensor& value = trained(p.parameter).tensor;
     const void* const outgoing =
         tree_.rounds() ? static_cast<void*>(added_by(me, i)) : address_of(value, piece_of(p, me).begin);
     for (const int r : others_) {

@@ -42,7 +42,7 @@ void RankGradients::note_gradients(Bucket& b) {
   b.arrived.resize(size), b.here.resize(size), b.there.resize(size);
   for (std::size_t i = 0; i < b.pieces.size(); ++i) {
     Progress& p = progress_[b.pieces[i].parameter];
-    const Tensor& value = trained(b.pieces[i].parameter).value;
+    const Tensor& value = trained(b.pieces[i].parameter).tensor;
     if (p.here)
       b.has[static_cast<std::size_t>(ranks_.rank())][i] = '1';
     else if (!p.sum.defined())  // for all pieces of the parameter

@@ -12,7 +12,7 @@ const std::vector<bool>& RoundedStep::begin() {
   const std::vector<Trained>& parameters = optimizer_.trained_parameters();
   if (rounds_) old_.resize(parameters.size());
   for (std::size_t i = 0; i < old_.size(); ++i) {
-    const Tensor& value = parameters[i].value;
+    const Tensor& value = parameters[i].tensor;
     const bool is_whole = optimizer_.is_updated_whole(i) && optimizer_.parts()[i].count() == value.numel();
     if (parameters[i].active() && is_whole) old_[i] = value.detach().clone();
   }
@@ -22,7 +22,7 @@ const std::vector<bool>& RoundedStep::begin() {
 void RoundedStep::update(const Chunk& c, bfloat16* added) const {
   const auto i = static_cast<std::size_t>(c.parameter);
   if (!rounds_) return optimizer_.update_chunk(c, gradient_scale_);
-  float* const values = optimizer_.trained_parameters()[i].value.ptr<float>() + c.begin;
+  float* const values = optimizer_.trained_parameters()[i].tensor.ptr<float>() + c.begin;
   if (updated_[i]) return round_step(values, old_[i].ptr<float>() + c.begin, added, c.count);
   float old[Chunks::kLongest];
   std::memcpy(old, values, static_cast<std::size_t>(c.count) * sizeof(float));

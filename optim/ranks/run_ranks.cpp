@@ -27,8 +27,8 @@ void RunRanks::divide(const std::vector<Optimizer*>& optimizers, DType communica
           name_of(communication), "; it must be float32 or bfloat16");
   for (const Optimizer* o : optimizers)
     for (const Trained& p : o->trained_parameters())
-      require(communication == DType::float32 || p.value.dtype() == DType::float32, o->name(),
-              ": communication_dtype is bfloat16, but ", p.name, " is ", name_of(p.value.dtype()),
+      require(communication == DType::float32 || p.tensor.dtype() == DType::float32, o->name(),
+              ": communication_dtype is bfloat16, but ", p.name, " is ", name_of(p.tensor.dtype()),
               "; all parameters must be float32");
   optimizers_ = detail::divide(ranks_, optimizers);
   communication_ = communication;

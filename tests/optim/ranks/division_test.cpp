@@ -48,7 +48,7 @@ TEST_CASE("division: parameters are divided evenly, by chunks or as a whole") {
                            {768}})
       add(s);
   Index total = 0;
-  for (const detail::Trained& p : parameters) total += p.value.numel();
+  for (const detail::Trained& p : parameters) total += p.tensor.numel();
   for (const int ranks : {2, 3, 4}) {
     CAPTURE(ranks);
     std::vector<Index> loads(static_cast<std::size_t>(ranks));
@@ -62,7 +62,7 @@ TEST_CASE("division: parameters are divided evenly, by chunks or as a whole") {
         CHECK((d.of(i, r).begin % detail::Chunks::kLongest == 0 || d.of(i, r).count() == 0));
         end = d.of(i, r).end;
       }
-      CHECK(end == parameters[i].value.numel());
+      CHECK(end == parameters[i].tensor.numel());
     }
     // The embedding is less than a rank's share with two ranks, and more than a share with four ranks.
     std::vector<Index> of_wholes(static_cast<std::size_t>(ranks));
@@ -71,7 +71,7 @@ TEST_CASE("division: parameters are divided evenly, by chunks or as a whole") {
     CHECK(static_cast<double>(max_size) < 1.06 * std::max<double>(50257 * 768, static_cast<double>(total) / ranks));
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       int owners = 0;
-      for (int r = 0; r < ranks; ++r) owners += w.of(i, r).count() == parameters[i].value.numel() ? 1 : 0;
+      for (int r = 0; r < ranks; ++r) owners += w.of(i, r).count() == parameters[i].tensor.numel() ? 1 : 0;
       if (whole[i]) CHECK(owners == 1);
     }
   }
