@@ -27,27 +27,28 @@ struct Group {
   }
 };
 
-// The texts of all rows, in groups. Rows that exceed the context in the same step form a new group.
-struct TextState {
+// The type that a DecodeState holds: the texts of all rows, in groups. Rows that exceed the context in the same step
+// form a new group.
+struct GptState {
   const GPT* model;
-  std::vector<Row> rows = {};
+  std::vector<Row> texts = {};
   std::vector<Group> groups = {};
 
   Tensor read(const Tensor& tokens, const Tensor& lengths) {
     const Index count = tokens.dim(0), max_length = tokens.dim(1);
-    if (rows.empty()) begin(static_cast<std::size_t>(count));
-    check(static_cast<std::size_t>(count) == rows.size(), Where::current(), "GPT: tokens are ", tokens,
-          "; they must be int32 [", rows.size(), ", 1 or more]");
+    if (texts.empty()) begin(static_cast<std::size_t>(count));
+    check(static_cast<std::size_t>(count) == texts.size(), Where::current(), "GPT: tokens are ", tokens,
+          "; they must be int32 [", texts.size(), ", 1 or more]");
     const Tensor all = tokens.dense();
-    const bool first = rows[0].text.empty();
+    const bool first = texts[0].text.empty();
     for (Index i = 0; i < count; ++i) {
-      Row& row = rows[static_cast<std::size_t>(i)];
+      Row& row = texts[static_cast<std::size_t>(i)];
       const std::int32_t* from = all.ptr<std::int32_t>() + i * max_length;
       row.text.insert(row.text.end(), from, from + (lengths.defined() ? lengths.ptr<std::int32_t>()[i] : max_length));
     }
     leave_context(first);
     std::vector<Tensor> logits;
-    Tokens places(rows.size());
+    Tokens places(texts.size());
     std::int32_t at = 0;
     for (Group& group : groups) {
       logits.push_back(read_on(group));
@@ -57,14 +58,15 @@ struct TextState {
     return index_select(concatenate(logits, 0), 0, Tensor::from(places, {count}));
   }
 
-  TextState picked(const Tokens& indices) const {
-    TextState s{model};
-    for (const std::int32_t i : indices) s.rows.push_back(rows[static_cast<std::size_t>(i)]);
+  GptState rows(const Tensor& indices) const {
+    const std::vector<std::int32_t> from = indices.to_vector<std::int32_t>();
+    GptState s{model};
+    for (const std::int32_t i : from) s.texts.push_back(texts[static_cast<std::size_t>(i)]);
     for (const Group& group : groups) {
       Tokens places;
       std::vector<std::size_t> names;
-      for (std::size_t i = 0; i < indices.size(); ++i) {
-        const auto found = std::ranges::find(group.rows, static_cast<std::size_t>(indices[i]));
+      for (std::size_t i = 0; i < from.size(); ++i) {
+        const auto found = std::ranges::find(group.rows, static_cast<std::size_t>(from[i]));
         if (found == group.rows.end()) continue;
         places.push_back(static_cast<std::int32_t>(found - group.rows.begin())), names.push_back(i);
       }
@@ -72,14 +74,10 @@ struct TextState {
     }
     return s;
   }
-  TextState rows_of(const Tensor& indices) const {
-    const Tensor dense = indices.dense();
-    return picked(Tokens(dense.ptr<std::int32_t>(), dense.ptr<std::int32_t>() + dense.numel()));
-  }
 
  private:
   void begin(std::size_t count) {
-    rows.resize(count);
+    texts.resize(count);
     groups.emplace_back();
     for (std::size_t i = 0; i < count; ++i) groups[0].rows.push_back(i);
   }
@@ -89,7 +87,7 @@ struct TextState {
   void leave_context(bool prompts) {
     const auto context = static_cast<std::size_t>(model->options().context);
     if (prompts) {
-      for (Row& row : rows) row.begin = row.read = row.text.size() > context ? row.text.size() - context : 0;
+      for (Row& row : texts) row.begin = row.read = row.text.size() > context ? row.text.size() - context : 0;
       return;
     }
     for (std::size_t g = 0, count = groups.size(); g < count; ++g) {
@@ -98,7 +96,7 @@ struct TextState {
       Group restarted;
       for (std::size_t i = 0; i < groups[g].rows.size(); ++i) {
         const std::size_t name = groups[g].rows[i];
-        Row& row = rows[name];
+        Row& row = texts[name];
         if (row.text.size() - row.begin > context) {
           row.begin = row.read = row.text.size() - std::max<std::size_t>(1, context / 2);
           restarted.rows.push_back(name);
@@ -117,11 +115,11 @@ struct TextState {
   Tensor read_on(Group& group) {
     Tokens counts;
     for (const std::size_t i : group.rows)
-      counts.push_back(static_cast<std::int32_t>(rows[i].text.size() - rows[i].read));
+      counts.push_back(static_cast<std::int32_t>(texts[i].text.size() - texts[i].read));
     const Index count = static_cast<Index>(counts.size()), max_count = *std::ranges::max_element(counts);
     Tensor x = Tensor::zeros({count, max_count}, DType::int32);
     for (Index i = 0; i < count; ++i) {
-      Row& row = rows[group.rows[static_cast<std::size_t>(i)]];
+      Row& row = texts[group.rows[static_cast<std::size_t>(i)]];
       std::copy(row.text.begin() + static_cast<std::ptrdiff_t>(row.read), row.text.end(),
                 x.ptr<std::int32_t>() + i * max_count);
       row.read = row.text.size();
@@ -132,19 +130,12 @@ struct TextState {
   }
 };
 
-// The type that a DecodeState holds.
-struct GptState {
-  TextState texts;
-  Tensor read(const Tensor& tokens, const Tensor& lengths) { return texts.read(tokens, lengths); }
-  GptState rows(const Tensor& indices) const { return {texts.rows_of(indices)}; }
-};
-
 }  // namespace
 
 DecodeState GPT::make_state() const {
   require(options_.causal,
           "GPT: this model is not causal: positions see later positions, so it cannot continue a text");
-  return GptState{{this}};
+  return GptState{this};
 }
 
 }  // namespace heed
