@@ -62,6 +62,7 @@
 #include <heed/layers/recurrent.hpp>
 #include <heed/layers/seq2seq.hpp>
 #include <heed/layers/sequential.hpp>
+#include <heed/layers/state_rows.hpp>
 #include <heed/layers/token_input.hpp>
 #include <heed/layers/transformer.hpp>
 #include <heed/layers/transformer_seq2seq.hpp>

@@ -1,10 +1,21 @@
-// Masks of an attention call as tensors, for mechanisms composed of ops.
+// The tensors of an attention call, and its masks as tensors, for mechanisms composed of ops.
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/detail/attention_inputs.hpp>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/norms.hpp>
+#include <heed/core/members.hpp>
 
 namespace heed {
+
+void AttentionCall::members(MemberVisitor& visit) {
+  const auto name = [&](const char* what, Tensor& x, bool has_rows) {
+    return has_rows ? visit.buffer(what, x) : visit.shared(what, x);
+  };
+  const auto of_batch = [](const Tensor& x) { return x.defined() && x.rank() == 4 && x.dim(0) > 1; };
+  visit.buffer("key_lengths", key_lengths), visit.buffer("key_mask", key_mask);
+  name("mask", mask, of_batch(mask)), name("bias", bias, of_batch(bias));
+  name("first_query", first_query, first_query.defined() && first_query.rank() > 0);
+}
 
 Tensor detail::allowed_block(const AttentionCall& call, const Shape& grid, Index first, Index last, Index keys) {
   Tensor allowed;

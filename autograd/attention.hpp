@@ -17,6 +17,8 @@
 
 namespace heed {
 
+class MemberVisitor;
+
 // ---- The call ----
 
 // How one application of attention attends: the argument of every attention op, mechanism and layer in addition to
@@ -42,6 +44,9 @@ struct AttentionCall {
   // int32 [B], or [] for all rows: the position of the first query in its own sequence, for a decoder that runs one
   // step per call; undefined: 0. Read by mechanisms that align queries and keys by position (luong-local-m).
   Tensor first_query = {};
+
+  // The tensors, for pick_rows() of a state that keeps a call. Those that do not depend on the batch are shared.
+  void members(MemberVisitor& visit);
 };
 
 // ---- All keys ----

@@ -61,6 +61,7 @@ set(HEED_HEADERS
     layers/recurrent.hpp
     layers/seq2seq.hpp
     layers/sequential.hpp
+    layers/state_rows.hpp
     layers/token_input.hpp
     layers/transformer.hpp
     layers/transformer_seq2seq.hpp

@@ -45,6 +45,17 @@ void MemberVisitor::buffer(std::string_view name, Tensor& member) {
   leave(above);
 }
 
+void MemberVisitor::buffer(std::string_view name, std::vector<Tensor>& members) {
+  const std::size_t above = enter(name);
+  for (std::size_t i = 0; i < members.size(); ++i) buffer(number(i), members[i]);
+  leave(above);
+}
+
+void MemberVisitor::shared(std::string_view name, Tensor& member) {
+  buffer(name, member);
+  found_.buffers.back().shared = true;
+}
+
 namespace detail {
 
 std::vector<NamedParameter> merge_tied(const std::vector<NamedParameter>& parameters) {

@@ -96,6 +96,7 @@ struct NamedParameter {
 struct NamedBuffer {
   std::string name = {};  // such as decoder.mask
   Tensor* buffer = {};    // never null in the results of named_buffers()
+  bool shared = false;    // named by visit.shared()
 };
 
 // A tensor and its name, in ordered lists such as the state of an optimizer.
@@ -123,7 +124,11 @@ class MemberVisitor {
   explicit MemberVisitor(detail::Members& found) : found_(found) {}
 
   void operator()(std::string_view name, Parameter& member);  // skips an undefined parameter, such as an absent bias
-  void buffer(std::string_view name, Tensor& member);         // a tensor that is saved but not trained
+  // A tensor that is saved but not trained. In a decode state, its first axis is the rows.
+  void buffer(std::string_view name, Tensor& member);
+  void buffer(std::string_view name, std::vector<Tensor>& members);  // each is named by its index
+  // A buffer of a decode state that does not have rows: all rows share it (layers/state_rows.hpp).
+  void shared(std::string_view name, Tensor& member);
   // A layer whose matrix stacks several linear maps of the same input, such as queries, keys and values. `rows` gives
   // the rows of each map. Rows that remain are one more map.
   template <class T> void stacked(std::string_view name, T& member, const std::vector<Index>& rows) {

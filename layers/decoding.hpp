@@ -20,6 +20,7 @@
 #include <heed/core/mode.hpp>
 #include <heed/core/random.hpp>
 #include <heed/core/tensor.hpp>
+#include <heed/layers/state_rows.hpp>
 #include <memory>
 #include <span>
 #include <utility>
@@ -30,11 +31,11 @@ namespace heed {
 // The types that a DecodeState can hold.
 // - read(tokens, lengths) appends tokens int32 [N, T] to N rows and returns the logits [N, vocabulary] of the next
 //   token. Row i has the first lengths[i] of its T tokens (int32 [N], each from 1 to T; undefined: all).
-// - rows(indices) returns a state whose row i is a copy of row indices[i], int32 [M]; rows may repeat.
+// - Its rows can be picked (layers/state_rows.hpp): members() names the tensors that it keeps, or rows(indices) returns
+//   a state whose row i is a copy of row indices[i], int32 [M]; rows may repeat.
 template <class T>
-concept DecodeStateLike = std::copyable<T> && requires(T& state, const T& seen, const Tensor& x) {
+concept DecodeStateLike = std::copyable<T> && HasRows<T> && requires(T& state, const Tensor& x) {
   { state.read(x, x) } -> std::convertible_to<Tensor>;
-  { seen.rows(x) } -> std::convertible_to<T>;
 };
 
 // The state of decoding: the tokens that a model has read so far, as a value of any type that is DecodeStateLike.
@@ -72,7 +73,7 @@ class DecodeState {
       return state.read(tokens, lengths);
     }
     std::unique_ptr<Concept> rows(const Tensor& indices) const override {
-      return std::make_unique<Model>(indices.defined() ? state.rows(indices) : state);
+      return std::make_unique<Model>(indices.defined() ? pick_rows(state, indices) : state);
     }
   };
   explicit DecodeState(std::unique_ptr<Concept> self) : self_(std::move(self)) {}

@@ -47,8 +47,6 @@ Tensor heads_of(const Tensor& x, Index heads) {
 
 Tensor merged(const Tensor& y) { return y.transpose(1, 2).reshape({y.dim(0), y.dim(2), y.dim(1) * y.dim(3)}); }
 
-Tensor picked(const Tensor& x, const Tensor& indices) { return x.defined() ? index_select(x, 0, indices) : x; }
-
 }  // namespace
 
 struct Seq2Seq::Memory {
@@ -58,6 +56,12 @@ struct Seq2Seq::Memory {
   Tensor last;                 // [B, hidden]: c of context_each_step
   Tensor joined;               // the part of the first cell's sums computed from c
   std::vector<Tensor> states;  // initial states of the decoder
+
+  void members(MemberVisitor& visit) {
+    visit.buffer("keys", keys), visit.buffer("values", values), visit.buffer("plain_keys", plain_keys);
+    visit("call", call);
+    visit.buffer("last", last), visit.buffer("joined", joined), visit.buffer("states", states);
+  }
 };
 
 struct Seq2Seq::Current {
@@ -67,7 +71,11 @@ struct Seq2Seq::Current {
   std::vector<Tensor> states;
   Tensor fed;         // h~ of input feeding
   Tensor position;    // int32 [B]: position of the next word
-  Tensor query = {};  // query of the last step
+  Tensor query = {};  // a result of step(): its query
+
+  void members(MemberVisitor& visit) {
+    visit.buffer("states", states), visit.buffer("fed", fed), visit.buffer("position", position);
+  }
 };
 
 struct Seq2Seq::State {
@@ -76,7 +84,7 @@ struct Seq2Seq::State {
   Current now;
 
   Tensor read(const Tensor& tokens, const Tensor& lengths);
-  State rows(const Tensor& indices) const;
+  void members(MemberVisitor& visit) { visit("memory", memory), visit("now", now); }
 };
 
 Seq2Seq::Seq2Seq(const Seq2SeqOptions& o, Rng& rng, const MechanismFactory& mechanism)
@@ -293,26 +301,14 @@ Tensor Seq2Seq::State::read(const Tensor& tokens, const Tensor& lengths) {
       const auto keep = [&](Tensor& x, const Tensor& before) {
         if (x.defined() && before.defined()) x = where(x.rank() == 1 ? goes_on : goes_on.unsqueeze(1), x, before);
       };
-      keep(next.position, now.position);
-      for (std::size_t i = 0; i < next.states.size(); ++i) keep(next.states[i], now.states[i]);
-      keep(next.fed, now.fed);
+      const std::vector<NamedBuffer> after = named_buffers(next), before = named_buffers(now);
+      for (std::size_t i = 0; i < after.size(); ++i) keep(*after[i].buffer, *before[i].buffer);
       keep(features, last);
     }
     now = next;
     last = features;
   }
   return model->output(last);
-}
-
-Seq2Seq::State Seq2Seq::State::rows(const Tensor& indices) const {
-  State s = *this;
-  for (Tensor* x : {&s.memory.keys, &s.memory.values, &s.memory.plain_keys, &s.memory.call.key_lengths, &s.memory.last,
-                    &s.memory.joined, &s.now.fed, &s.now.position})
-    *x = picked(*x, indices);
-  for (auto* states : {&s.memory.states, &s.now.states})
-    for (Tensor& x : *states) x = picked(x, indices);
-  s.now.query = {};
-  return s;
 }
 
 void Seq2Seq::members(MemberVisitor& visit) {

@@ -1,4 +1,4 @@
-// Transformer blocks and stacks: calls, decoding, and the selection of rows.
+// Transformer blocks and stacks: calls and decoding.
 #include <algorithm>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/shape_ops.hpp>
@@ -227,16 +227,10 @@ Tensor Transformer::decode(In x, std::vector<AttentionState>& states, const Atte
 TransformerState TransformerState::rows(const Tensor& indices) const {
   TransformerState picked{pick_rows(self, indices), memory, memory_call};
   if (sources.defined()) picked.sources = index_select(sources, 0, indices);
-  if (memory.empty() || (sources.defined() && picked.sources.numel() == sources.numel() &&
-                         std::ranges::equal(detail::row_lengths(picked.sources), detail::row_lengths(sources))))
-    return picked;
-  picked.memory.clear();
-  for (const ProjectedMemory& m : memory) picked.memory.push_back(m.rows(indices));
-  AttentionCall& call = picked.memory_call;
-  for (Tensor* x : {&call.key_lengths, &call.key_mask, &call.first_query})
-    if (x->defined() && x->rank() > 0) *x = index_select(*x, 0, indices);
-  for (Tensor* x : {&call.mask, &call.bias})
-    if (x->defined() && x->rank() == 4 && x->dim(0) > 1) *x = index_select(*x, 0, indices);
+  const bool in_place = sources.defined() && picked.sources.numel() == sources.numel() &&
+                        std::ranges::equal(detail::row_lengths(picked.sources), detail::row_lengths(sources));
+  if (in_place) return picked;
+  picked.memory = pick_rows(memory, indices), picked.memory_call = pick_rows(memory_call, indices);
   return picked;
 }
 

@@ -32,14 +32,9 @@ class FavorState {
     return sums_.apply({logarithms(q, w_), q.where()}, logarithms(keys, w_), v, call);
   }
   const Tensor& lengths() const { return sums_.lengths(); }
-  FavorState rows(const Tensor& indices) const {
-    FavorState picked = *this;
-    picked.sums_ = detail::with_rows(sums_, indices);
-    return picked;
-  }
   void members(auto&& visit) {
     sums_.members(visit);
-    visit.buffer("features", w_);
+    visit.shared("features", w_);
   }
 
  private:

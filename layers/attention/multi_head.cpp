@@ -169,11 +169,8 @@ ProjectedMemory MultiHeadAttention::project(In memory, const Tensor& values) con
   return p;
 }
 
-ProjectedMemory ProjectedMemory::rows(const Tensor& indices) const {
-  const auto picked = [&](const Tensor& x) { return x.defined() ? index_select(x, 0, indices) : x; };
-  ProjectedMemory p{picked(k), picked(v), {}, picked(mapped)};
-  for (const Tensor& input : inputs) p.inputs.push_back(picked(input));
-  return p;
+void ProjectedMemory::members(MemberVisitor& visit) {
+  visit.buffer("k", k), visit.buffer("v", v), visit.buffer("inputs", inputs), visit.buffer("mapped", mapped);
 }
 
 Tensor MultiHeadAttention::merge(const Tensor& y) const {

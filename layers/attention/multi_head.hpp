@@ -54,7 +54,7 @@ struct ProjectedMemory {
   std::vector<Tensor> inputs = {};  // [B, Hk, S, size]: inputs of the mechanism that are computed from keys
   Tensor mapped = {};               // result of the mechanism's map_keys(), if it was computed in advance
 
-  ProjectedMemory rows(const Tensor& indices) const;  // int32 [N]: row i of the result is a copy of row indices[i]
+  void members(MemberVisitor& visit);  // k, v, inputs, mapped: for pick_rows()
 };
 
 // Multi-head attention (Vaswani et al. 2017, section 3.2.2). In self-attention one product computes queries, keys,

@@ -17,6 +17,7 @@
 #include <heed/autograd/record.hpp>
 #include <heed/core/members.hpp>
 #include <heed/core/tensor.hpp>
+#include <heed/layers/state_rows.hpp>
 #include <memory>
 #include <span>
 #include <string>
@@ -64,8 +65,9 @@ class AttentionState {
   //   Tensor apply(In q, In k, In v, const AttentionCall& call);  // the next positions, as apply() below; throws Error
   //                                                               // for a key_lengths or bias that it does not support
   //   Tensor lengths() const;     // int32 [B]: positions of each row; [0] before the first step
-  //   void members(auto&& visit)  // calls visit.buffer for each tensor, whose first axis is the rows
-  //   T rows(const Tensor& indices) const;  // optional: if the first axis of some buffers is not the rows
+  //   void members(auto&& visit)  // names each tensor that it keeps: visit.buffer("keys", keys) if the first axis is
+  //                               // the rows, visit.shared("start", start) if all rows share the tensor
+  // An own T rows(const Tensor& indices) const replaces the selection of rows (layers/state_rows.hpp).
   // If the mechanism has inputs, apply() has a fifth argument for them, std::span<const Tensor>.
   template <class T>
   requires(!std::is_same_v<std::remove_cvref_t<T>, AttentionState>)
@@ -98,7 +100,7 @@ class AttentionState {
   Tensor lengths() const;  // int32 [B]: positions seen by each row; [0] before the first step
   Index length() const;    // of the longest row
   explicit operator bool() const { return self_ != nullptr; }
-  // Visits the buffers of T.
+  // Names the buffers of T.
   void members(MemberVisitor& visit);
   // From now on apply() passes bfloat16 q, k, v and inputs to T as float32, and rounds the result.
   void take_float32() { widens_ = true; }
@@ -110,7 +112,7 @@ class AttentionState {
     virtual Tensor apply(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> inputs) = 0;
     virtual std::unique_ptr<Concept> rows(const Tensor& indices) const = 0;
     virtual Tensor lengths() const = 0;
-    virtual std::vector<NamedBuffer> buffers() = 0;
+    virtual void members(MemberVisitor& visit) = 0;
   };
   template <class T>
   struct Model;
@@ -119,22 +121,9 @@ class AttentionState {
   bool widens_ = false;
 };
 
-// Picks the same rows of all states of a model.
-std::vector<AttentionState> pick_rows(const std::vector<AttentionState>& states, const Tensor& indices);
-
 namespace detail {
 // Clones each buffer of `copy` that shares memory with `from`.
 void unshare(const std::vector<NamedBuffer>& copy, const std::vector<NamedBuffer>& from);
-// Replaces each buffer, which is undefined or [B, ...], by its rows `indices`.
-void pick_rows(const std::vector<NamedBuffer>& buffers, const Tensor& indices);
-
-// A copy of `state`, which has members(), with the rows `indices` of all buffers.
-template <class T>
-T with_rows(const T& state, const Tensor& indices) {
-  T picked = state;
-  pick_rows(named_buffers(picked), indices);
-  return picked;
-}
 }  // namespace detail
 
 template <class T>
@@ -157,14 +146,9 @@ struct AttentionState::Model final : Concept {
       return state.apply(q, k, v, call);
     }
   }
-  std::unique_ptr<Concept> rows(const Tensor& indices) const override {
-    if constexpr (requires { state.rows(indices); })
-      return apart(state.rows(indices));
-    else
-      return apart(detail::with_rows(state, indices));
-  }
+  std::unique_ptr<Concept> rows(const Tensor& indices) const override { return apart(pick_rows(state, indices)); }
   Tensor lengths() const override { return state.lengths(); }
-  std::vector<NamedBuffer> buffers() override { return named_buffers(state); }
+  void members(MemberVisitor& visit) override { state.members(visit); }
 };
 
 // ---- All keys and values ----

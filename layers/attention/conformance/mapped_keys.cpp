@@ -34,10 +34,7 @@ void compare_decoder(Subject& s, Finding& f, const Trial& t, const Tensor& whole
   const Tensor rows = Tensor::from<std::int32_t>({1, 1, 0});
   Trial some = t;
   for (const Part& p : parts(some)) *p.x = index_select(*p.x, 0, rows);
-  for (Tensor* x : {&some.call.key_lengths, &some.call.key_mask})
-    if (x->defined()) *x = index_select(*x, 0, rows);
-  for (Tensor* x : {&some.call.mask, &some.call.bias})
-    if (x->defined() && x->rank() == 4 && x->dim(0) == batch) *x = index_select(*x, 0, rows);
+  some.call = pick_rows(some.call, rows);
   f.close("rows 1, 1 and 0 of mapped keys", m.apply_mapped(some.q, index_select(mapped, 0, rows), some.v, some.call),
           index_select(whole, 0, rows), kRounding);
   if (!s.can().attends_to_memory() || t.call.causal || t.call.mask.defined() || t.call.bias.defined()) return;

@@ -26,12 +26,11 @@ class LshState {
   // Appends k [B, Hk, T, D] and v [B, Hk, T, Dv], and attends: [B, H, T, Dv]. No gradient.
   Tensor apply(In q, In k, In v, const AttentionCall& call = {});
   const Tensor& lengths() const { return cache_.lengths(); }
-  LshState rows(const Tensor& indices) const;
   void members(auto&& visit) {
     cache_.members(visit);
     visit.buffer("places", places_);
     visit.buffer("counts", counts_);
-    mechanism_.members(visit);  // the rotations that chose the buckets
+    for (const NamedBuffer& b : named_buffers(mechanism_)) visit.shared(b.name, *b.buffer);  // the rotations
   }
 
  private:

@@ -15,10 +15,9 @@ class WindowState {
   // Appends k [B, Hk, T, D] and v [B, Hk, T, Dv], and attends: [B, H, T, Dv]. No gradient.
   Tensor apply(In q, In k, In v, const AttentionCall& call = {});
   const Tensor& lengths() const { return lengths_; }
-  WindowState rows(const Tensor& indices) const;
   void members(auto&& visit) {
     visit.buffer("lengths", lengths_);
-    visit.buffer("start", start_);
+    visit.shared("start", start_);
     visit.buffer("keys", keys_);
     visit.buffer("values", values_);
   }

@@ -1,6 +1,5 @@
-// The type-erased decode state: its checks, copies and the selection of rows.
+// The type-erased decode state: its checks and copies.
 #include <algorithm>
-#include <heed/autograd/shape_ops.hpp>
 #include <heed/layers/attention/detail/row_lengths.hpp>
 #include <heed/layers/attention/states.hpp>
 
@@ -36,6 +35,7 @@ std::vector<Tensor> detail::widened(std::span<const Tensor> inputs) {
 AttentionState AttentionState::rows(const Tensor& indices) const {
   require(self_ != nullptr, "AttentionState: the state is empty; create it with make_state() of a mechanism");
   if (lengths().numel() == 0) return *this;
+  const NoTape guard;  // no gradient passes through decoding
   AttentionState picked;
   picked.self_ = self_->rows(indices);
   picked.inputs_ = inputs_;
@@ -48,26 +48,13 @@ Tensor AttentionState::lengths() const { return self_ ? self_->lengths() : Tenso
 Index AttentionState::length() const { return detail::longest_of(lengths()); }
 
 void AttentionState::members(MemberVisitor& visit) {
-  if (!self_) return;
-  for (const NamedBuffer& b : self_->buffers()) visit.buffer(b.name, *b.buffer);
-}
-
-std::vector<AttentionState> pick_rows(const std::vector<AttentionState>& states, const Tensor& indices) {
-  std::vector<AttentionState> picked;
-  for (const AttentionState& state : states) picked.push_back(state.rows(indices));
-  return picked;
+  if (self_) self_->members(visit);
 }
 
 void detail::unshare(const std::vector<NamedBuffer>& copy, const std::vector<NamedBuffer>& from) {
   for (std::size_t i = 0; i < copy.size(); ++i)
     if (copy[i].buffer->defined() && copy[i].buffer->storage() == from[i].buffer->storage())
       *copy[i].buffer = copy[i].buffer->clone();
-}
-
-void detail::pick_rows(const std::vector<NamedBuffer>& buffers, const Tensor& indices) {
-  const NoTape guard;
-  for (const NamedBuffer& b : buffers)
-    if (b.buffer->defined()) *b.buffer = index_select(*b.buffer, 0, indices);
 }
 
 }  // namespace heed

@@ -12,13 +12,6 @@ LshState::LshState(const LshAttention& mechanism) : mechanism_(mechanism) {
   for (const NamedBuffer& b : named_buffers(mechanism_)) *b.buffer = b.buffer->clone();
 }
 
-LshState LshState::rows(const Tensor& indices) const {
-  LshState picked = *this;
-  picked.cache_ = detail::with_rows(cache_, indices);
-  detail::pick_rows({{"places", &picked.places_}, {"counts", &picked.counts_}}, indices);
-  return picked;
-}
-
 Tensor LshState::apply(In q, In k, In v, const AttentionCall& call) {
   detail::check_heads("lsh attention", q, k, v);
   const LshAttentionOptions& o = mechanism_.options();

@@ -109,10 +109,4 @@ Tensor WindowState::apply(In q, In k, In v, const AttentionCall& call) {
   return y;
 }
 
-WindowState WindowState::rows(const Tensor& indices) const {
-  WindowState picked = *this;
-  detail::pick_rows({{"lengths", &picked.lengths_}, {"keys", &picked.keys_}, {"values", &picked.values_}}, indices);
-  return picked;
-}
-
 }  // namespace heed

@@ -71,6 +71,13 @@ RELEASE_TEST_CASE("conformance finds: decode states that are wrong") {
   CHECK(failed(Composed{{.causal = true, .state = true}, softmax_of, [] {
                           return AttentionState(ForgetfulState{});
                         }}) == Names{"state resumed"});
+  // Names values as shared by all rows.
+  CHECK(failed(Composed{{.causal = true, .state = true}, softmax_of, [] {
+                          return AttentionState(MisnamedState{.shares_values = true});
+                        }}) == Names{"state rows"});
+  // Names a tensor that all rows share as a buffer.
+  CHECK(failed(Composed{{.causal = true, .state = true}, softmax_of, [] { return AttentionState(MisnamedState{}); }}) ==
+        Names{"state rows"});
   // Declares a state, but make_state() returns an empty one.
   CHECK(failed(Composed{{.causal = true, .state = true}, softmax_of, [] { return AttentionState(); }}) ==
         Names{"state", "state copies", "state rows", "state resumed"});

@@ -111,7 +111,7 @@ struct WrongState {
   Tensor lengths() const { return report_lengths ? report_lengths(inner.lengths()) : inner.lengths(); }
   WrongState rows(const Tensor& indices) const {
     WrongState picked = *this;
-    picked.inner = detail::with_rows(inner, pick ? pick(indices) : indices);
+    picked.inner = pick_rows(inner, pick ? pick(indices) : indices);
     return picked;
   }
   void members(auto&& visit) { inner.members(visit); }
@@ -128,7 +128,7 @@ struct SharedState {
   Tensor apply(In q, In k, In v, const AttentionCall& call) { return inner->apply(q, k, v, call); }
   Tensor lengths() const { return inner->lengths(); }
   SharedState rows(const Tensor& indices) const {
-    return {std::make_shared<KeyValueState>(detail::with_rows(*inner, indices))};
+    return {std::make_shared<KeyValueState>(pick_rows(*inner, indices))};
   }
   void members(auto&& visit) { inner->members(visit); }
 };

@@ -184,9 +184,9 @@ TEST_CASE("a memory that is projected once, and picked rows of the projection, e
   CHECK(same_bits(layer(x, projected), whole));
   CHECK(close(layer(x.slice(1, 2, 3), projected), whole.slice(1, 2, 3)));
   const Tensor picked = Tensor::from<std::int32_t>({2, 0, 2, 2});
-  CHECK(close(layer(index_select(x, 0, picked), projected.rows(picked)), index_select(whole, 0, picked)));
+  CHECK(close(layer(index_select(x, 0, picked), pick_rows(projected, picked)), index_select(whole, 0, picked)));
   MultiHeadAttention apart({.width = 8, .heads = 2, .memory_width = 5, .value_width = 3}, rng);
-  CHECK(apart.project(memory).rows(picked).v.defined() == false);
+  CHECK(pick_rows(apart.project(memory), picked).v.defined() == false);
 }
 
 TEST_CASE("further inputs of a mechanism are columns of the same product, with the declared initial bias") {

@@ -147,6 +147,20 @@ struct ForgetfulState {
   void members(auto&& visit) { inner.members(visit); }
 };
 
+// A correct state with one tensor that is named for other rows than it has.
+struct MisnamedState {
+  bool shares_values = false;  // true: values are named as shared; false: a shared tensor is named as a buffer
+  KeyValueState inner{softmax_of};
+  Tensor scale = Tensor::ones({});
+  Tensor apply(In q, In k, In v, const AttentionCall& call) { return inner.apply(q, k, v, call); }
+  Tensor lengths() const { return inner.lengths(); }
+  void members(auto&& visit) {
+    for (const NamedBuffer& b : named_buffers(inner))
+      shares_values&& b.name == "values" ? visit.shared(b.name, *b.buffer) : visit.buffer(b.name, *b.buffer);
+    if (!shares_values) visit.buffer("scale", scale);
+  }
+};
+
 // Softmax attention with a learned scale per head. `detached`: the scale gets no gradient.
 struct LearnedScale {
   Parameter scale;  // [H, 1, 1]

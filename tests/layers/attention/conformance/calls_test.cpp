@@ -299,7 +299,6 @@ struct ChangedGate {
       return right.apply(q, k, v, call, std::vector{change(inputs[0], call)});
     }
     Tensor lengths() const { return right.lengths(); }
-    State rows(const Tensor& indices) const { return {right.rows(indices), change}; }
     void members(auto&& visit) { right.members(visit); }
   };
 

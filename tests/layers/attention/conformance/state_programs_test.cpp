@@ -78,7 +78,7 @@ struct Faulty {
     if (kind == Kind::second_pick && picks > 0) chosen = rolled(indices);
     if (kind == Kind::pick_of_as_many && ragged && indices.numel() == lengths.numel())
       chosen = Tensor::arange(indices.numel());
-    picked.inner = detail::with_rows(inner, chosen);
+    picked.inner = pick_rows(inner, chosen);
     if (kind == Kind::repeated_values && indices.numel() > lengths.numel() && picks > 0) {
       std::vector<NamedBuffer> buffers = named_buffers(picked.inner);
       *buffers[2].buffer = rolled(*buffers[2].buffer);
