@@ -151,6 +151,17 @@ Tensor triu(In x, Index diagonal) { return triangle("triu", false, x, diagonal);
 
 // Made of views and copies that record themselves: for each axis, `[before, after]` is viewed as `[before, 1,
 // after]`, expanded and copied.
+Tensor split_heads(In x, Exactly<Index> heads) {
+  check(x.rank() == 3 && heads > 0 && x.dim(2) % heads == 0, x.where(), "split_heads: x is ", x.tensor(),
+        " and heads is ", Index{heads}, "; x must be [batch, positions, width], and heads must divide width");
+  return x->view({x.dim(0), x.dim(1), heads, x.dim(2) / heads}).transpose(1, 2);
+}
+
+Tensor merge_heads(In x) {
+  check(x.rank() == 4, x.where(), "merge_heads: x is ", x.tensor(), "; it must be [batch, heads, positions, size]");
+  return x->transpose(1, 2).reshape({x.dim(0), x.dim(2), x.dim(1) * x.dim(3)});
+}
+
 Tensor repeat(In x, const Shape& counts) {
   check(x->defined() && counts.rank() >= x.rank(), x.where(), "repeat: the counts are ", counts, " but x is ",
         x.tensor(), "; there must be at least one count per axis");

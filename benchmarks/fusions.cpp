@@ -55,10 +55,7 @@ void compare(const char* what, const Tensors& inputs, const Function& one, const
 Tensors heads_of(const Tensor& qkv, Index heads) {
   const Index width = qkv.dim(2) / 3;
   Tensors x;
-  for (Index i = 0; i < 3; ++i)
-    x.push_back(qkv.slice(2, i * width, (i + 1) * width)
-                    .reshape({qkv.dim(0), qkv.dim(1), heads, width / heads})
-                    .transpose(1, 2));
+  for (Index i = 0; i < 3; ++i) x.push_back(split_heads(qkv.slice(2, i * width, (i + 1) * width), heads));
   return x;
 }
 

@@ -40,13 +40,6 @@ RecurrentOptions decoder_options(const Seq2SeqOptions& o) {
       .input = o.embedding + (joins(o) ? o.hidden : 0), .hidden = o.hidden, .layers = o.layers, .dropout = o.dropout};
 }
 
-// [B, T, hidden] -> [B, heads, T, hidden / heads], a view.
-Tensor heads_of(const Tensor& x, Index heads) {
-  return x.view({x.dim(0), x.dim(1), heads, x.dim(2) / heads}).transpose(1, 2);
-}
-
-Tensor merged(const Tensor& y) { return y.transpose(1, 2).reshape({y.dim(0), y.dim(2), y.dim(1) * y.dim(3)}); }
-
 }  // namespace
 
 struct Seq2Seq::Memory {
@@ -157,7 +150,7 @@ Seq2Seq::Memory Seq2Seq::encode(In words, const Tensor& lengths) const {
       m.states.push_back(tanh(bridges[static_cast<std::size_t>(i)](last_of(i))));
   }
   if (attention) {
-    m.plain_keys = m.values = heads_of(encoded.y, o.heads);
+    m.plain_keys = m.values = split_heads(encoded.y, o.heads);
     m.keys = attention->map_keys({m.plain_keys, words.where()}, m.call);
   } else if (o.context_each_step) {
     m.last = last_of(o.layers - 1).slice(1, 0, o.hidden);
@@ -184,7 +177,7 @@ Tensor Seq2Seq::joined_sums(const Tensor& joined) const {
 Tensor Seq2Seq::attend(const Tensor& queries, const Memory& memory, const Tensor& first) const {
   AttentionCall call = memory.call;
   call.first_query = first;
-  return merged(attention->apply_mapped(heads_of(queries, options_.heads), memory.keys, memory.values, call));
+  return merge_heads(attention->apply_mapped(split_heads(queries, options_.heads), memory.keys, memory.values, call));
 }
 
 // One step from a word [B, embedding] and its part of the first cell's sums. Returns the input of the output layer, [B,
@@ -270,7 +263,7 @@ std::vector<Tensor> Seq2Seq::attention_weights(const Batch& batch) const {
   const Memory memory = encode(batch.at("source"), batch.get("source_lengths"));
   std::vector<Tensor> queries;
   features(batch.inputs, memory, &queries);
-  return {attention->weights(heads_of(stack(queries, 1), options_.heads), memory.plain_keys, memory.call)};
+  return {attention->weights(split_heads(stack(queries, 1), options_.heads), memory.plain_keys, memory.call)};
 }
 
 // ---- Decoding ----

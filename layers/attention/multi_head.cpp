@@ -103,7 +103,7 @@ class Columns {
   Tensor next(Index heads, Index size) {
     const Index begin = at_;
     at_ += heads * size;
-    return y_.slice(-1, begin, at_).view({y_.dim(0), y_.dim(1), heads, size}).transpose(1, 2);
+    return split_heads(y_.slice(-1, begin, at_), heads);
   }
 
  private:
@@ -173,9 +173,7 @@ void ProjectedMemory::members(MemberVisitor& visit) {
   visit.buffer("k", k), visit.buffer("v", v), visit.buffer("inputs", inputs), visit.buffer("mapped", mapped);
 }
 
-Tensor MultiHeadAttention::merge(const Tensor& y) const {
-  return proj(y.transpose(1, 2).reshape({y.dim(0), y.dim(2), y.dim(1) * y.dim(3)}));
-}
+Tensor MultiHeadAttention::merge(const Tensor& y) const { return proj(merge_heads(y)); }
 
 Tensor MultiHeadAttention::attend(const Heads& h, AttentionCall call, const Where& where) const {
   call.dropout = *options_.dropout;

@@ -196,3 +196,27 @@ TEST_CASE("repeat and flip") {
   CHECK(contains(error_of([&] { flip(x, {}); }), "flip: no axes were given"));
   CHECK(contains(error_of([&] { flip(x, {2}); }), "flip: axis is 2"));
 }
+
+TEST_CASE("split_heads and merge_heads: columns as heads and back") {
+  const Index B = 2, T = 3, H = 4, D = 5;
+  const Tensor x = Tensor::arange(B * T * H * D, DType::float64).view({B, T, H * D}), heads = split_heads(x, H);
+  CHECK(heads.shape() == Shape{B, H, T, D});
+  CHECK(heads.shares_storage(x));
+  for (Index h = 0; h < H; ++h) CHECK(heads.at({1, h, 2, 3}) == x.at({1, 2, h * D + 3}));
+  CHECK(merge_heads(heads).shares_storage(x));
+  CHECK(test::same_bits(merge_heads(heads), x));
+  CHECK(test::same_bits(merge_heads(heads.contiguous()), x));
+  CHECK(split_heads(x.slice(2, 2, 8), 3).shares_storage(x));
+  CHECK(split_heads(Tensor::zeros({0, 3, 4}), 2).shape() == Shape{0, 2, 3, 2});
+  gradcheck([](const std::vector<Tensor>& in) { return split_heads(in[0].slice(2, 0, 12), 3); }, {x});
+  gradcheck([](const std::vector<Tensor>& in) { return merge_heads(in[0]); }, {heads.contiguous()});
+  test::check_errors({
+      {"split_heads: x is [2, 3, 20] float64 and heads is 3; x must be [batch, positions, width], and heads must "
+       "divide "
+       "width",
+       [&] { split_heads(x, 3); }},
+      {"split_heads: x is [2, 3, 20] float64 and heads is 0", [&] { split_heads(x, 0); }},
+      {"split_heads: x is [2, 4, 3, 5] float64 and heads is 1", [&] { split_heads(heads, 1); }},
+      {"merge_heads: x is [2, 3, 20] float64; it must be [batch, heads, positions, size]", [&] { merge_heads(x); }},
+  });
+}

@@ -15,11 +15,9 @@ Tensor summed(const Tensor& x, Index shared) {
   return sum(x.view({x.dim(0), x.dim(1) / shared, shared, x.dim(2), x.dim(3)}), {2});
 }
 
-// [B, H, T, D] -> [B, T, H * D], the layout of projections. heads_at is the inverse, as a view.
-Tensor side_by_side(const Tensor& x) { return x.transpose(1, 2).reshape({x.dim(0), x.dim(2), x.dim(1) * x.dim(3)}); }
+// The heads of `like` in a projection [B, T, columns], from column `first` on: a view.
 Tensor heads_at(const Tensor& fused, Index first, const Tensor& like) {
-  const Tensor part = fused.slice(2, first, first + like.dim(1) * like.dim(3));
-  return part.view({like.dim(0), like.dim(2), like.dim(1), like.dim(3)}).transpose(1, 2);
+  return split_heads(fused.slice(2, first, first + like.dim(1) * like.dim(3)), like.dim(1));
 }
 
 // Sequence b of a trial, including its masks.
@@ -128,7 +126,7 @@ void check_views(Subject& s, Finding& f) {
     Trial fused = t;
     const std::vector<Part> all = parts(fused);
     std::vector<Tensor> columns;
-    for (const Part& p : all) columns.push_back(side_by_side(*p.x));
+    for (const Part& p : all) columns.push_back(merge_heads(*p.x));
     Tape tape;
     const Tensor product = tape.watch(concatenate(columns, 2));
     const auto each_part = [&](auto&& act) {  // calls act(part, its first column)

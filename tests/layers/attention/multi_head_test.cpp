@@ -56,8 +56,6 @@ Tensor columns(const Tensor& y, Index begin, Index heads, Index size) {
   return part;
 }
 
-Tensor merged(const Tensor& y) { return y.transpose(1, 2).reshape({y.dim(0), y.dim(2), y.dim(1) * y.dim(3)}); }
-
 }  // namespace
 
 TEST_CASE("multi-head attention equals its definition, head by head") {
@@ -108,15 +106,17 @@ TEST_CASE("qk_norm: attention reads each head's queries and keys divided by thei
   const Tensor q = normed(columns(y, 0, 2, 4), self.q_norm->weight),
                k = normed(columns(y, 8, 1, 4), self.k_norm->weight);
   CHECK(close(self(x, {.causal = true}),
-              self.proj(merged(attention(rope(q), rope(k), columns(y, 12, 1, 4), {.causal = true}))), 1e-12, 1e-12));
+              self.proj(merge_heads(attention(rope(q), rope(k), columns(y, 12, 1, 4), {.causal = true}))), 1e-12,
+              1e-12));
 
   MultiHeadAttention cross({.width = 6, .heads = 2, .memory_width = 4, .qk_norm = true}, rng);
   with_gains(cross);
   const Tensor memory = normal({2, 7, 4}, 3), p = (*cross.q)(x), m = (*cross.kv)(memory);
-  CHECK(close(cross(x, memory),
-              cross.proj(merged(attention(normed(columns(p, 0, 2, 3), cross.q_norm->weight),
-                                          normed(columns(m, 0, 2, 3), cross.k_norm->weight), columns(m, 6, 2, 3), {}))),
-              1e-12, 1e-12));
+  CHECK(close(
+      cross(x, memory),
+      cross.proj(merge_heads(attention(normed(columns(p, 0, 2, 3), cross.q_norm->weight),
+                                       normed(columns(m, 0, 2, 3), cross.k_norm->weight), columns(m, 6, 2, 3), {}))),
+      1e-12, 1e-12));
 }
 
 TEST_CASE("key size and value size may differ and are independent of width / heads") {
@@ -131,12 +131,12 @@ TEST_CASE("key size and value size may differ and are independent of width / hea
   const Tensor x = normal({2, 5, 7}), memory = normal({2, 3, 5}, 2), y = (*self.qkv)(x);
   const Tensor mixed =
       attention(rope(columns(y, 0, 4, 6)), rope(columns(y, 24, 2, 6)), columns(y, 36, 2, 3), {.causal = true});
-  CHECK(close(self(x, {.causal = true}), self.proj(merged(mixed)), 1e-12, 1e-12));
+  CHECK(close(self(x, {.causal = true}), self.proj(merge_heads(mixed)), 1e-12, 1e-12));
   const Tensor keys = (*cross.kv)(memory);
-  CHECK(close(
-      cross(x, memory),
-      cross.proj(merged(attention(columns((*cross.q)(x), 0, 4, 6), columns(keys, 0, 2, 6), columns(keys, 12, 2, 3)))),
-      1e-12, 1e-12));
+  CHECK(close(cross(x, memory),
+              cross.proj(merge_heads(
+                  attention(columns((*cross.q)(x), 0, 4, 6), columns(keys, 0, 2, 6), columns(keys, 12, 2, 3)))),
+              1e-12, 1e-12));
   const MultiHeadAttention usual({.width = 8, .heads = 2}, rng), same({.width = 8, .heads = 2, .key_size = 3}, rng);
   CHECK(usual.options().key_size == 4);
   CHECK(usual.options().value_size == 4);
@@ -209,29 +209,29 @@ TEST_CASE("further inputs of a mechanism are columns of the same product, with t
   const NudgedAttention nudged;
   const Tensor y = (*self.qkv)(x);
   const std::vector<Tensor> of_self = {columns(y, 16, 2, 1), columns(y, 18, 4, 2), columns(y, 26, 2, 1)};
-  CHECK(close(
-      self(x, causal),
-      self.proj(merged(nudged.apply(columns(y, 0, 4, 2), columns(y, 8, 2, 2), columns(y, 12, 2, 2), causal, of_self))),
-      1e-12, 1e-12));
+  CHECK(close(self(x, causal),
+              self.proj(merge_heads(
+                  nudged.apply(columns(y, 0, 4, 2), columns(y, 8, 2, 2), columns(y, 12, 2, 2), causal, of_self))),
+              1e-12, 1e-12));
   const Tensor queries = (*cross.q)(x), keys = (*cross.kv)(memory);
   const std::vector<Tensor> of_both = {columns(keys, 8, 2, 1), columns(queries, 8, 4, 2), columns(keys, 10, 2, 1)};
   CHECK(close(cross(x, memory, lengths),
-              cross.proj(merged(nudged.apply(columns(queries, 0, 4, 2), columns(keys, 0, 2, 2), columns(keys, 4, 2, 2),
-                                             lengths, of_both))),
+              cross.proj(merge_heads(nudged.apply(columns(queries, 0, 4, 2), columns(keys, 0, 2, 2),
+                                                  columns(keys, 4, 2, 2), lengths, of_both))),
               1e-12, 1e-12));
   const Tensor q = (*apart.q)(x), k = (*apart.k)(memory), v = (*apart.v)(other);
   const std::vector<Tensor> of_three = {columns(k, 4, 2, 1), columns(q, 8, 4, 2), columns(k, 6, 2, 1)};
-  CHECK(close(
-      apart(x, memory, other),
-      apart.proj(merged(nudged.apply(columns(q, 0, 4, 2), columns(k, 0, 2, 2), columns(v, 0, 2, 2), {}, of_three))),
-      1e-12, 1e-12));
+  CHECK(close(apart(x, memory, other),
+              apart.proj(merge_heads(
+                  nudged.apply(columns(q, 0, 4, 2), columns(k, 0, 2, 2), columns(v, 0, 2, 2), {}, of_three))),
+              1e-12, 1e-12));
 
   // weights() uses the same inputs.
   for (const bool memories : {false, true}) {
     const MultiHeadAttention& layer = memories ? cross : self;
     const Tensor w = memories ? layer.weights(x, layer.project(memory)) : layer.weights(x, causal);
     const Tensor values = memories ? columns(keys, 4, 2, 2) : columns(y, 12, 2, 2);
-    CHECK(close(layer.proj(merged(matmul(w, detail::repeat_heads(values, 4)))),
+    CHECK(close(layer.proj(merge_heads(matmul(w, detail::repeat_heads(values, 4)))),
                 memories ? layer(x, memory) : layer(x, causal), 1e-12, 1e-12));
   }
 }
