@@ -20,10 +20,10 @@ void AttentionCall::members(MemberVisitor& visit) {
 Tensor detail::allowed_block(const AttentionCall& call, const Shape& grid, Index first, Index last, Index keys) {
   Tensor allowed;
   const auto also = [&](const Tensor& x) { allowed = allowed.defined() ? logical_and(allowed, x) : x; };
-  const Index batch = grid[0], past = grid[3] - grid[2];
+  const Index batch = grid[0];
   if (call.causal) {
     const Tensor i = Tensor::arange(grid[2]).slice(0, first, last).unsqueeze(1);
-    also((Tensor::arange(keys) <= i + past).unsqueeze(0).unsqueeze(0));
+    also((Tensor::arange(keys) <= i + query_position(0, grid[2], grid[3])).unsqueeze(0).unsqueeze(0));
   }
   if (call.key_lengths.defined()) also(Tensor::arange(keys) < call.key_lengths.view({batch, 1, 1, 1}));
   if (call.key_mask.defined()) also(call.key_mask.slice(1, 0, keys).view({batch, 1, 1, keys}));

@@ -12,6 +12,7 @@
 #pragma once
 #include <algorithm>
 #include <heed/autograd/record.hpp>
+#include <heed/core/kernel_interface.hpp>
 #include <heed/core/tensor.hpp>
 #include <optional>
 
@@ -145,7 +146,8 @@ class PairMasks {
   Index length(Index b) const { return lengths_.defined() ? lengths_.ptr<std::int32_t>()[b] : keys_; }
   // End of the keys visible to query i, by causal and lengths.
   Index end(Index b, Index i) const {
-    return causal_ ? std::clamp<Index>(i + keys_ - queries_ + 1, 0, length(b)) : length(b);
+    const Index seen = causal_ ? causal_end(query_position(i, queries_, keys_), keys_) : keys_;
+    return std::min(seen, length(b));
   }
   // Whether the lengths and the key mask allow key j.
   bool unmasked(Index b, Index j) const {

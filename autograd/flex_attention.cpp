@@ -70,7 +70,7 @@ BlockMask create_block_mask(const MaskMod& mask_mod, Index batch, Index heads, I
     const auto number = [](Index n) { return static_cast<std::int32_t>(n); };
     for (Index n = begin; n < end; ++n) {
       const Index b = n / (heads * rows), query = n % rows * kBlockQueries;
-      const Index first = starts.defined() ? starts.ptr<std::int32_t>()[b] : keys - queries;
+      const Index first = starts.defined() ? starts.ptr<std::int32_t>()[b] : query_position(0, queries, keys);
       for (Index c = 0; c < columns; ++c) {
         const Index key = c * kBlockKeys, height = std::min<Index>(kBlockQueries, queries - query),
                     width = std::min<Index>(kBlockKeys, keys - key);

@@ -79,7 +79,7 @@ void each_block(const Problem& p, const F& f) {
   const Index step = std::max<Index>(1, kBlockScores / a_row);
   for (Index i = 0; i < p.queries(); i += step) {
     const Index last = std::min(p.queries(), i + step);
-    const Index keys = p.call.causal ? std::clamp<Index>(last + p.keys() - p.queries(), 0, p.keys()) : p.keys();
+    const Index keys = p.call.causal ? causal_end(query_position(last - 1, p.queries(), p.keys()), p.keys()) : p.keys();
     if (keys > 0) f(Rows{i, last, keys});
   }
 }

@@ -1,6 +1,6 @@
-// Declarations that kernels share with public headers: names of elementwise ops, feature maps of linear attention, and
-// the interface by which softmax attention calls functions of scores. Includes C headers only, because kernels include
-// this file.
+// Declarations that kernels share with public headers: names of elementwise ops, positions of queries among keys,
+// feature maps of linear attention, and the interface by which softmax attention calls functions of scores. Includes C
+// headers only, because kernels include this file.
 //
 // Example:
 //
@@ -35,6 +35,30 @@ struct OpName {
 //    on the shapes, the scores themselves are squared.
 enum class FeatureMap { identity, elu, relu, softplus, exp, poly2 };
 
+// ---- Positions of queries ----
+
+// Queries are aligned with the end of the keys: the last query has the position of the last key. So query i of
+// `queries` has this position among the keys; below 0: before the first key. Always inlined, so that kernels leave no
+// symbol.
+[[gnu::always_inline]] constexpr int64_t query_position(int64_t i, int64_t queries, int64_t keys) {
+  return i + keys - queries;
+}
+
+// The end of the keys that the query at `position` sees by the causal rule: keys up to its own position, 0 to `keys`.
+[[gnu::always_inline]] constexpr int64_t causal_end(int64_t position, int64_t keys) {
+  return position < 0 ? 0 : position < keys ? position + 1 : keys;
+}
+
+// The two sides of a causal problem. Queries before `keyless` see no key. The others all see the keys before `prefix`;
+// with the keys from there on they form a triangle.
+struct CausalSides {
+  int64_t prefix = 0, keyless = 0;  // one of them is 0
+};
+[[gnu::always_inline]] constexpr CausalSides causal_sides(int64_t queries, int64_t keys) {
+  const int64_t first = query_position(0, queries, keys);
+  return first < 0 ? CausalSides{0, -first} : CausalSides{first, 0};
+}
+
 // ---- Functions of scores ----
 
 // A kernel of softmax attention calls a function of scores through a pointer, once per tile. The loop over the scores
@@ -42,8 +66,8 @@ enum class FeatureMap { identity, elu, relu, softplus, exp, poly2 };
 // from functions of one score.
 
 // The scores of queries [query, query + queries) and keys [key, key + keys) of head (batch, head). s[j * lanes + i] is
-// the score of query + i and key + j. Lanes from `queries` on belong to no query. Positions of queries are counted like
-// those of keys: the last query of the sequence has the position of the last key.
+// the score of query + i and key + j. Lanes from `queries` on belong to no query. `query` is a position among the
+// keys.
 struct ScoreTile {
   int32_t batch, head, query, queries, key, keys, lanes;  // lanes: numbers per key in s
 };

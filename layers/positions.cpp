@@ -16,7 +16,7 @@ void fill_bias(const Tensor& table, Tensor& bias) {
   T* to = bias.ptr<T>();
   parallel_for_each(heads * queries, grain_for(keys), [=](Index n) {
     const T* row = entries + n / queries * size;
-    const Index position = n % queries + keys - queries;
+    const Index position = query_position(n % queries, queries, keys);
     for (Index j = 0; j < keys; ++j) to[n * keys + j] = row[clip + std::clamp(j - position, -clip, clip)];
   });
 }
@@ -31,7 +31,7 @@ void sum_bias(const Tensor& dbias, Tensor& dtable) {
     std::vector<double> sums(static_cast<std::size_t>(size));
     for (Index i = 0; i < queries; ++i)
       for (Index j = 0; j < keys; ++j)
-        sums[static_cast<std::size_t>(clip + std::clamp(j - (i + keys - queries), -clip, clip))] +=
+        sums[static_cast<std::size_t>(clip + std::clamp(j - query_position(i, queries, keys), -clip, clip))] +=
             static_cast<double>(from[(h * queries + i) * keys + j]);
     for (Index c = 0; c < size; ++c) to[h * size + c] = static_cast<T>(sums[static_cast<std::size_t>(c)]);
   });

@@ -64,7 +64,8 @@ struct RunningGates : kernels::ForgetGates {
         to_start[query] = static_cast<std::int32_t>(reset);
       }
     };
-    if (causal) rows_until(queries - keys - 1);
+    const Index first = query_position(0, queries, keys);
+    if (causal) rows_until(-first - 1);
     for (Index j = 0; j < keys; ++j) {
       const double gate = log_gate[j] < kClosed ? kClosed : log_gate[j], near = std::nearbyint(gate);
       if (log_gate[j] == -detail::kInfinity)
@@ -72,7 +73,7 @@ struct RunningGates : kernels::ForgetGates {
       else
         sum += near, rest += gate - near;
       to_whole[j] = sum, to_part[j] = rest;
-      if (causal) rows_until(queries - keys + j);
+      if (causal) rows_until(j - first);
     }
     rows_until(queries - 1);
   }

@@ -144,7 +144,7 @@ KeyLists LshAttention::lists(In q, In k, const AttentionCall& call) const {
     Keys &row_offsets = offsets[static_cast<std::size_t>(n)], &mine = seen[static_cast<std::size_t>(n)];
     row_offsets.push_back(0);
     for (Index i = 0; i < queries; ++i) {
-      const Index p = i + keys - queries;
+      const Index p = query_position(i, queries, keys);
       const std::size_t before = mine.size();
       const auto allows = [&](Index j) { return masks.allows(b, h, i, j); };
       for (Index r = 0; r < rounds; ++r) {

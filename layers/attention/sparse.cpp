@@ -41,7 +41,7 @@ KeyLists ByPlace<Pattern, PatternOptions>::lists(Index queries, Index keys, bool
   Keys offsets = {0}, seen;
   offsets.reserve(static_cast<std::size_t>(queries) + 1);
   for (Index i = 0; i < queries; ++i) {
-    pattern().see(i + keys - queries, keys, causal, seen);
+    pattern().see(query_position(i, queries, keys), keys, causal, seen);
     offsets.push_back(checked_pairs(seen.size()));
   }
   return lists_from(offsets, seen, {queries + 1});
@@ -79,7 +79,7 @@ WindowAttention::WindowAttention(const WindowAttentionOptions& options) : ByPlac
 
 void WindowAttention::see(Index p, Index keys, bool causal, Keys& seen) const {
   const std::vector<Index>& globals = options_.globals;
-  const Index step = options_.dilation, last = causal ? std::min(p, keys - 1) : keys - 1;
+  const Index step = options_.dilation, last = (causal ? causal_end(p, keys) : keys) - 1;
   if (std::binary_search(globals.begin(), globals.end(), p)) return append(seen, 0, last);
   const Index before = causal ? options_.window - 1 : options_.window / 2, after = causal ? 0 : before;
   Index j = p - before * step;
@@ -101,7 +101,7 @@ StridedAttention::StridedAttention(const StridedAttentionOptions& options) : ByP
 }
 
 void StridedAttention::see(Index p, Index keys, bool causal, Keys& seen) const {
-  const Index l = options_.stride, last = causal ? std::min(p, keys - 1) : keys - 1;
+  const Index l = options_.stride, last = (causal ? causal_end(p, keys) : keys) - 1;
   const Index near = std::max<Index>(0, p - l + 1), near_end = std::min(last, p + l - 1);
   append(seen, modulo(p, l), std::min(last, p - l), l);
   append(seen, near, near_end);
@@ -114,7 +114,7 @@ FixedAttention::FixedAttention(const FixedAttentionOptions& options) : ByPlace(o
 }
 
 void FixedAttention::see(Index p, Index keys, bool causal, Keys& seen) const {
-  const Index l = options_.block, c = options_.summary, last = causal ? std::min(p, keys - 1) : keys - 1;
+  const Index l = options_.block, c = options_.summary, last = (causal ? causal_end(p, keys) : keys) - 1;
   for (Index begin = 0; begin <= last; begin += l)
     append(seen, p >= begin && p < begin + l ? begin : begin + l - c, std::min(last, begin + l - 1));
 }

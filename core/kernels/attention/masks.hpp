@@ -37,8 +37,8 @@ template <class Problem>
 inline long key_end(const Problem& p, long b, long i) {
   long end = p.keys;
   if (p.lengths != nullptr && p.lengths[b] < end) end = p.lengths[b];
-  if (p.causal && i + 1 + p.keys - p.queries < end) end = i + 1 + p.keys - p.queries;
-  return end < 0 ? 0 : end;
+  const long seen = p.causal ? causal_end(query_position(i, p.queries, p.keys), p.keys) : p.keys;
+  return seen < end ? seen : end;
 }
 
 }  // namespace heed::kernels::HEED_LEVEL

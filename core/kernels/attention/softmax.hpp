@@ -72,7 +72,7 @@ inline T sink_of(const AttentionProblem<T, S>& p, long h) {
 // The tile in the form that functions of scores take.
 template <class T, class S>
 inline ScoreTile tile_at(const AttentionProblem<T, S>& p, const Place& at, long lanes) {
-  const long first = p.rules.positions == nullptr ? p.keys - p.queries : p.rules.positions[at.b];
+  const long first = p.rules.positions == nullptr ? query_position(0, p.queries, p.keys) : p.rules.positions[at.b];
   const auto n = [](long x) { return static_cast<int32_t>(x); };
   return {n(at.b), n(at.h), n(at.query + first), n(at.rows), n(at.key), n(at.keys), n(lanes)};
 }
@@ -88,7 +88,7 @@ inline BlockKind kind_of(const AttentionProblem<T, S>& p, long b, long h, long q
 // By the causal triangle, lane i of the tile sees the tile's keys up to i + reach; kNoBand: all keys.
 template <class T, class S>
 inline long reach_of(const AttentionProblem<T, S>& p, const Place& at) {
-  return p.causal ? at.query + p.keys - p.queries - at.key : kNoBand;
+  return p.causal ? query_position(at.query, p.queries, p.keys) - at.key : kNoBand;
 }
 
 // How many of the tile's first keys are visible to any query in its first `lanes` lanes.
@@ -219,8 +219,8 @@ template <int kLanes, class T, class S>
     }
   }
   // the causal triangle: lane i sees the block's keys up to i + reach
-  const long reach = at.query + p.keys - p.queries - at.key;
-  if (!p.causal || reach >= at.keys - 1) return;
+  const long reach = reach_of(p, at);
+  if (reach >= at.keys - 1) return;
   const Batch<T> lane = lane_numbers<T>();
   for (long j = reach < 0 ? 0 : reach + 1; j < at.keys; ++j)
     for (long i = 0; i < kLanes; i += w) {

@@ -158,7 +158,7 @@ struct Backward {
 
   // Computes a step of queries. `kept` is the state before the step.
   void queries(long b, long h, Range rows, const Next<const T>& next, const T* kept, const Sums<T>& after) {
-    const Alignment at = alignment(p);
+    const CausalSides at = alignment(p);
     const long end = rows.first + rows.count, to_key = at.prefix - at.keyless;
     if (p.causal && rows.count > kChunk) {
       copy_state(p, before, kept);

@@ -211,14 +211,10 @@ inline void add_to(const Sums<T>& sums, long n, long width, long value_width, co
   add_rows(sums.z, n, width, x, u);
 }
 
-// The triangle of a causal problem. All queries see the keys before `prefix`; queries before `keyless` see no key.
-struct Alignment {
-  long prefix, keyless;
-};
+// All queries from `keyless` on see the keys before `prefix`; without causal, all queries see all keys.
 template <class T, class S>
-inline Alignment alignment(const LinearProblem<T, S>& p) {
-  if (!p.causal) return {p.keys, 0};
-  return {p.keys > p.queries ? p.keys - p.queries : 0, p.queries > p.keys ? p.queries - p.keys : 0};
+inline CausalSides alignment(const LinearProblem<T, S>& p) {
+  return p.causal ? causal_sides(p.queries, p.keys) : CausalSides{p.keys, 0};
 }
 
 // Rows per step. Steps have enough chunks that the states, one per step, are no larger than the queries and keys.
@@ -233,7 +229,7 @@ struct Range {
 // The rows of step s: keys before the triangle, or queries.
 template <class T, class S>
 inline Range rows_of_step(const LinearProblem<T, S>& p, long s) {
-  const Alignment at = alignment(p);
+  const CausalSides at = alignment(p);
   const long rows = step_rows(p), key_steps = (at.prefix + rows - 1) / rows;
   const long first = s < key_steps ? s * rows : at.keyless + (s - key_steps) * rows;
   const long end = s < key_steps ? at.prefix : p.queries;
@@ -244,7 +240,7 @@ inline Range rows_of_step(const LinearProblem<T, S>& p, long s) {
 // The steps of a problem, whose states and scratch have these sizes.
 template <class T, class S>
 inline LinearPlan plan_of(const LinearProblem<T, S>& p, long state_size, size_t scratch) {
-  const Alignment at = alignment(p);
+  const CausalSides at = alignment(p);
   const long rows = step_rows(p), key_steps = (at.prefix + rows - 1) / rows,
              needed_steps = (p.queries - at.keyless + rows - 1) / rows,
              query_steps = needed_steps > 0 ? needed_steps : 1;

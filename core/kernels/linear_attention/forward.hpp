@@ -91,7 +91,7 @@ struct Forward {
 
   // Computes a step of queries.
   void queries(const HeadRows<S>& out, T* norm, long b, long h, Range rows, const Next<T>& next, const Sums<T>& sums) {
-    const Alignment at = alignment(p);
+    const CausalSides at = alignment(p);
     const long end = rows.first + rows.count;
     for (long i = rows.first; i < end; i += kChunk) {
       const long n = part(i, end);

@@ -142,7 +142,7 @@ struct Backward : Chunks<T, kKind> {
   // `kept` is the state before the step. The bounds of the chunks are found front to back.
   template <class F>
   void each_chunk(long b, long h, Range rows, const T* kept, F&& f) {
-    const Alignment at = alignment(p);
+    const CausalSides at = alignment(p);
     const long end = rows.first + rows.count, to_key = at.prefix - at.keyless;
     const LogState<T> state = log_state_at(p, before);
     const size_t size = static_cast<size_t>(log_state_size(p)) * sizeof(T);

@@ -97,7 +97,7 @@ struct Forward : Chunks<T, kKind> {
   }
 
   void queries(const HeadRows<T>& out, T* norm, long b, long h, Range rows, const LogState<T>& state) {
-    const Alignment at = alignment(p);
+    const CausalSides at = alignment(p);
     const long end = rows.first + rows.count;
     for (long i = rows.first; i < end;) {
       long n = part(i, end);

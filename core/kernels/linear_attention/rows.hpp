@@ -11,7 +11,7 @@ inline Range keys_of_step(const LinearProblem<T, S>& p, long s, long key_steps) 
   Range rows = rows_of_step(p, s);
   if (s < key_steps) return rows;
   if (!p.causal) return {0, 0};
-  const Alignment at = alignment(p);
+  const CausalSides at = alignment(p);
   rows.first += at.prefix - at.keyless;
   return rows;
 }

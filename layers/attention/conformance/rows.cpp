@@ -48,7 +48,7 @@ Trial with_rows(const Trial& t, const std::set<Index>& rows) {
 
 void compare_rows(Subject& s, Finding& f, const Trial& t) {
   const AttentionCapabilities& can = s.can();
-  const Index T = t.q.dim(2), S = t.k.dim(2), ahead = S - T;
+  const Index T = t.q.dim(2), S = t.k.dim(2);
   const bool causal = t.call.causal, several = causal && !can.cross;
   if (several ? T != S : !can.cross || (!causal && can.aligned)) return;
   std::set<Index> rows = {0, T / 2, T - 1};
@@ -61,7 +61,7 @@ void compare_rows(Subject& s, Finding& f, const Trial& t) {
   for (const auto& [name, g] : whole.gradients)
     if (name != "bias") sums[name] = Tensor::zeros(g.shape(), DType::float64);
   for (const Index i : rows) {
-    const Index end = causal ? std::clamp<Index>(i + ahead + 1, 0, S) : S;
+    const Index end = causal ? causal_end(query_position(i, T, S), S) : S;
     if (end == 0) continue;  // no key: covered by "empty rows"
     Trial one = part_of(t, several ? 0 : i, i + 1, end);
     if (several) {
