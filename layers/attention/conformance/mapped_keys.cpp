@@ -32,9 +32,7 @@ void compare_decoder(Subject& s, Finding& f, const Trial& t, const Tensor& whole
            "map_keys() returns " + describe(mapped) + "; the first axis must have " + std::to_string(batch) + " rows");
   if (!f.ok()) return;
   const Tensor rows = Tensor::from<std::int32_t>({1, 1, 0});
-  Trial some = t;
-  for (const Part& p : parts(some)) *p.x = index_select(*p.x, 0, rows);
-  some.call = pick_rows(some.call, rows);
+  const Trial some = pick_rows(t, rows);
   f.close("rows 1, 1 and 0 of mapped keys", m.apply_mapped(some.q, index_select(mapped, 0, rows), some.v, some.call),
           index_select(whole, 0, rows), kRounding);
   if (!s.can().attends_to_memory() || t.call.causal || t.call.mask.defined() || t.call.bias.defined()) return;

@@ -90,17 +90,6 @@ void check_steps_match(Subject& s, Finding& f, Index n) {
   }
 }
 
-// Rows of x [B, ...], in this order.
-Tensor picked(const Tensor& x, const std::vector<std::int32_t>& rows) {
-  return index_select(x, 0, Tensor::from(rows, {static_cast<Index>(rows.size())}));
-}
-Trial picked(const Trial& t, const std::vector<std::int32_t>& rows) {
-  Trial some = t;
-  for (const Part& p : parts(some)) *p.x = picked(*p.x, rows);
-  some.dy = picked(t.dy, rows);
-  return some;
-}
-
 // A state of a batch whose rows are at different positions of their sequences, and a separate state for each row.
 struct Ragged {
   Subject& s;
@@ -258,12 +247,12 @@ void check_state_rows(Subject& s, Finding& f) {
   const Trial t = s.trial({n, n, 3});
   for (const DType dtype : {DType::float64, DType::float32})
     for (const std::vector<std::int32_t>& rows : {std::vector<std::int32_t>{2, 0, 2}, {1}, {0, 1, 2, 1, 0}}) {
-      const Trial expected = picked(t, rows);
+      const auto count = static_cast<Index>(rows.size());
+      const Trial expected = pick_rows(t, Tensor::from(rows, {count}));
       f.about(expected);
       AttentionState state = s.mechanism(dtype).make_state(), alone = s.mechanism(dtype).make_state();
       steps(state, t, dtype, 0, half, 7);
       steps(alone, expected, dtype, 0, half, 7);
-      const auto count = static_cast<Index>(rows.size());
       AttentionState chosen = state.rows(Tensor::from(rows, {count}));
       f.expect(chosen.lengths().shape() == Shape{count} && chosen.length() == half,
                "lengths() of " + std::to_string(count) + " rows of a state is " + describe(chosen.lengths()) +

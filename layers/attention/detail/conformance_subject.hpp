@@ -23,6 +23,11 @@ struct Trial {
   std::string name = "plain";                 // describes the call, for failures
   std::vector<Tensor> inputs = {};            // other inputs of the mechanism: [B, H, T, size] or [B, Hk, S, size]
   std::vector<MechanismInput> declared = {};  // declarations of `inputs`, in the same order
+
+  void members(MemberVisitor& visit) {  // for pick_rows()
+    visit.buffer("q", q), visit.buffer("k", k), visit.buffer("v", v), visit.buffer("dy", dy);
+    visit("call", call), visit.buffer("inputs", inputs);
+  }
 };
 
 // One of q, k, v and the inputs of a trial, by the name of its gradient: "q", "k", "v", "input NAME".
