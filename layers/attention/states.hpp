@@ -67,7 +67,8 @@ class AttentionState {
   //   Tensor lengths() const;     // int32 [B]: positions of each row; [0] before the first step
   //   void members(auto&& visit)  // names each tensor that it keeps: visit.buffer("keys", keys) if the first axis is
   //                               // the rows, visit.shared("start", start) if all rows share the tensor
-  // An own T rows(const Tensor& indices) const replaces the selection of rows (layers/state_rows.hpp).
+  //   T rows(const Tensor& indices) const;  // optional, for a state that keeps other data than tensors; see
+  //                                         // layers/state_rows.hpp
   // If the mechanism has inputs, apply() has a fifth argument for them, std::span<const Tensor>.
   template <class T>
   requires(!std::is_same_v<std::remove_cvref_t<T>, AttentionState>)
