@@ -59,11 +59,13 @@ void measure(const benchmarks::GptSize& c, Ranks* ranks, Index shards, Index ste
     if (losses++ % (shards / size) == 0) begun.push_back(benchmarks::seconds());
     return model.loss(b.inputs, b.targets);
   };
-  RunOptions o{
-      .steps = steps + kWarmup, .shards = shards, .ranks = ranks, .communication_dtype = communication, .grad_clip = 0};
+  RunOptions o{.steps = steps + kWarmup,
+               .shards = shards,
+               .grad_clip = 0,
+               .ranks = {.communicator = ranks, .dtype = communication}};
   std::optional<Profile> profile;
   if (!trace.empty() && (ranks == nullptr || ranks->rank() == 0))
-    o.profile = &profile.emplace(ProfileOptions{.warmup = kWarmup, .active = steps});
+    o.output.profile = &profile.emplace(ProfileOptions{.warmup = kWarmup, .active = steps});
   run(model, optimizer, schedule, texts, {}, o, loss);
   if (ranks != nullptr && ranks->rank() > 0) return;
   std::vector<double> times;

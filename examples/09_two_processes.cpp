@@ -46,7 +46,8 @@ int lesson(Ranks* ranks) {
   // computes four; three processes compute 2, 2 and 4. Batches and dropout of a shard do not depend on the process that
   // computes it. Gradients are summed in the same tree over shards for any number of processes: ((0 + 1) + (2 + 3)) +
   // ((4 + 5) + (6 + 7)).
-  const RunResult result = run(model, optimizer, schedule, task, {}, {.steps = 40, .shards = 8, .ranks = ranks});
+  const RunResult result =
+      run(model, optimizer, schedule, task, {}, {.steps = 40, .shards = 8, .ranks = {.communicator = ranks}});
 
   // All processes now have the same weights and the same history. The first one prints.
   if (!examples::is_first(ranks)) return 0;

@@ -180,18 +180,15 @@ void print_examples(const Classifier& model, const ListOpsHeldOut& held_out, Ind
 
 RunOptions run_options(const Flags& flags) {
   const Settings& s = flags.settings;
-  RunOptions o;
-  o.steps = s.steps;
-  o.seed = s.seed;
-  o.eval_every = std::max<Index>(1, s.steps / 10);
-  o.checkpoint = flags.checkpoint;
-  o.checkpoint_every = flags.checkpoint_every;
-  o.texts = {{"config", R"({"model": "listops classifier"})"}, {"settings", to_json(s)}};
-  o.log = flags.log;
-  o.progress = stderr;
-  o.handle_interrupt = true;
-  o.find_nan = flags.find_nan;
-  return o;
+  return {.steps = s.steps,
+          .seed = s.seed,
+          .find_nan = flags.find_nan,
+          .evaluation = {.every = std::max<Index>(1, s.steps / 10)},
+          .checkpoint = {.path = flags.checkpoint,
+                         .every = flags.checkpoint_every,
+                         .texts = {{"config", R"({"model": "listops classifier"})"}, {"settings", to_json(s)}}},
+          .output = {.log = flags.log, .progress = stderr},
+          .handle_interrupt = true};
 }
 
 SettingOrigins origins_of(const Start& start, const CommandLine& line) {
@@ -221,7 +218,7 @@ int train(Flags flags, const CommandLine& line) {
   Schedule schedule("cosine",
                     {.lr = s.lr, .min_lr = s.lr / 10, .warmup = s.steps / 20, .steps = std::max<Index>(s.steps, 1)});
   RunOptions options = run_options(flags);
-  start.apply(flags.start, options);
+  start.apply(flags.start, options.checkpoint);
   const double majority = held_out.majority();
   std::fprintf(stderr,
                "lists of %lld to %lld tokens, at most %lld deep; %lld held out, %.1f%% of which have the most common "
@@ -230,9 +227,9 @@ int train(Flags flags, const CommandLine& line) {
                static_cast<long long>(s.depth), static_cast<long long>(s.held_out), 100 * majority, s.attention.c_str(),
                static_cast<long long>(s.layers), static_cast<long long>(s.heads), static_cast<long long>(s.width),
                static_cast<double>(parameter_count(model)) / 1e6, arch(), threads());
-  options.flops_per_token = model.encoder.flops_per_token(s.length);
+  options.output.flops_per_token = model.encoder.flops_per_token(s.length);
   RunProfile profile(flags.profile);
-  options.profile = profile.get();
+  options.output.profile = profile.get();
   const RunResult result = run(model, optimizer, schedule, ListOpsBatches(lists, s.batch), held_out, options, {},
                                [&](const Batch& b) { return classification_metrics(model(b.inputs), b.targets); });
   profile.report();

@@ -57,28 +57,26 @@ void print_result(const RunResult& result, const LmData& data) {
   std::fprintf(stderr, "\n");
 }
 
-RunOptions run_options(const LmRunFlags& flags, const LmSettings& s, const LmData& data, const GPTConfig& config) {
-  RunOptions o;
-  o.steps = s.steps;
-  o.accumulate = s.accumulate;
-  o.shards = s.shards;
-  o.grad_clip = s.grad_clip;
-  o.seed = s.seed;
-  o.precision = dtype_named(s.dtype);
-  o.communication_dtype = dtype_named(s.communication_dtype);
-  o.eval_every = s.eval_every;
-  o.eval_batches = s.eval_batches;
-  o.checkpoint = flags.checkpoint;
-  o.checkpoint_every = flags.checkpoint_every;
-  o.find_nan = flags.find_nan;
-  o.texts = language_model_texts(config, data.tokenizer);
-  o.texts.insert({"settings", to_json(s)});
-  o.log = flags.log;
+RunOptions run_options(const LmRunFlags& flags, const LmSettings& s, const LmData& data, const GPTConfig& config,
+                       Ranks* ranks) {
+  RunOptions o{.steps = s.steps,
+               .accumulate = s.accumulate,
+               .shards = s.shards,
+               .grad_clip = s.grad_clip,
+               .seed = s.seed,
+               .precision = dtype_named(s.dtype),
+               .find_nan = flags.find_nan,
+               .evaluation = {.every = s.eval_every, .batches = s.eval_batches},
+               .checkpoint = {.path = flags.checkpoint,
+                              .every = flags.checkpoint_every,
+                              .texts = language_model_texts(config, data.tokenizer)},
+               .output = {.log = flags.log, .progress = stderr},
+               .ranks = {.communicator = ranks, .dtype = dtype_named(s.communication_dtype)},
+               .handle_interrupt = true};
+  o.checkpoint.texts.insert({"settings", to_json(s)});
   for (const FileUse& input : input_files(s)) o.inputs.push_back(input.path);
-  o.progress = stderr;
-  if (data.floor) o.floor = data.floor->loss;
-  if (data.eval_floor) o.eval_floor = data.eval_floor->loss;
-  o.handle_interrupt = true;
+  if (data.floor) o.evaluation.floor = data.floor->loss;
+  if (data.eval_floor) o.evaluation.batches_floor = data.eval_floor->loss;
   return o;
 }
 
@@ -101,10 +99,10 @@ int train_model(M& model, const LmFlags& all_flags, const LmRunFlags& flags, con
   const TrainingMemory memory = training_memory(model, *optimizer, s, options);
   check_memory("training", memory.process);
   print_start(s, data, parameter_count(model), activation_mebibytes(model, s), memory,
-              options.init.empty() && options.loaded != nullptr);
-  options.flops_per_token = model.flops_per_token(s.context);
+              options.checkpoint.init.empty() && options.checkpoint.loaded != nullptr);
+  options.output.flops_per_token = model.flops_per_token(s.context);
   RunProfile profile(flags.profile);
-  options.profile = profile.get();
+  options.output.profile = profile.get();
   RunResult result = run(model, *optimizer, schedule, data.training, data.validation, options, {}, metrics);
   result.loss_unit = "nats per token";  // also if no step was left
   profile.report();
@@ -199,9 +197,8 @@ int train(const LmFlags& flags, Ranks* ranks) {
                          .batch = s.batch,
                          .batches = s.accumulate * s.shards,
                          .moments = optimizer_states(s.optimizer, optimizer_options(s))});
-  RunOptions options = run_options(run_flags, s, data, config);
-  start.apply(run_flags.start, options);
-  options.ranks = ranks;
+  RunOptions options = run_options(run_flags, s, data, config, ranks);
+  start.apply(run_flags.start, options.checkpoint);
   if (!config.options.causal) {
     // An error in the prompt is thrown now, not after the training.
     if (!run_flags.prompt.empty()) masked_tokens(data.tokenizer, run_flags.prompt, data.masks.mask, s.context);

@@ -186,6 +186,7 @@ int train_model(M& model, Translator& t, const Settings& s, const RunFlags& f, c
   const SampleBatches batches(training, {.tokens = s.batch_tokens, .padding = TextPairs::padding()});
   const SampleEvaluation validation(held_out, {.tokens = s.batch_tokens, .padding = TextPairs::padding()});
   const Index epoch = (batches.size() + s.shards - 1) / s.shards;  // in steps
+  const Checkpoint* resumed = options.checkpoint.init.empty() ? options.checkpoint.loaded.get() : nullptr;
   std::fprintf(stderr,
                "%s (%lld left out)\n%s: %.2fM parameters, vocabularies of %lld and %lld, %lld steps per epoch; %s, %d "
                "threads, seed %llu; %s\n",
@@ -193,9 +194,8 @@ int train_model(M& model, Translator& t, const Settings& s, const RunFlags& f, c
                s.model.c_str(), static_cast<double>(parameter_count(model)) / 1e6,
                static_cast<long long>(training.source_vocabulary()),
                static_cast<long long>(training.target_vocabulary()), static_cast<long long>(epoch), arch(), threads(),
-               static_cast<unsigned long long>(s.seed),
-               options.init.empty() && options.loaded ? "resuming" : "new training");
-  options.steps = last_step(s, batches, options.init.empty() ? options.loaded.get() : nullptr),
+               static_cast<unsigned long long>(s.seed), resumed ? "resuming" : "new training");
+  options.steps = last_step(s, batches, resumed);
   options.seconds = 60 * s.minutes;
   Adam adam(named_parameters(model), {.lr = s.lr, .betas = {0.9, s.beta2}, .eps = 1e-9});
   const Index steps = std::max<Index>(1, options.steps);
@@ -206,7 +206,7 @@ int train_model(M& model, Translator& t, const Settings& s, const RunFlags& f, c
   options.keep_every = s.average_every > 0 ? s.average_every : s.eval_every;
 
   RunProfile profile(f.profile);
-  options.profile = profile.get();
+  options.output.profile = profile.get();
   RunResult result = run(model, adam, schedule, batches, validation, options);
   result.loss_unit = "nats per token";  // also if no step was left
   profile.report();
@@ -215,7 +215,7 @@ int train_model(M& model, Translator& t, const Settings& s, const RunFlags& f, c
     print_stopped(result, options.steps, resume);
     return 130;
   }
-  if (!is_first(options.ranks)) return 0;
+  if (!is_first(options.ranks.communicator)) return 0;
   if (last.kept() > 0) {
     last.load_mean();
     std::fprintf(stderr, "using the mean of %lld weights\n", static_cast<long long>(last.kept()));
@@ -233,6 +233,19 @@ int train_model(M& model, Translator& t, const Settings& s, const RunFlags& f, c
   std::fprintf(stderr, "checkpoint: %s\n", printable(f.checkpoint).c_str());
   print_quality(t, d, s, f);
   return 0;
+}
+
+RunOptions run_options(const RunFlags& f, const Settings& s, Ranks* ranks) {
+  return {.shards = s.shards,
+          .grad_clip = s.grad_clip,
+          .seed = s.seed,
+          .precision = dtype_named(s.dtype),
+          .find_nan = f.find_nan,
+          .evaluation = {.every = s.eval_every, .patience = f.patience},
+          .checkpoint = {.path = f.checkpoint, .every = f.checkpoint_every, .best = f.best},
+          .output = {.log = f.log, .progress = stderr},
+          .ranks = {.communicator = ranks, .dtype = dtype_named(s.communication_dtype)},
+          .handle_interrupt = true};
 }
 
 int train(const Settings& given, RunFlags f, const CommandLine& line, Ranks* ranks) {
@@ -258,17 +271,10 @@ int train(const Settings& given, RunFlags f, const CommandLine& line, Ranks* ran
   const Data d = load_data(s, old);
   const TranslationConfig config = translation_config(s, d.source, d.target);
   if (old) check_config(config, *old);
-  RunOptions o;
-  o.grad_clip = s.grad_clip, o.seed = s.seed;
-  o.precision = dtype_named(s.dtype);
-  o.communication_dtype = dtype_named(s.communication_dtype);
-  o.eval_every = s.eval_every, o.patience = f.patience;
-  o.checkpoint = f.checkpoint, o.checkpoint_every = f.checkpoint_every, o.best = f.best;
-  start.apply(f.start, o);
-  o.ranks = ranks, o.shards = s.shards;
-  o.texts = translator_texts(config, d.source, d.target);
-  o.texts.insert({"settings", to_json(s)});
-  o.log = f.log, o.progress = stderr, o.handle_interrupt = true, o.find_nan = f.find_nan;
+  RunOptions o = run_options(f, s, ranks);
+  start.apply(f.start, o.checkpoint);
+  o.checkpoint.texts = translator_texts(config, d.source, d.target);
+  o.checkpoint.texts.insert({"settings", to_json(s)});
   for (const FileUse& text : texts) o.inputs.push_back(text.path);
   Rng rng(s.seed);
   manual_seed(s.seed);

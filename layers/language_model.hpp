@@ -1,6 +1,6 @@
 // Text generation with a language model: a GPT with its tokenizer, loaded from the checkpoint of a training run.
 //
-// For checkpoints of your own runs, set RunOptions::texts to language_model_texts(config, tokenizer). Then
+// For checkpoints of your own runs, set CheckpointOptions::texts to language_model_texts(config, tokenizer). Then
 // load_language_model("lm.h5") reads them.
 //
 // Example:

@@ -1,8 +1,8 @@
 // Translation of texts: a translation model with the tokenizers of its two languages, loaded from the checkpoint of a
 // training run.
 //
-// For checkpoints of your own runs, set RunOptions::texts to translator_texts(config, source, target), and train on
-// TextPairs with source_end. Then load_translator("translate.h5") reads them.
+// For checkpoints of your own runs, set CheckpointOptions::texts to translator_texts(config, source, target), and train
+// on TextPairs with source_end. Then load_translator("translate.h5") reads them.
 //
 // Example:
 //

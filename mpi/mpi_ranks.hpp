@@ -10,7 +10,7 @@
 //              .blocks = {.layers = 1, .attention = {.width = 16, .heads = 2}}}, rng);
 //   AdamW optimizer(named_parameters(model));
 //   Schedule schedule("constant", {.lr = 1e-2});
-//   run(model, optimizer, schedule, task, {}, {.steps = 2, .shards = 4, .ranks = ranks.get()});
+//   run(model, optimizer, schedule, task, {}, {.steps = 2, .shards = 4, .ranks = {.communicator = ranks.get()}});
 #pragma once
 #include <heed/optim/ranks/ranks.hpp>
 #include <memory>

@@ -93,7 +93,7 @@ void train_and_measure(Variant& v, const Flags& f) {
   Adam adam(named_parameters(model), {.lr = 3e-3});
   Schedule schedule("linear", {.lr = 3e-3, .warmup = std::min<Index>(50, f.steps / 5), .steps = f.steps});
   std::fprintf(stderr, "%s\n", v.name);
-  run(model, adam, schedule, batches, {}, {.steps = f.steps, .seed = f.seed, .progress = stderr});
+  run(model, adam, schedule, batches, {}, {.steps = f.steps, .seed = f.seed, .output = {.progress = stderr}});
   for (Index count = 1; count <= f.longest * 3 / 2; ++count) {
     std::vector<std::string> sources, expected;
     for (Index i = 0; i < f.lists; ++i) {

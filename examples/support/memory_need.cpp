@@ -66,11 +66,11 @@ TrainingMemory predict_training_memory(const std::vector<NamedParameter>& parame
     checkpoint += bytes_of(*p.parameter);
     if (p.parameter->requires_grad()) sums += bytes_of(*p.parameter);
   }
-  const double ranks = options.ranks == nullptr ? 1 : options.ranks->size();
+  const double ranks = options.ranks.communicator == nullptr ? 1 : options.ranks.communicator->size();
   sums *= std::floor(std::log2(std::max(1.0, static_cast<double>(options.shards) / ranks)));  // of the shards before
   for (const NamedTensor& state : optimizer.state()) checkpoint += bytes_of(state.tensor);
-  if (options.loaded)
-    for (const auto& [name, tensor] : options.loaded->tensors) let_go += bytes_of(tensor);
+  if (options.checkpoint.loaded)
+    for (const auto& [name, tensor] : options.checkpoint.loaded->tensors) let_go += bytes_of(tensor);
   const double step = held_by_pool() - held + sums, files = kProgram + std::min(checkpoint, kWritten);
   return {static_cast<double>(memory_use().peak) + sums, std::max(resident, resident - let_go + step) + files};
 }

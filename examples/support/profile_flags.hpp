@@ -17,7 +17,7 @@ struct ProfileFlags {
 // Adds --profile and --trace.
 void add_profile_flags(CommandLine& line, ProfileFlags& flags);
 
-// The profile of a run: RunOptions::profile. Throws Error if the trace cannot be written.
+// The profile of a run: OutputOptions::profile. Throws Error if the trace cannot be written.
 class RunProfile {
  public:
   explicit RunProfile(const ProfileFlags& flags);

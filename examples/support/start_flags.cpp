@@ -66,7 +66,7 @@ Start open_start(const StartFlags& f, const std::string& checkpoint, const std::
   return start;
 }
 
-void Start::apply(const StartFlags& flags, RunOptions& o) const {
+void Start::apply(const StartFlags& flags, CheckpointOptions& o) const {
   o.start = flags.start();
   o.other_data = flags.other_data;
   if (init) o.init = flags.init;

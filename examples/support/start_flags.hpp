@@ -24,7 +24,7 @@ void add_start_flags(CommandLine& line, StartFlags& flags);
 struct Start {
   std::shared_ptr<Checkpoint> resumed, init;  // at most one is not null
 
-  void apply(const StartFlags& flags, RunOptions& options) const;  // sets the options for this start
+  void apply(const StartFlags& flags, CheckpointOptions& options) const;  // sets the options for this start
 };
 // Reads the checkpoint that the flags select. Throws UsageError if flags contradict each other, and on the first rank
 // if `checkpoint` or `best` exists and no flag permits to continue or replace it. Throws Error if --resume finds no

@@ -1,5 +1,5 @@
-// The interface of ranks, the processes that train one model together (RunOptions::ranks). heed::mpi implements it over
-// MPI (mpi/mpi_ranks.hpp). docs/several_processes.md explains how a run is divided.
+// The interface of ranks, the processes that train one model together and the options of a run with
+// ranks. heed::mpi implements it over MPI (mpi/mpi_ranks.hpp). docs/several_processes.md explains how a run is divided.
 //
 // Example:
 //
@@ -17,11 +17,12 @@
 //              .blocks = {.layers = 1, .attention = {.width = 16, .heads = 2}}}, rng);
 //   AdamW optimizer(named_parameters(model));
 //   Schedule schedule("constant", {.lr = 1e-2});
-//   run(model, optimizer, schedule, task, {}, {.steps = 2, .shards = 4, .ranks = &ranks});
+//   run(model, optimizer, schedule, task, {}, {.steps = 2, .shards = 4, .ranks = {.communicator = &ranks}});
 #pragma once
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <heed/core/dtype.hpp>
 #include <memory>
 #include <span>
 #include <string>
@@ -89,6 +90,23 @@ class Ranks {
  private:
   int rank_, size_;
   std::atomic<std::uint64_t> bytes_sent_ = 0;
+};
+
+// The ranks of a run (RunOptions::ranks).
+//
+// All ranks call run() with the same arguments. Each rank computes a part of the shards and of the evaluations, and
+// keeps a part of the optimizers' state, also after the run. Then only another run with these ranks can make steps of
+// the optimizers. There must be at least one shard per rank. Weights, results and the checkpoint have the same bits as
+// with one process. Only rank 0 logs, shows progress and writes files; all ranks read the file to resume from.
+// Callbacks are called on all ranks and must do the same there.
+//
+// Like RunOptions::shards, `dtype` changes the results, with any number of ranks. bfloat16 halves the bytes: each
+// gradient and each sum of gradients in the tree is rounded to bfloat16, except the sum over all shards. So a gradient
+// is not rounded if there is one shard. The change that a step makes to each weight is rounded, too. Weights must be
+// float32, and weights and sums stay float32.
+struct RankOptions {
+  Ranks* communicator = nullptr;  // connects this process with the others; null: this process is the only rank
+  DType dtype = DType::float32;   // of the data that ranks exchange: float32 or bfloat16
 };
 
 }  // namespace heed

@@ -7,7 +7,7 @@
 
 namespace heed::detail {
 
-Ranks& ranks_of(Ranks* given) {
+Ranks& ranks_of(const RankOptions& options) {
   struct Alone final : Ranks {
     Alone() : Ranks(0, 1) {}
     std::string host() const override { return "this process"; }
@@ -17,26 +17,25 @@ Ranks& ranks_of(Ranks* given) {
     }
   };
   static Alone alone;
-  return given == nullptr ? alone : *given;
+  return options.communicator == nullptr ? alone : *options.communicator;
 }
 
 // ---- Optimizers ----
 
-void RunRanks::divide(const std::vector<Optimizer*>& optimizers, DType communication) {
-  require(communication == DType::float32 || communication == DType::bfloat16, "run: communication_dtype is ",
-          name_of(communication), "; it must be float32 or bfloat16");
+void RunRanks::divide(const std::vector<Optimizer*>& optimizers) {
+  require(dtype_ == DType::float32 || dtype_ == DType::bfloat16, "run: ranks.dtype is ", name_of(dtype_),
+          "; it must be float32 or bfloat16");
   for (const Optimizer* o : optimizers)
     for (const Trained& p : o->trained_parameters())
-      require(communication == DType::float32 || p.tensor.dtype() == DType::float32, o->name(),
-              ": communication_dtype is bfloat16, but ", p.name, " is ", name_of(p.tensor.dtype()),
+      require(dtype_ == DType::float32 || p.tensor.dtype() == DType::float32, o->name(),
+              ": ranks.dtype is bfloat16, but ", p.name, " is ", name_of(p.tensor.dtype()),
               "; all parameters must be float32");
   optimizers_ = detail::divide(ranks_, optimizers);
-  communication_ = communication;
 }
 
 std::unique_ptr<StepGradients> RunRanks::gradients() {
-  if (is_alone()) return std::make_unique<LocalGradients>(optimizers_, communication_);
-  return std::make_unique<RankGradients>(exchanges_, shards_, optimizers_, communication_);
+  if (is_alone()) return std::make_unique<LocalGradients>(optimizers_, dtype_);
+  return std::make_unique<RankGradients>(exchanges_, shards_, optimizers_, dtype_);
 }
 
 const Division& RunRanks::division_of(const Optimizer& optimizer) const {
@@ -45,8 +44,11 @@ const Division& RunRanks::division_of(const Optimizer& optimizer) const {
 
 // ---- Sums of numbers ----
 
-RunRanks::RunRanks(Ranks* given, Index shards)
-    : ranks_(ranks_of(given)), shards_(divide_shards(shards, ranks_.size())), exchanges_(ranks_) {}
+RunRanks::RunRanks(const RankOptions& options, Index shards)
+    : ranks_(ranks_of(options)),
+      dtype_(options.dtype),
+      shards_(divide_shards(shards, ranks_.size())),
+      exchanges_(ranks_) {}
 
 std::vector<std::string> RunRanks::gather(const std::string& here) const { return all_gather(ranks_, here); }
 

@@ -13,14 +13,14 @@
 
 namespace heed::detail {
 
-// RunOptions::ranks. If null, the only rank of a run in one process, which exchanges nothing.
-Ranks& ranks_of(Ranks* given);
+// RankOptions::communicator. If null, the only rank of a run in one process, which exchanges nothing.
+Ranks& ranks_of(const RankOptions& options);
 
 // The ranks of a run: their shards, sums over ranks, and the gathering of divided state for checkpoints. A run in one
 // process has one rank.
 class RunRanks {
  public:
-  explicit RunRanks(Ranks* given = nullptr, Index shards = 1);
+  explicit RunRanks(const RankOptions& options = {}, Index shards = 1);
 
   bool is_first() const { return ranks_.rank() == 0; }
   bool is_alone() const { return ranks_.size() == 1; }
@@ -64,8 +64,8 @@ class RunRanks {
 
   // Divides the optimizers of the run among the ranks. They stay divided after the run, because one rank may not have
   // enough memory for a whole state. Call once, on all ranks. Throws Error if other ranks divided them, or if they have
-  // parameters that this RunOptions::communication_dtype does not permit.
-  void divide(const std::vector<Optimizer*>& optimizers, DType communication);
+  // parameters that RankOptions::dtype does not permit.
+  void divide(const std::vector<Optimizer*>& optimizers);
   std::unique_ptr<StepGradients> gradients();  // of one loss
 
   // Stores the state of an optimizer in a section of a checkpoint. Divided tensors are gathered when they are written.
@@ -76,9 +76,9 @@ class RunRanks {
 
  private:
   Ranks& ranks_;
+  DType dtype_;  // of gradients and values that ranks exchange
   ShardDivision shards_;
   std::vector<DividedOptimizer> optimizers_;
-  DType communication_ = DType::float32;
   // Numbers of all ranks, to which each rank contributes its own.
   struct Gathered {
     std::vector<double> numbers;

@@ -14,13 +14,16 @@ bool is_text_of_run(const std::string& name) {
 }
 
 RunCheckpoint::RunCheckpoint(RunState& run)
-    : run_(run), place_("run", run.of_first(run.options.checkpoint)), best_("run", run.of_first(run.options.best)) {}
+    : run_(run),
+      o_(run.options.checkpoint),
+      place_("run", run.of_first(o_.path)),
+      best_("run", run.of_first(o_.best)) {}
 
 // The checkpoint of the current step.
 Checkpoint RunCheckpoint::state() const {
   Checkpoint c;
   run_.parts.store(c);
-  c.texts = run_.options.texts;
+  c.texts = o_.texts;
   const auto store = [&c](const std::string& section, const std::vector<NamedTensor>& state) {
     for (const NamedTensor& t : state) c.tensors[section + "/" + t.name] = t.tensor;
   };

@@ -17,8 +17,9 @@ class RunCheckpoint {
  public:
   explicit RunCheckpoint(RunState& run);
 
-  // Begins as RunOptions::start says. To continue from a checkpoint, restores weights, optimizers, schedules, averages
-  // and `run`. Returns the step to continue from; 0: a new run. Throws Error if the checkpoint is not of this run.
+  // Begins as CheckpointOptions::start says. To continue from a checkpoint, restores weights, optimizers, schedules,
+  // averages and `run`. Returns the step to continue from; 0: a new run. Throws Error if the checkpoint is not of this
+  // run.
   Index begin();
   const std::string& saved_on() const { return saved_on_; }  // instruction set of the loaded checkpoint; empty: unknown
   // Differences from the run that saved the checkpoint, as messages.
@@ -29,6 +30,7 @@ class RunCheckpoint {
 
  private:
   RunState& run_;
+  const CheckpointOptions& o_;
   PlaceLock place_, best_;
   std::string saved_on_;
   std::vector<std::string> changes_;

@@ -81,9 +81,9 @@ bool RunData::resume(const Checkpoint& c, Index done, std::vector<std::string>& 
     const auto saved = c.texts.find(name);
     if (saved == c.texts.end() || saved->second == here) return false;
     const bool none = here == "none" || saved->second == "none";
-    require(none || options_.other_data, "resume: the ", what, " data of ", c.source, " are ", printable(saved->second),
-            " but those of this run are ", here,
-            "; they must be the same unless RunOptions::other_data (--other-data) is set");
+    require(none || options_.checkpoint.other_data, "resume: the ", what, " data of ", c.source, " are ",
+            printable(saved->second), " but those of this run are ", here,
+            "; they must be the same unless CheckpointOptions::other_data (--other-data) is set");
     changes.push_back(std::string(what) + " data: " + here + ", before: " + printable(saved->second));
     return true;
   };

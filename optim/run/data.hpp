@@ -23,8 +23,8 @@ class RunData {
   void store(Checkpoint& c, Index done) const;
 
   // Continues after step `done` of a checkpoint, with the next sample. Adds differences to `changes`. Returns whether
-  // the validation data differ. Throws Error for other data, unless RunOptions::other_data, and for batches of another
-  // size if the data set cannot continue.
+  // the validation data differ. Throws Error for other data, unless CheckpointOptions::other_data, and for batches of
+  // another size if the data set cannot continue.
   bool resume(const Checkpoint& c, Index done, std::vector<std::string>& changes);
 
  private:

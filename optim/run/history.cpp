@@ -97,7 +97,8 @@ RunHistory load_history(const Checkpoint& c, Index step) {
   return history;
 }
 
-Index best_evaluation(const RunHistory& history, const std::string& name, bool highest, Index from) {
+Index best_evaluation(const RunHistory& history, const EvaluationOptions& options, Index from) {
+  const std::string& name = options.monitor;
   Index best = -1;
   double value = 0;
   for (std::size_t i = 0; i < history.validation_losses.size(); ++i) {
@@ -105,7 +106,7 @@ Index best_evaluation(const RunHistory& history, const std::string& name, bool h
     if (history.validation_losses[i].first <= from) continue;
     if (name != "loss" && metrics.count(name) == 0) continue;  // evaluations of an older run may not have it
     const double x = name == "loss" ? history.validation_losses[i].second : metrics.at(name);
-    if (std::isnan(x) || (best >= 0 && (highest ? x <= value : x >= value))) continue;
+    if (std::isnan(x) || (best >= 0 && (options.maximize ? x <= value : x >= value))) continue;
     best = static_cast<Index>(i), value = x;
   }
   return best;

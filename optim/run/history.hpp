@@ -1,6 +1,7 @@
 // The step and the history of a run in its checkpoint. Internal.
 #pragma once
 #include <heed/data/checkpoint.hpp>
+#include <heed/optim/run/options.hpp>
 #include <heed/optim/run/result.hpp>
 
 namespace heed::detail {
@@ -11,8 +12,8 @@ void store_history(const RunHistory& history, Checkpoint& c);
 Index step_of(const Checkpoint& c, const std::vector<std::string>& optimizers);
 // Throws Error if the checkpoint has no history, or a history of another number of steps.
 RunHistory load_history(const Checkpoint& c, Index step);
-// The index of the best evaluation after step `from`, by the lowest or highest value of this metric ("loss" or
-// another). The first of equal values is the best, NaN never. -1 if there is none.
-Index best_evaluation(const RunHistory& history, const std::string& name, bool highest, Index from);
+// The index of the best evaluation after step `from`, by EvaluationOptions::monitor. The first of equal values is the
+// best, NaN never. -1 if there is none.
+Index best_evaluation(const RunHistory& history, const EvaluationOptions& options, Index from);
 
 }  // namespace heed::detail

@@ -151,8 +151,8 @@ std::string names_of(const Metrics& metrics) {
 
 void check_monitor(const std::string& monitor, const Metrics& metrics) {
   if (metrics.contains(monitor)) return;
-  fail("run: monitor is \"", monitor, "\", but the ", metrics.size() == 1 ? "only metric is " : "metrics are ",
-       names_of(metrics));
+  fail("run: evaluation.monitor is \"", monitor, "\", but the ",
+       metrics.size() == 1 ? "only metric is " : "metrics are ", names_of(metrics));
 }
 
 bool has_tensors(const Batch& b) {

@@ -12,7 +12,7 @@ Metrics evaluate_metrics(const std::function<Metrics(const Batch&)>& metrics, co
 
 // The names of metrics for messages: "accuracy", "f1" and "loss", with the quotes.
 std::string names_of(const Metrics& metrics);
-// Throws Error if the metrics of an evaluation lack the one that RunOptions::monitor names.
+// Throws Error if the metrics of an evaluation lack the one that EvaluationOptions::monitor names.
 void check_monitor(const std::string& monitor, const Metrics& metrics);
 
 bool has_tensors(const Batch& batch);  // whether any tensor of the batch is defined

@@ -1,5 +1,5 @@
-// The progress line of a run, in a terminal, a file or a pipe. run() prints it if RunOptions::progress is set. Your own
-// loop can print one, too.
+// The progress line of a run, in a terminal, a file or a pipe. run() prints it if OutputOptions::progress is set. Your
+// own loop can print one, too.
 //
 // Example:
 //

@@ -25,36 +25,44 @@ std::string hash_of_program() {
   return hash.hex();
 }
 
-}  // namespace
+std::string text(const auto&... items) {
+  detail::PlainText out;
+  out.precision(9);
+  ((out << items << ' '), ...);
+  return out.str().substr(0, out.str().size() - 1);
+}
 
-RunProperties properties_of(const RunState& run) {
-  const RunParts& parts = run.parts;
-  const RunOptions& o = run.options;
-  const auto text = [](const auto&... items) {
-    detail::PlainText out;
-    out.precision(9);
-    ((out << items << ' '), ...);
-    return out.str().substr(0, out.str().size() - 1);
-  };
+RunProperties properties_of(const RunOptions& o) {
+  const EvaluationOptions& e = o.evaluation;
+  const CheckpointOptions& c = o.checkpoint;
   RunProperties all = {
-      {"the program", hash_of_program()},
-      {"the instruction set (HEED_ARCH)", kernels::fuses(kernels::level()) ? "one with fused multiply-add" : arch()},
       {"seed", text(o.seed)},
       {"steps", text(o.steps)},
       {"seconds", text(o.seconds)},
       {"accumulate", text(o.accumulate)},
       {"shards", text(o.shards)},
-      {"communication_dtype", text(name_of(o.communication_dtype))},
+      {"ranks.dtype", text(name_of(o.ranks.dtype))},
       {"grad_clip", text(o.grad_clip)},
       {"precision", text(name_of(o.precision))},
-      {"eval_every and eval_batches", text(o.eval_every, o.eval_batches)},
-      {"patience and monitor", text(o.patience, o.monitor, o.monitor_highest)},
-      {"checkpoint_every and keep_every", text(o.checkpoint_every, o.keep_every)},
-      {"the use of average, last_weights, checkpoint, best, after_step, after_evaluation and handle_interrupt",
-       text(o.average != nullptr, o.last_weights != nullptr, !o.checkpoint.empty(), !o.best.empty(), !!o.after_step,
-            !!o.after_evaluation, o.handle_interrupt)},
-      {"the step to continue from", text(run.done)}};
-  for (const auto& [name, value] : o.texts) all.emplace_back("the text " + name, value);
+      {"evaluation.every and evaluation.batches", text(e.every, e.batches)},
+      {"evaluation.patience, monitor and maximize", text(e.patience, e.monitor, e.maximize)},
+      {"checkpoint.every and keep_every", text(c.every, o.keep_every)},
+      {"the use of average, last_weights, checkpoint.path, best, after_step, after_evaluation and handle_interrupt",
+       text(o.average != nullptr, o.last_weights != nullptr, !c.path.empty(), !c.best.empty(), !!o.after_step,
+            !!o.after_evaluation, o.handle_interrupt)}};
+  for (const auto& [name, value] : c.texts) all.emplace_back("the text " + name, value);
+  return all;
+}
+
+}  // namespace
+
+RunProperties properties_of(const RunState& run) {
+  const RunParts& parts = run.parts;
+  RunProperties all = {
+      {"the program", hash_of_program()},
+      {"the instruction set (HEED_ARCH)", kernels::fuses(kernels::level()) ? "one with fused multiply-add" : arch()}};
+  for (auto& property : properties_of(run.options)) all.push_back(std::move(property));
+  all.emplace_back("the step to continue from", text(run.done));
   for (std::size_t i = 0; i < parts.updates.size(); ++i) {
     const Optimizer& optimizer = parts.updates[i].optimizer;
     all.emplace_back(i == 0 ? "optimizer" : "optimizer." + run.names[i],

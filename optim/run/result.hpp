@@ -29,7 +29,7 @@ struct RunResult {
   Index resumed_from = 0;    // step of the checkpoint; 0: a new run
   bool interrupted = false;  // ended before the last step, by a signal
   bool stopped = false;      // ended before the last step, by a callback, by patience or by the time limit
-  Index best_step = 0;       // step of the best evaluation by RunOptions::monitor; 0: none
+  Index best_step = 0;       // step of the best evaluation by EvaluationOptions::monitor; 0: none
   RunHistory history = {};   // of all steps
   std::optional<double> validation_loss = {};  // of the last evaluation
   Metrics validation_metrics = {};             // other metrics of that evaluation

@@ -21,41 +21,44 @@ namespace {
 
 // For rank 0, which alone writes files.
 void check_files_of_run(const RunOptions& o) {
-  std::vector<FileUse> files = {{"checkpoint", o.checkpoint, FileRole::checkpoint},
-                                {"best", o.best, FileRole::checkpoint},
-                                {"log", o.log, FileRole::log},
-                                {"init", o.init, FileRole::input}};
+  const CheckpointOptions& c = o.checkpoint;
+  std::vector<FileUse> files = {{"checkpoint", c.path, FileRole::checkpoint},
+                                {"best", c.best, FileRole::checkpoint},
+                                {"log", o.output.log, FileRole::log},
+                                {"init", c.init, FileRole::input}};
   for (const std::filesystem::path& file : o.inputs) files.push_back({"an input", file, FileRole::input});
   check_files("run", files);
-  for (const std::filesystem::path& file : {o.checkpoint, o.best})
+  for (const std::filesystem::path& file : {c.path, c.best})
     if (!file.empty()) check_place("save_checkpoint", file);
 }
 
 void check_options(const RunOptions& o, Index batches) {
+  const EvaluationOptions& e = o.evaluation;
+  const CheckpointOptions& c = o.checkpoint;
   require(o.steps >= 0, "run: steps is ", o.steps, "; it must be 0 or more");
   require(o.seconds >= 0, "run: seconds is ", o.seconds, "; it must be 0 (no limit) or more");
   require(o.accumulate >= 1, "run: accumulate is ", o.accumulate, "; it must be 1 or more");
   require(o.shards >= 1 && o.shards <= kMaxShards, "run: shards is ", o.shards, "; it must be from 1 to ", kMaxShards);
   require(o.grad_clip >= 0, "run: grad_clip is ", o.grad_clip, "; it must be 0 (no clipping) or more");
-  require(o.eval_every >= 0 && o.eval_batches >= 0 && o.checkpoint_every >= 0, "run: eval_every is ", o.eval_every,
-          ", eval_batches ", o.eval_batches, " and checkpoint_every ", o.checkpoint_every, "; they must be 0 or more");
-  require(o.checkpoint_every == 0 || !o.checkpoint.empty(), "run: checkpoint_every is ", o.checkpoint_every,
-          " but no checkpoint file is given");
-  require(o.patience >= 0, "run: patience is ", o.patience, "; it must be 0 (none) or more");
+  require(e.every >= 0 && e.batches >= 0 && c.every >= 0, "run: evaluation.every is ", e.every, ", evaluation.batches ",
+          e.batches, " and checkpoint.every ", c.every, "; they must be 0 or more");
+  require(c.every == 0 || !c.path.empty(), "run: checkpoint.every is ", c.every, " but checkpoint.path is empty");
+  require(e.patience >= 0, "run: evaluation.patience is ", e.patience, "; it must be 0 (none) or more");
   if (detail::ranks_of(o.ranks).rank() == 0) check_files_of_run(o);
   require(o.average == nullptr || !o.average->swapped(),
           "run: the averages are swapped into the model; swap back before the run");
-  require(o.keep_every >= 0, "run: keep_every is ", o.keep_every, "; it must be 0 (checkpoint_every) or more");
+  require(o.keep_every >= 0, "run: keep_every is ", o.keep_every, "; it must be 0 (checkpoint.every) or more");
   require(o.last_weights == nullptr || detail::keep_every(o) > 0, "run: last_weights is given, but keep_every and ",
-          "checkpoint_every are 0; one of them must be the number of steps between kept weights");
-  for (const auto& [name, text] : o.texts)
-    require((o.checkpoint.empty() && o.best.empty()) || !detail::is_text_of_run(name), "run: a text is named ", name,
+          "checkpoint.every are 0; one of them must be the number of steps between kept weights");
+  for (const auto& [name, text] : c.texts)
+    require((c.path.empty() && c.best.empty()) || !detail::is_text_of_run(name), "run: a text is named ", name,
             ", which the run itself stores in the checkpoint; use another name");
-  if (o.best.empty() && o.patience == 0) return;
-  require(batches > 0, "run: best or patience is given but there is nothing to evaluate on; give a validation set");
-  require(o.eval_batches == 0 || o.eval_batches >= batches, "run: eval_batches is ", o.eval_batches, " of ", batches,
-          ", but best and patience compare all evaluations, and the last one reads the whole set; ",
-          "give a smaller set or set eval_batches to 0");
+  if (c.best.empty() && e.patience == 0) return;
+  require(batches > 0, "run: checkpoint.best or evaluation.patience is given but there is nothing to evaluate on; ",
+          "give a validation set");
+  require(e.batches == 0 || e.batches >= batches, "run: evaluation.batches is ", e.batches, " of ", batches,
+          ", but checkpoint.best and evaluation.patience compare all evaluations, and the last one reads the whole ",
+          "set; give a smaller set or set evaluation.batches to 0");
 }
 
 // A run, from its options to its result.
@@ -66,7 +69,7 @@ class Run {
         run_(std::move(parts), options),
         checkpoint_(run_),
         resumed_(begin()),
-        log_(run_.of_first(o_.log), run_.history.losses),
+        log_(run_.of_first(o_.output.log), run_.history.losses),
         steps_(run_),
         progress_(run_) {
     if (!run_.ranks.is_alone()) detail::require_same(run_.ranks, detail::properties_of(run_));
@@ -100,9 +103,7 @@ class Run {
   }
   bool is_last() const { return run_.done == o_.steps || out_of_time_; }
   bool is_stuck() const;
-  Index best_evaluation() const {
-    return detail::best_evaluation(run_.history, o_.monitor, o_.monitor_highest, run_.best_from);
-  }
+  Index best_evaluation() const { return detail::best_evaluation(run_.history, o_.evaluation, run_.best_from); }
 
   Index begin();
   RunStep step();
@@ -121,7 +122,7 @@ Index Run::begin() {
   std::vector<Optimizer*> optimizers;  // each once
   for (const Update& u : run_.parts.updates)
     if (std::ranges::find(optimizers, &u.optimizer) == optimizers.end()) optimizers.push_back(&u.optimizer);
-  run_.ranks.divide(optimizers, o_.communication_dtype);
+  run_.ranks.divide(optimizers);
   return checkpoint_.begin();
 }
 
@@ -164,7 +165,8 @@ void Run::write_log(const RunStep& s) {
   try {
     warn(log_.write(s, run_.history));
   } catch (const Error&) {
-    if (log_.is_stream() && run_.ranks.is_alone()) save(o_.checkpoint, checkpoint_error_);  // saving needs all ranks
+    if (log_.is_stream() && run_.ranks.is_alone())
+      save(o_.checkpoint.path, checkpoint_error_);  // saving needs all ranks
     throw;
   }
 }
@@ -172,14 +174,15 @@ void Run::write_log(const RunStep& s) {
 void Run::evaluate_into(RunStep& s) {
   const bool last = is_last();
   const RunParts& parts = run_.parts;
-  if (parts.validation.size() == 0 || !(last || (o_.eval_every > 0 && run_.done % o_.eval_every == 0))) return;
+  const EvaluationOptions& e = o_.evaluation;
+  if (parts.validation.size() == 0 || !(last || (e.every > 0 && run_.done % e.every == 0))) return;
   const MatmulPrecision precision(o_.precision);
   const auto loss_alone = [&parts](const Batch& b) {
     const Tensor loss = parts.loss(b);
     detail::check_loss(loss);
     return Metrics{{"loss", loss.item()}};
   };
-  const Index batches = last || o_.eval_batches >= parts.validation.size() ? 0 : o_.eval_batches;
+  const Index batches = last || e.batches >= parts.validation.size() ? 0 : e.batches;
   progress_.evaluated(batches == 0);
   {
     std::optional<AveragedWeights> averaged;
@@ -187,12 +190,12 @@ void Run::evaluate_into(RunStep& s) {
     s.validation_metrics =
         detail::evaluate_metrics(parts.metrics ? parts.metrics : loss_alone, parts.validation, batches, run_.ranks);
   }
-  detail::check_monitor(o_.monitor, s.validation_metrics);
+  detail::check_monitor(e.monitor, s.validation_metrics);
   s.validation_loss = s.validation_metrics.extract("loss").mapped();
   for (const Update& u : parts.updates) u.schedule.observe(*s.validation_loss);
   run_.history.validation_losses.emplace_back(run_.done, *s.validation_loss);
   run_.history.validation_metrics.push_back(s.validation_metrics);
-  if (o_.checkpoint.empty()) return;
+  if (o_.checkpoint.path.empty()) return;
   Checkpoint c;  // checks the names of the metrics now, not at the next save
   detail::store_history(run_.history, c);
   check_names("run", c);
@@ -204,7 +207,8 @@ bool Run::is_stuck() const {
   const auto& losses = run_.history.validation_losses;
   const Index before = std::ranges::count_if(losses, [&](const auto& e) { return e.first <= run_.best_from; });
   const Index best = std::max(best_evaluation(), before - 1);
-  return o_.patience > 0 && static_cast<Index>(losses.size()) - 1 - best >= o_.patience;
+  const Index patience = o_.evaluation.patience;
+  return patience > 0 && static_cast<Index>(losses.size()) - 1 - best >= patience;
 }
 
 RunResult Run::go() {
@@ -212,7 +216,7 @@ RunResult Run::go() {
   if (resumed_ > 0) progress_.show_resumed(checkpoint_.saved_on(), checkpoint_.changes());
   Index saved = resumed_ > 0 ? resumed_ : -1;
   bool stopped = is_stuck();
-  if (o_.profile != nullptr) o_.profile->start();
+  if (Profile* profile = o_.output.profile) profile->start();
   const AwakeThreads awake;  // a step of a small model has hundreds of short loops
   // During steps, ranks agree on this when they sum their losses. Before the first step, they agree here.
   stop_requested_ = o_.handle_interrupt && run_.ranks.any(is_stop_requested());
@@ -228,16 +232,15 @@ RunResult Run::go() {
     // The best checkpoint is saved before the last one, because a run that is resumed from the last one does not repeat
     // the evaluation.
     if (s.validation_loss && best_evaluation() == static_cast<Index>(run_.history.validation_losses.size()) - 1)
-      save(o_.best, best_error_);
-    if (o_.checkpoint_every > 0 && run_.done % o_.checkpoint_every == 0) {
-      if (save(o_.checkpoint, checkpoint_error_)) saved = run_.done;
-    }
-    if (o_.profile != nullptr) o_.profile->step();
+      save(o_.checkpoint.best, best_error_);
+    if (const Index every = o_.checkpoint.every; every > 0 && run_.done % every == 0)
+      if (save(o_.checkpoint.path, checkpoint_error_)) saved = run_.done;
+    if (Profile* profile = o_.output.profile) profile->step();
     stop_requested_ = run_.ranks.agreed(steps_.end_of_any().stop, is_stop_requested());
   }
   steps_.await_values();
   if (saved != run_.done)
-    save(o_.checkpoint, checkpoint_error_);
+    save(o_.checkpoint.path, checkpoint_error_);
   else if (resumed_ == run_.done)
     sync_log();  // no step was made; removes lines after the last step
   if (!log_.error().empty()) sync_log();
@@ -280,7 +283,7 @@ void detail::check_trained(const std::vector<NamedParameter>& parameters, const 
 
 static RunResult checked_run(RunParts parts, const RunOptions& options) {
   check_options(options, parts.validation.size());
-  if (!parts.metrics && parts.validation.size() > 0) detail::check_monitor(options.monitor, {{"loss", 0}});
+  if (!parts.metrics && parts.validation.size() > 0) detail::check_monitor(options.evaluation.monitor, {{"loss", 0}});
   return Run(std::move(parts), options).go();
 }
 

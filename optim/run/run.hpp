@@ -36,7 +36,7 @@ namespace heed {
 // throws Error for
 // - options out of range, and names that no checkpoint can store
 // - data or a checkpoint that cannot be read or written, or that another run writes, and a last save that failed
-// - a checkpoint that exists or is missing, against RunOptions::start
+// - a checkpoint that exists or is missing, against CheckpointOptions::start
 // - a checkpoint of another model or of other data
 // - a checkpoint with an average or last weights if this run has none, or the reverse
 // - a step or an evaluation without counted targets, and a loss that is not finite

@@ -8,10 +8,14 @@
 namespace heed::detail {
 
 RunProgress::RunProgress(const RunState& run) : run_(run), resumed_(run.done) {
-  if (run.options.progress != nullptr && run.ranks.is_first()) progress_.emplace(run.options.progress);
+  std::FILE* file = run.options.output.progress;
+  if (file != nullptr && run.ranks.is_first()) progress_.emplace(file);
 }
 
-void RunProgress::evaluated(bool whole) { floor_ = whole ? run_.options.floor : run_.options.eval_floor; }
+void RunProgress::evaluated(bool whole) {
+  const EvaluationOptions& e = run_.options.evaluation;
+  floor_ = whole ? e.floor : e.batches_floor;
+}
 
 void RunProgress::show(const RunStep& s, const RunSteps& steps, double seconds, bool last) {
   if (!progress_) return;
@@ -28,8 +32,8 @@ void RunProgress::show(const RunStep& s, const RunSteps& steps, double seconds, 
   p.floor = floor_;
   p.tokens_per_second = steps.tokens_per_second();
   p.samples_per_second = steps.samples_per_second();
-  if (o.flops_per_token > 0 && steps.seconds() > 1) {
-    const double flops = o.flops_per_token * steps.read_per_second();
+  if (o.output.flops_per_token > 0 && steps.seconds() > 1) {
+    const double flops = o.output.flops_per_token * steps.read_per_second();
     // A peak below `flops` was measured while other work disturbed it, and is measured again. This is done four times
     // at most, because flops_per_token may be wrong.
     if (flops > peak_ && peaks_measured_++ < 4) peak_ = std::max(peak_, peak_flops(o.precision));

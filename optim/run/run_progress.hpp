@@ -8,14 +8,14 @@
 
 namespace heed::detail {
 
-// Shows the progress of a run on rank 0 if RunOptions::progress is set.
+// Shows the progress of a run on rank 0 if OutputOptions::progress is set.
 class RunProgress {
  public:
   explicit RunProgress(const RunState& run);  // the run continues from its current state
 
   // Reports that the run continues from a checkpoint of this instruction set (empty: unknown), and the differences.
   void show_resumed(const std::string& saved_on, const std::vector<std::string>& changes);
-  void evaluated(bool whole);  // call before an evaluation of all batches, or else of RunOptions::eval_batches
+  void evaluated(bool whole);  // call before an evaluation of all batches, or else of EvaluationOptions::batches
   // `seconds`: time since the run began. `last`: no step follows.
   void show(const RunStep& step, const RunSteps& steps, double seconds, bool last);
   bool pipe_is_broken() const { return progress_ && progress_->pipe_is_broken(); }  // it has no reader

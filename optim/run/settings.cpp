@@ -14,10 +14,10 @@ Json to_json(const RunOptions& o) {
           {"shards", o.shards},
           {"grad_clip", o.grad_clip},
           {"precision", name_of(o.precision)},
-          {"communication_dtype", name_of(o.communication_dtype)},
-          {"eval_every", o.eval_every},
-          {"eval_batches", o.eval_batches},
-          {"monitor", o.monitor}};
+          {"communication_dtype", name_of(o.ranks.dtype)},
+          {"eval_every", o.evaluation.every},
+          {"eval_batches", o.evaluation.batches},
+          {"monitor", o.evaluation.monitor}};
 }
 
 // The options in a checkpoint. Older files have some of them as separate counters and texts.

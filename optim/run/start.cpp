@@ -13,7 +13,7 @@ bool is_file(const std::filesystem::path& path) {
   return std::filesystem::exists(path, ignored);
 }
 
-const char* const kAnother = "; RunOptions::init starts a new run from its weights";
+const char* const kAnother = "; CheckpointOptions::init starts a new run from its weights";
 
 std::vector<NamedTensor> section_of(const Checkpoint& c, const std::string& section) {
   std::vector<NamedTensor> state;
@@ -25,20 +25,20 @@ std::vector<NamedTensor> section_of(const Checkpoint& c, const std::string& sect
 }  // namespace
 
 // Whether the run continues from its checkpoint. Throws Error if the files exist or do not exist, against
-// RunOptions::start.
+// CheckpointOptions::start.
 bool RunCheckpoint::resumes() const {
-  const RunOptions& o = run_.options;
-  const std::string file = o.checkpoint.string();
-  const bool exists = !o.checkpoint.empty() && is_file(o.checkpoint);
-  require(o.start != RunStart::resume || !o.checkpoint.empty(), "run: start is resume, but checkpoint is empty");
-  require(o.start != RunStart::resume || exists || o.loaded != nullptr, "resume: there is no checkpoint ", file,
+  const std::string file = o_.path.string();
+  const bool exists = !o_.path.empty() && is_file(o_.path);
+  require(o_.start != RunStart::resume || !o_.path.empty(),
+          "run: checkpoint.start is resume, but checkpoint.path is empty");
+  require(o_.start != RunStart::resume || exists || o_.loaded != nullptr, "resume: there is no checkpoint ", file,
           "; RunStart::resume_or_start starts a new run if there is none");
-  const bool resumes = o.start == RunStart::resume || (o.start == RunStart::resume_or_start && (exists || o.loaded));
-  if (resumes || o.start == RunStart::overwrite || !run_.ranks.is_first()) return resumes;
+  const bool resumes = o_.start == RunStart::resume || (o_.start == RunStart::resume_or_start && (exists || o_.loaded));
+  if (resumes || o_.start == RunStart::overwrite || !run_.ranks.is_first()) return resumes;
   require(!exists, "run: ", file, " exists already; RunStart::resume continues from it, RunStart::overwrite replaces ",
-          "it, RunOptions::init starts a new run from its weights");
-  const bool again = o.start == RunStart::resume_or_start && !o.best.empty() && is_of_same_run(o.best);
-  require(again || o.best.empty() || !is_file(o.best), "run: ", o.best.string(),
+          "it, CheckpointOptions::init starts a new run from its weights");
+  const bool again = o_.start == RunStart::resume_or_start && !o_.best.empty() && is_of_same_run(o_.best);
+  require(again || o_.best.empty() || !is_file(o_.best), "run: ", o_.best.string(),
           ", for the best checkpoint, exists already; RunStart::overwrite replaces it");
   return false;
 }
@@ -53,25 +53,24 @@ bool RunCheckpoint::is_of_same_run(const std::filesystem::path& best) const {
     const auto found = c.texts.find(text.first);
     return found != c.texts.end() && found->second == text.second;
   };
-  return c.counter("seed") == o.seed && std::ranges::all_of(o.texts, same_text) && changed_settings(o, c).empty() &&
+  return c.counter("seed") == o.seed && std::ranges::all_of(o_.texts, same_text) && changed_settings(o, c).empty() &&
          same_text(std::pair("training_data", run_.data.training())) &&
          same_text(std::pair("validation_data", run_.data.validation()));
 }
 
 // The content of a checkpoint, which the caller may have read already.
 Checkpoint RunCheckpoint::loaded(const std::filesystem::path& path) const {
-  const RunOptions& o = run_.options;
-  if (o.loaded == nullptr) return load_checkpoint(path);
+  if (o_.loaded == nullptr) return load_checkpoint(path);
   const std::string file = path.string();
   require(is_file(path), "resume: ", file, " was read, but no longer exists");
-  require(hash_of_checkpoint(path) == o.loaded->hash, "resume: ", file,
+  require(hash_of_checkpoint(path) == o_.loaded->hash, "resume: ", file,
           " has changed since it was read; no other program may write to it");
-  return std::exchange(*o.loaded, {});
+  return std::exchange(*o_.loaded, {});
 }
 
 // Returns the sections of the optimizers. Throws Error unless they fit this run.
 std::vector<std::string> RunCheckpoint::check_optimizers(const Checkpoint& c) const {
-  const std::string file = run_.options.checkpoint.string();
+  const std::string file = o_.path.string();
   const std::vector<std::string>& names = run_.names;
   std::vector<std::string> optimizers;
   for (std::size_t i = 0; i < run_.parts.updates.size(); ++i) {
@@ -90,7 +89,7 @@ std::vector<std::string> RunCheckpoint::check_optimizers(const Checkpoint& c) co
 
 void RunCheckpoint::check_averages(const Checkpoint& c) const {
   const RunOptions& o = run_.options;
-  const std::string file = o.checkpoint.string();
+  const std::string file = o_.path.string();
   const bool averaged = c.tensors.count("average/updates") == 1;
   require(averaged == (o.average != nullptr), "resume: ", file, averaged ? " has an" : " has no",
           " average of the weights but this run has ", averaged ? "none" : "one", "; both must have one, or neither");
@@ -125,24 +124,23 @@ void RunCheckpoint::resume_schedules(const Checkpoint& c) {
 }
 
 Index RunCheckpoint::begin() {
-  const RunOptions& o = run_.options;
-  require(o.init.empty() || o.start != RunStart::resume, "run: init is ", o.init.string(),
-          ", but start is resume, which takes the weights of ", o.checkpoint.string(), "; leave one of them out");
+  require(o_.init.empty() || o_.start != RunStart::resume, "run: checkpoint.init is ", o_.init.string(),
+          ", but checkpoint.start is resume, which takes the weights of ", o_.path.string(), "; leave one of them out");
   const bool resumes = this->resumes();
-  if (!o.checkpoint.empty() || !o.best.empty()) check_names("run", state());  // now, not only at the first save
+  if (!o_.path.empty() || !o_.best.empty()) check_names("run", state());  // now, not only at the first save
   if (resumes) {
     resume();
-  } else if (!o.init.empty()) {
-    run_.parts.load(loaded(o.init));
-    if (o.average != nullptr) o.average->restart();
+  } else if (!o_.init.empty()) {
+    run_.parts.load(loaded(o_.init));
+    if (run_.options.average != nullptr) run_.options.average->restart();
   }
   return run_.done;
 }
 
 void RunCheckpoint::resume() {
   const RunOptions& o = run_.options;
-  const Checkpoint c = loaded(o.checkpoint);
-  const std::string file = o.checkpoint.string();
+  const Checkpoint c = loaded(o_.path);
+  const std::string file = o_.path.string();
   require(c.counter("seed") == o.seed, "resume: the seed of ", file, " is ", c.counter("seed"), " but this run's is ",
           o.seed, "; they must be the same", kAnother);
   changes_ = changed_settings(o, c);
@@ -167,7 +165,7 @@ void RunCheckpoint::resume() {
   double from[] = {run_.ranks.is_first() ? static_cast<double>(check_best()) : 0.0};
   run_.ranks.sum(from);  // only rank 0 reads the file
   if (static_cast<Index>(from[0]) != run_.best_from)
-    changes_.push_back("the best checkpoint is chosen from later evaluations, because " + o.best.string() +
+    changes_.push_back("the best checkpoint is chosen from later evaluations, because " + o_.best.string() +
                        " does not exist");
   run_.best_from = static_cast<Index>(from[0]);
 }
@@ -176,27 +174,26 @@ void RunCheckpoint::resume() {
 // of its continuation. A run that was killed before its next checkpoint has such a continuation, and makes the same
 // steps again.
 Index RunCheckpoint::check_best() {
-  const RunOptions& o = run_.options;
-  const Index best = best_evaluation(run_.history, o.monitor, o.monitor_highest, run_.best_from);
+  const Index best = best_evaluation(run_.history, run_.options.evaluation, run_.best_from);
   const Index step = best < 0 ? 0 : run_.history.validation_losses[static_cast<std::size_t>(best)].first;
-  if (o.best.empty()) return run_.best_from;
-  if (!is_file(o.best)) {
+  if (o_.best.empty()) return run_.best_from;
+  if (!is_file(o_.best)) {
     if (step < run_.done) return best < 0 ? run_.best_from : run_.done;
     if (best < 0) return run_.best_from;
     // The checkpoint to resume is the best. Several ranks would have to save it together.
-    return run_.ranks.is_alone() && save(o.best).empty() ? run_.best_from : run_.done;
+    return run_.ranks.is_alone() && save(o_.best).empty() ? run_.best_from : run_.done;
   }
-  const Checkpoint c = load_checkpoint(o.best);
+  const Checkpoint c = load_checkpoint(o_.best);
   const Index at = static_cast<Index>(c.counter("step"));
   const std::vector<double> there = c.tensor("history/loss").to_vector<double>(), &here = run_.history.losses;
   const std::size_t common = std::min(there.size(), here.size());
   const bool same_run = std::equal(there.begin(), there.begin() + static_cast<std::ptrdiff_t>(common), here.begin());
-  const std::string file = o.best.string(), of = " the best checkpoint of " + o.checkpoint.string();
+  const std::string file = o_.best.string(), of = " the best checkpoint of " + o_.path.string();
   require(same_run, "resume: ", file, " is not", of, " but belongs to another run; give another file as best");
   require(at > run_.done || at == step, "resume: ", file, " is at step ", at, " and is not", of,
           step > 0 ? ", whose best evaluation was after step " + std::to_string(step) : ", which has no evaluation",
           "; give another file as best");
-  require(at <= run_.done || changes_.empty(), "resume: ", file, " is at step ", at, ", which ", o.checkpoint.string(),
+  require(at <= run_.done || changes_.empty(), "resume: ", file, " is at step ", at, ", which ", o_.path.string(),
           " has not reached, and the options have changed (", changes_.empty() ? "" : changes_[0],
           "); give another file as best, or the same options as before");
   return run_.best_from;

@@ -36,6 +36,6 @@ struct RunState {
 };
 
 // Steps between the weights that RunOptions::last_weights keeps; 0: none.
-inline Index keep_every(const RunOptions& o) { return o.keep_every > 0 ? o.keep_every : o.checkpoint_every; }
+inline Index keep_every(const RunOptions& o) { return o.keep_every > 0 ? o.keep_every : o.checkpoint.every; }
 
 }  // namespace heed::detail

@@ -183,7 +183,9 @@ void train_shared_heads(const fs::path& checkpoint) {
   Schedule schedule("one-cycle", {.lr = 0.1, .steps = 4});
   WeightAverage average(named_parameters(model), 0.9);
   run(model, sgd, schedule, LanguageModelBatches(source, {.batch = 2, .context = 12}), {},
-      {.steps = 4, .average = &average, .checkpoint = checkpoint, .texts = language_model_texts(config, tokenizer)});
+      {.steps = 4,
+       .average = &average,
+       .checkpoint = {.path = checkpoint, .texts = language_model_texts(config, tokenizer)}});
 }
 
 std::vector<Old> with_shared_heads() {

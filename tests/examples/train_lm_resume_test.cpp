@@ -96,7 +96,7 @@ TEST_CASE("train_lm: --resume refuses data with another content, whatever they a
     INFO(ran.output);
     CHECK(ran.exit_code == 1);
     CHECK(contains(ran.output, "resume: the training data of lm.h5 are 973 tokens with the hash "));
-    CHECK(contains(ran.output, "they must be the same unless RunOptions::other_data (--other-data) is set"));
+    CHECK(contains(ran.output, "they must be the same unless CheckpointOptions::other_data (--other-data) is set"));
   }
   const Ran accepted = resume("--data swapped.txt --other-data --steps 3");
   CHECK(accepted.exit_code == 0);

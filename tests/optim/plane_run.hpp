@@ -61,11 +61,11 @@ struct PlaneRun {
   }
 };
 
-// The progress output of go(options), which sets options.progress to a temporary file.
+// The progress output of go(options), which sets options.output.progress to a temporary file.
 template <class Go>
 std::string progress_of(RunOptions options, const Go& go) {
   std::FILE* file = std::tmpfile();
-  options.progress = file;
+  options.output.progress = file;
   go(options);
   std::rewind(file);
   std::string text;

@@ -140,7 +140,7 @@ bool same_averages(PlaneRun& a, PlaneRun& b) {
 TEST_CASE("run: the moving average equals that of a manual loop, and evaluations use it") {
   PlaneRun s, plain, by_hand;
   for (PlaneRun* r : {&s, &plain, &by_hand}) r->model.drop = Dropout{0.0};
-  RunOptions options{.steps = 12, .seed = 5, .eval_every = 4, .average = &s.average};
+  RunOptions options{.steps = 12, .seed = 5, .average = &s.average, .evaluation = {.every = 4}};
   const RunResult r = s.go(options);
   options.average = nullptr;
   const RunResult without = plain.go(options);
@@ -176,10 +176,9 @@ TEST_CASE("run: a moving average is kept over a resume, to the same bits") {
   const TemporaryFolder folder;
   const auto options = [&](const std::string& name, Index steps, PlaneRun& s) {
     return RunOptions{.steps = steps,
-                      .eval_every = 4,
                       .average = &s.average,
-                      .checkpoint = folder.path / (name + ".h5"),
-                      .start = RunStart::resume_or_start};
+                      .evaluation = {.every = 4},
+                      .checkpoint = {.path = folder.path / (name + ".h5"), .start = RunStart::resume_or_start}};
   };
   PlaneRun whole;
   const RunResult all = whole.go(options("whole", 12, whole));
@@ -204,19 +203,21 @@ TEST_CASE("run: a checkpoint with an average needs a run with an average, and vi
   const TemporaryFolder folder;
   const std::filesystem::path with = folder.path / "with.h5", without = folder.path / "without.h5";
   PlaneRun s;
-  s.go({.steps = 2, .average = &s.average, .checkpoint = with});
-  s.go({.steps = 2, .checkpoint = without});
+  s.go({.steps = 2, .average = &s.average, .checkpoint = {.path = with}});
+  s.go({.steps = 2, .checkpoint = {.path = without}});
   const Tensor before = s.model.up.weight.clone();
-  CHECK(s.refusal({.steps = 4, .checkpoint = with, .start = RunStart::resume_or_start}) ==
+  CHECK(s.refusal({.steps = 4, .checkpoint = {.path = with, .start = RunStart::resume_or_start}}) ==
         "resume: " + with.string() +
             " has an average of the weights but this run has none; both must have one, or neither");
-  CHECK(s.refusal({.steps = 4, .average = &s.average, .checkpoint = without, .start = RunStart::resume_or_start}) ==
+  CHECK(s.refusal(
+            {.steps = 4, .average = &s.average, .checkpoint = {.path = without, .start = RunStart::resume_or_start}}) ==
         "resume: " + without.string() +
             " has no average of the weights but this run has one; both must have one, or neither");
   CHECK(same_bits(s.model.up.weight, before));
   WeightAverage other(std::vector<NamedParameter>{{"up.weight", &s.model.up.weight}}, 0.9);
-  CHECK(contains(s.refusal({.steps = 4, .average = &other, .checkpoint = with, .start = RunStart::resume_or_start}),
-                 "WeightAverage: the state has an unknown 'average.down.bias'"));
+  CHECK(contains(
+      s.refusal({.steps = 4, .average = &other, .checkpoint = {.path = with, .start = RunStart::resume_or_start}}),
+      "WeightAverage: the state has an unknown 'average.down.bias'"));
   const AveragedWeights inside(s.average);
   CHECK(s.refusal({.steps = 4, .average = &s.average}) ==
         "run: the averages are swapped into the model; swap back before the run");

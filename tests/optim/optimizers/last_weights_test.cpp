@@ -133,12 +133,11 @@ TEST_CASE("last weights: parameters that left the model are errors that name the
 RELEASE_TEST_CASE("run: the last weights are kept over kills and resumes, to the same bits, and change no training") {
   const TemporaryFolder folder;
   const auto options = [&](const std::string& name, Index steps, LastRun& s) {
-    return RunOptions{.steps = steps,
-                      .eval_every = 4,
-                      .last_weights = &s.last,
-                      .checkpoint = folder.path / (name + ".h5"),
-                      .checkpoint_every = 2,
-                      .start = RunStart::resume_or_start};
+    return RunOptions{
+        .steps = steps,
+        .last_weights = &s.last,
+        .evaluation = {.every = 4},
+        .checkpoint = {.path = folder.path / (name + ".h5"), .every = 2, .start = RunStart::resume_or_start}};
   };
   LastRun whole;
   whole.go(options("whole", 13, whole));
@@ -147,7 +146,7 @@ RELEASE_TEST_CASE("run: the last weights are kept over kills and resumes, to the
   CHECK(c.tensor("last_weights/kept").item<Index>() == 3);
   CHECK_FALSE(same_bits(c.tensor("last_weights/2.up.weight"), c.tensor("model/up.weight")));  // of steps 12 and 13
   PlaneRun plain;
-  plain.go({.steps = 13, .eval_every = 4});
+  plain.go({.steps = 13, .evaluation = {.every = 4}});
   CHECK(same_bits(plain.model.up.weight, whole.model.up.weight));
   const std::vector<Tensor> means = mean_weights(whole, whole.last);
   const Checkpoint mean = mean_of_last_weights(c);  // from the file only
@@ -170,7 +169,7 @@ RELEASE_TEST_CASE("run: the last weights are kept over kills and resumes, to the
   LastRun first, second;
   for (LastRun* s : {&first, &second}) {
     RunOptions o = options("parts", s == &first ? 5 : 13, *s);
-    o.eval_every = 0;
+    o.evaluation.every = 0;
     s->go(o, Plane{}, EvaluationSet(HeldOutPlane{}));
   }
   CHECK(all_same(mean_weights(second, second.last), means));
@@ -179,29 +178,29 @@ RELEASE_TEST_CASE("run: the last weights are kept over kills and resumes, to the
 TEST_CASE("run: the last weights are at equal distances, and a change that prevents this is refused on resume") {
   const TemporaryFolder folder;
   LastRun s;
-  RunOptions o{.steps = 6, .eval_every = 0, .last_weights = &s.last, .keep_every = 3};
+  RunOptions o{.steps = 6, .last_weights = &s.last, .keep_every = 3, .evaluation = {.every = 0}};
   s.go(o);
   CHECK(s.last.kept() == 2);
-  o.checkpoint = folder.path / "with.h5";
+  o.checkpoint.path = folder.path / "with.h5";
   LastRun again, other;
   o.last_weights = &again.last;
   again.go(o);
   PlaneRun without;
-  without.go({.steps = 2, .eval_every = 0, .checkpoint = folder.path / "without.h5"});
+  without.go({.steps = 2, .evaluation = {.every = 0}, .checkpoint = {.path = folder.path / "without.h5"}});
   const std::string with = (folder.path / "with.h5").string();
-  CHECK(contains(without.refusal({.steps = 8, .checkpoint = with, .start = RunStart::resume_or_start}),
+  CHECK(contains(without.refusal({.steps = 8, .checkpoint = {.path = with, .start = RunStart::resume_or_start}}),
                  "resume: " + with + " has last weights but this run has none; both must have them, or neither"));
-  CHECK(contains(other.refusal({.steps = 8,
-                                .last_weights = &other.last,
-                                .keep_every = 3,
-                                .checkpoint = folder.path / "without.h5",
-                                .start = RunStart::resume_or_start}),
-                 "has no last weights but this run has some; both must have them, or neither"));
+  CHECK(
+      contains(other.refusal({.steps = 8,
+                              .last_weights = &other.last,
+                              .keep_every = 3,
+                              .checkpoint = {.path = folder.path / "without.h5", .start = RunStart::resume_or_start}}),
+               "has no last weights but this run has some; both must have them, or neither"));
   CHECK(contains(other.refusal({.steps = 8, .last_weights = &other.last}),
-                 "run: last_weights is given, but keep_every and checkpoint_every are 0; one of them must be the "
+                 "run: last_weights is given, but keep_every and checkpoint.every are 0; one of them must be the "
                  "number of steps between kept weights"));
   CHECK(contains(other.refusal({.steps = 8, .last_weights = &other.last, .keep_every = -1}),
-                 "run: keep_every is -1; it must be 0 (checkpoint_every) or more"));
+                 "run: keep_every is -1; it must be 0 (checkpoint.every) or more"));
 }
 
 TEST_CASE("average_checkpoints: the mean of files equals the mean of kept weights, bit for bit") {
@@ -213,12 +212,12 @@ TEST_CASE("average_checkpoints: the mean of files equals the mean of kept weight
     if (steps > 4) std::filesystem::copy_file(files[files.size() - 2], files.back());
     LastRun part;
     part.go({.steps = steps,
-             .eval_every = 0,
              .last_weights = &part.last,
              .keep_every = 4,
-             .checkpoint = files.back(),
-             .start = RunStart::resume_or_start,
-             .texts = {{"config", "of step " + std::to_string(steps)}}});
+             .evaluation = {.every = 0},
+             .checkpoint = {.path = files.back(),
+                            .start = RunStart::resume_or_start,
+                            .texts = {{"config", "of step " + std::to_string(steps)}}}});
     if (steps == 12) part.last.load_mean(), copy_values(part.model, s.model);
   }
   const Checkpoint mean = average_checkpoints(files);

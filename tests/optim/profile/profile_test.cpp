@@ -393,12 +393,9 @@ TEST_CASE("profile: a run has its parts, and the same bits as without a profile"
                            WholeSplit(tokens, {.batch = 8, .context = 16}),
                            {.steps = 10,
                             .accumulate = 2,
-                            .eval_every = 3,
-                            .checkpoint = folder.path / "model.h5",
-                            .checkpoint_every = 6,
-                            .start = RunStart::overwrite,
-                            .log = folder.path / "log.jsonl",
-                            .profile = profile ? &*profile : nullptr})
+                            .evaluation = {.every = 3},
+                            .checkpoint = {.path = folder.path / "model.h5", .every = 6, .start = RunStart::overwrite},
+                            .output = {.log = folder.path / "log.jsonl", .profile = profile ? &*profile : nullptr}})
                            .history.losses;
     if (!profiled) continue;
     CHECK(profile->done());

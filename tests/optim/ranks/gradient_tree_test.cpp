@@ -108,9 +108,9 @@ TEST_CASE("shards: gradients are those of each shard alone, summed in a binary t
     PlaneRun before, s;
     s.go({.steps = 1,
           .shards = static_cast<Index>(shards),
-          .communication_dtype = rounds ? DType::bfloat16 : DType::float32,
           .grad_clip = 0,
-          .seed = 5});
+          .seed = 5,
+          .ranks = {.dtype = rounds ? DType::bfloat16 : DType::float32}});
     std::vector<Gradients> each;
     for (std::uint64_t i = 0; i < shards; ++i)
       each.push_back(gradients_of_shard(
@@ -175,9 +175,9 @@ TEST_CASE("shards: a parameter that only some shards use gets the sum of their g
     run(trained, its, schedule, SometimesBoth{}, {},
         {.steps = 1,
          .shards = 5,
-         .communication_dtype = rounds ? DType::bfloat16 : DType::float32,
          .grad_clip = 0,
-         .seed = 5});
+         .seed = 5,
+         .ranks = {.dtype = rounds ? DType::bfloat16 : DType::float32}});
     const Gradients expected = tree_of(each, 0, 5, rounds), got = take_gradients(named_parameters(trained));
     for (std::size_t i = 0; i < got.size(); ++i) CHECK(same_bits(got[i], expected[i]));
   }
@@ -188,7 +188,7 @@ TEST_CASE("shards: with bfloat16 communication, the change of each weight is rou
   TwoParts model(rng), before(again);
   SGD optimizer(named_parameters(model), {.lr = 0.1});
   Schedule schedule("constant", {.lr = 0.1});
-  run(model, optimizer, schedule, Plane{}, {}, {.steps = 1, .communication_dtype = DType::bfloat16, .grad_clip = 0});
+  run(model, optimizer, schedule, Plane{}, {}, {.steps = 1, .grad_clip = 0, .ranks = {.dtype = DType::bfloat16}});
   const Tensor w = model.first.weight.detach(), old = before.first.weight.detach(), g = model.first.weight.grad();
   for (Index i = 0; i < w.numel(); ++i) {
     const auto at = [i](const Tensor& x) { return static_cast<float>(x.at({0, i})); };
@@ -238,12 +238,12 @@ TEST_CASE("shards: with several losses per step, the dropout of each shard conti
 TEST_CASE("shards: the same bits at any number of threads, and when killed and resumed") {
   const test::TemporaryFolder folder;
   const auto options = [&](const std::string& name, Index steps, bool resume) {
-    return RunOptions{.steps = steps,
-                      .shards = 5,
-                      .seed = 5,
-                      .checkpoint = folder.path / name,
-                      .checkpoint_every = 2,
-                      .start = resume ? RunStart::resume_or_start : RunStart::overwrite};
+    return RunOptions{
+        .steps = steps,
+        .shards = 5,
+        .seed = 5,
+        .checkpoint = {
+            .path = folder.path / name, .every = 2, .start = resume ? RunStart::resume_or_start : RunStart::overwrite}};
   };
   std::string first;
   for (const int n : {1, 2, 3}) {

@@ -41,8 +41,8 @@ void train(TwoLayers& model, Ranks& ranks, Index steps, const std::function<Tens
            const std::function<void(RunStep&)>& after_step = {}) {
   AdamW optimizer(named_parameters(model));
   Schedule schedule("constant", {.lr = 1e-3});
-  run(model, optimizer, schedule, Plane{}, {}, {.steps = steps, .shards = 4, .ranks = &ranks, .after_step = after_step},
-      loss);
+  run(model, optimizer, schedule, Plane{}, {},
+      {.steps = steps, .shards = 4, .ranks = {.communicator = &ranks}, .after_step = after_step}, loss);
 }
 
 }  // namespace
@@ -116,7 +116,7 @@ TEST_CASE("rank gradients: a large parameter without a gradient on some ranks ha
     };
     AdamW optimizer(named_parameters(model));
     Schedule schedule("constant", {.lr = 1e-3});
-    run(model, optimizer, schedule, Plane{}, {}, {.steps = 4, .shards = 2, .ranks = ranks}, loss);
+    run(model, optimizer, schedule, Plane{}, {}, {.steps = 4, .shards = 2, .ranks = {.communicator = ranks}}, loss);
     return model.down.weight.to_vector<float>();
   };
   const std::vector<float> one = train_large(nullptr);
@@ -134,7 +134,8 @@ TEST_CASE("rank gradients: a profile shows communication between ranks in additi
     AdamW optimizer(named_parameters(model));
     Schedule schedule("constant", {.lr = 1e-3});
     Profile profile({.warmup = 1});
-    run(model, optimizer, schedule, Plane{}, {}, {.steps = 4, .shards = 4, .ranks = &ranks, .profile = &profile},
+    run(model, optimizer, schedule, Plane{}, {},
+        {.steps = 4, .shards = 4, .output = {.profile = &profile}, .ranks = {.communicator = &ranks}},
         [&](const Batch& b) { return mse_loss(model.down(model.up(b.inputs)), b.targets); });
     double whole = 0;
     for (const ProfileRow& row : profile.key_averages()) {

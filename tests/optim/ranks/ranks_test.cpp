@@ -65,15 +65,14 @@ std::pair<std::string, double> trained(const Trial& t, const fs::path& folder) {
     RunOptions o{.steps = t.steps,
                  .accumulate = t.accumulate,
                  .shards = t.shards,
-                 .ranks = ranks,
                  .grad_clip = t.clip,
                  .seed = 5,
-                 .eval_every = 2,
-                 .checkpoint = file,
-                 .start = t.resume ? RunStart::resume_or_start : RunStart::overwrite,
-                 .log = log};
+                 .evaluation = {.every = 2},
+                 .checkpoint = {.path = file, .start = t.resume ? RunStart::resume_or_start : RunStart::overwrite},
+                 .output = {.log = log},
+                 .ranks = {.communicator = ranks}};
     if (t.average) o.average = &average;
-    o.communication_dtype = t.communication;
+    o.ranks.dtype = t.communication;
     const RunResult r = run(model, *optimizer, schedule, Data{}, HeldOutPlane{}, o);
     if (ranks == nullptr || ranks->rank() == ranks->size() - 1) last = r.history.losses.back() + *r.validation_loss;
   };
@@ -153,7 +152,7 @@ TEST_CASE("ranks: a language model with tied embeddings gives the weights of one
               rng);
     AdamW optimizer(named_parameters(model));
     Schedule schedule("constant", {.lr = 1e-2});
-    run(model, optimizer, schedule, task, {}, {.steps = 4, .shards = 6, .ranks = ranks});
+    run(model, optimizer, schedule, task, {}, {.steps = 4, .shards = 6, .ranks = {.communicator = ranks}});
     std::vector<std::vector<float>> weights;
     for (const NamedParameter& p : named_parameters(model)) weights.push_back(p.parameter->to_vector<float>());
     return weights;
@@ -195,7 +194,11 @@ TEST_CASE("ranks: several optimizers, clipped together or with losses of their o
         Schedule slow("constant", {.lr = 1e-3}), fast("constant", {.lr = 1e-2});
         std::vector<Update> updates = {{sgd, slow}, {adamw, fast}};
         if (own_loss) updates[1].loss = [&](const Batch& b) { return 0.5 * model.loss(b); };
-        RunOptions o{.steps = 3, .shards = 5, .ranks = ranks, .grad_clip = 0.1, .checkpoint = folder.path / "run.h5"};
+        RunOptions o{.steps = 3,
+                     .shards = 5,
+                     .grad_clip = 0.1,
+                     .checkpoint = {.path = folder.path / "run.h5"},
+                     .ranks = {.communicator = ranks}};
         run(model, updates, Data{}, HeldOutPlane{}, o);
       };
       fs::remove(folder.path / "run.h5");
@@ -265,7 +268,7 @@ RELEASE_TEST_CASE(
                 const auto go = [&](Index steps) {
                   const std::uint64_t before = ranks.bytes_sent();
                   run(model, optimizer, schedule, Rows{}, {},
-                      {.steps = steps, .shards = size, .ranks = &ranks, .communication_dtype = dtype},
+                      {.steps = steps, .shards = size, .ranks = {.communicator = &ranks, .dtype = dtype}},
                       [&](const Batch& b) { return mse_loss(model(b.inputs), b.targets); });
                   return static_cast<double>(ranks.bytes_sent() - before);
                 };
@@ -293,7 +296,7 @@ TEST_CASE("ranks: an error on one of them ends all") {
     test::Regression model(rng);
     AdamW optimizer(named_parameters(model));
     Schedule schedule("constant", {.lr = 1e-2});
-    RunOptions o{.steps = 5, .shards = 3, .ranks = &ranks};
+    RunOptions o{.steps = 5, .shards = 3, .ranks = {.communicator = &ranks}};
     o.after_step = [&](RunStep& s) { require(s.step < 2 || ranks.rank() != 1, "no more"); };
     run(model, optimizer, schedule, Plane{}, HeldOutPlane{}, o);
   });
@@ -317,7 +320,7 @@ TEST_CASE("ranks: a divided optimizer makes steps and gives its state in runs al
           refused([&] { optimizer.grad_norm(); });
           refused([&] { optimizer.clipped_step(1); });
           require(detail::divide(ranks, {&optimizer})[0].division.of(0, 1).count() == 0, "another division");
-          require(test::error_of([&] { detail::divide(detail::ranks_of(nullptr), {&optimizer}); }) ==
+          require(test::error_of([&] { detail::divide(detail::ranks_of({}), {&optimizer}); }) ==
                       "run: AdamW is sharded over other ranks than those of this run; create a new optimizer",
                   "another refusal");
         }).empty());

@@ -40,10 +40,8 @@ std::vector<float> after_a_step_without_run(const std::filesystem::path& file) {
 RunOptions rounding(const std::filesystem::path& file, Ranks* ranks) {
   return {.steps = 3,
           .shards = 2,
-          .ranks = ranks,
-          .communication_dtype = DType::bfloat16,
-          .checkpoint = file,
-          .start = RunStart::overwrite};
+          .checkpoint = {.path = file, .start = RunStart::overwrite},
+          .ranks = {.communicator = ranks, .dtype = DType::bfloat16}};
 }
 
 }  // namespace
@@ -51,7 +49,7 @@ RunOptions rounding(const std::filesystem::path& file, Ranks* ranks) {
 TEST_CASE("run_ranks: sums, answers and losses are the same on all") {
   for (const int size : {1, 2, 3}) {
     CHECK(on_ranks(size, [&](Ranks& all) {
-            detail::RunRanks ranks(&all, 5);
+            detail::RunRanks ranks({.communicator = &all}, 5);
             double numbers[] = {1, static_cast<double>(all.rank())};
             ranks.sum(numbers);
             require(numbers[0] == size && numbers[1] == size * (size - 1) / 2, "another sum");
@@ -75,7 +73,7 @@ TEST_CASE("run_ranks: texts are used in order on all ranks, and a single rank us
   for (const int size : {1, 2, 3})
     CHECK(on_ranks(size, [&](Ranks& all) {
             std::string used, computed;
-            detail::RunRanks(&all, size)
+            detail::RunRanks({.communicator = &all}, size)
                 .each_in_order(
                     5, [&](Index i) { return computed += std::to_string(i); },
                     [&](Index i, const std::string& text) {
@@ -97,7 +95,7 @@ TEST_CASE("run_ranks: after a run with bfloat16 communication, an optimizer step
 TEST_CASE("run_ranks: the next run continues with divided optimizers, also with another one before them") {
   const auto weights = [](Ranks* ranks) {
     PlaneRun s;
-    s.go({.steps = 2, .shards = 2, .ranks = ranks});
+    s.go({.steps = 2, .shards = 2, .ranks = {.communicator = ranks}});
     Rng rng(3);
     Linear large(8, 9000, rng);
     AdamW other(named_parameters(large));
@@ -108,7 +106,7 @@ TEST_CASE("run_ranks: the next run continues with divided optimizers, also with 
                       .updates = {{other, s.schedule}, {s.optimizer, s.schedule, {}, "first"}},
                       .data = Plane{},
                       .validation = {}};
-    run(parts, {.steps = 2, .shards = 2, .ranks = ranks});
+    run(parts, {.steps = 2, .shards = 2, .ranks = {.communicator = ranks}});
     std::vector<float> all = s.model.up.weight.to_vector<float>(), more = large.weight.to_vector<float>();
     all.insert(all.end(), more.begin(), more.end());
     return all;
@@ -117,7 +115,7 @@ TEST_CASE("run_ranks: the next run continues with divided optimizers, also with 
   CHECK(on_ranks(2, [&](Ranks& ranks) { require(weights(&ranks) == one, "other weights"); }).empty());
 }
 
-TEST_CASE("run_ranks: communication_dtype is checked before a run changes anything") {
+TEST_CASE("run_ranks: the dtype of messages is checked before a run changes anything") {
   PlaneRun s;
   Rng rng(3);
   Linear wide(2, 2, rng);
@@ -125,18 +123,18 @@ TEST_CASE("run_ranks: communication_dtype is checked before a run changes anythi
   AdamW other(named_parameters(wide));
   const std::vector<Update> updates = {{s.optimizer, s.schedule}, {other, s.schedule, {}, "wide"}};
   const auto refusal = [&](DType dtype) {
-    return test::error_of([&] { run(s.model, updates, Plane{}, {}, {.steps = 1, .communication_dtype = dtype}); });
+    return test::error_of([&] { run(s.model, updates, Plane{}, {}, {.steps = 1, .ranks = {.dtype = dtype}}); });
   };
   CHECK(refusal(DType::bfloat16) ==
-        "AdamW: communication_dtype is bfloat16, but weight is float64; all parameters must be float32");
-  CHECK(refusal(DType::float64) == "run: communication_dtype is float64; it must be float32 or bfloat16");
+        "AdamW: ranks.dtype is bfloat16, but weight is float64; all parameters must be float32");
+  CHECK(refusal(DType::float64) == "run: ranks.dtype is float64; it must be float32 or bfloat16");
   CHECK(s.optimizer.step_count() == 0);
 }
 
 TEST_CASE("run_ranks: an optimizer of two updates counts once, and a divided one needs a run with its ranks") {
   const auto train = [](PlaneRun& s, Ranks* ranks) {
     const std::vector<Update> updates = {{s.optimizer, s.schedule}, {s.optimizer, s.schedule}};
-    run(s.model, updates, Plane{}, {}, {.steps = 2, .shards = 2, .ranks = ranks});
+    run(s.model, updates, Plane{}, {}, {.steps = 2, .shards = 2, .ranks = {.communicator = ranks}});
     return s.model.up.weight.to_vector<float>();
   };
   PlaneRun one;
@@ -147,7 +145,7 @@ TEST_CASE("run_ranks: an optimizer of two updates counts once, and a divided one
           require(divided.refusal({.steps = 1}) ==
                       "run: AdamW is sharded over other ranks than those of this run; create a new optimizer",
                   "another refusal");
-          divided.go({.steps = 1, .shards = 2, .ranks = &ranks});
+          divided.go({.steps = 1, .shards = 2, .ranks = {.communicator = &ranks}});
         }).empty());
 }
 
@@ -161,10 +159,10 @@ TEST_CASE("run_ranks: a sum that is never finished is not written to after its m
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   };
   test::ThreadRanks first(0, 2, office), second(1, 2, office);
-  detail::RunRanks other(&second, 2);
+  detail::RunRanks other({.communicator = &second}, 2);
   other.start_sum({2.0});
   {
-    detail::RunRanks ranks(&first, 2);
+    detail::RunRanks ranks({.communicator = &first}, 2);
     ranks.start_sum({1.0});
     while (!delivers) std::this_thread::yield();
   }

@@ -16,8 +16,8 @@ struct OneRank {
   detail::RunRanks ranks;
   std::unique_ptr<detail::StepGradients> gradients;
 
-  explicit OneRank(DType communication = DType::float32) {
-    ranks.divide({&optimizer}, communication);
+  explicit OneRank(DType dtype = DType::float32) : ranks({.dtype = dtype}) {
+    ranks.divide({&optimizer});
     gradients = ranks.gradients();
   }
 };

@@ -26,10 +26,10 @@ TEST_CASE("run: stopped at any step and resumed, to the same bits") {
   const auto options = [&](const std::string& name, Index steps, bool resume) {
     return RunOptions{.steps = steps,
                       .seed = 5,
-                      .eval_every = 7,
-                      .checkpoint = folder.path / (name + ".h5"),
-                      .start = resume ? RunStart::resume_or_start : RunStart::overwrite,
-                      .log = folder.path / (name + ".jsonl")};
+                      .evaluation = {.every = 7},
+                      .checkpoint = {.path = folder.path / (name + ".h5"),
+                                     .start = resume ? RunStart::resume_or_start : RunStart::overwrite},
+                      .output = {.log = folder.path / (name + ".jsonl")}};
   };
   PlaneRun whole;
   const RunResult all = whole.go(options("whole", 20, true));  // resume_or_start without a file starts a new run
@@ -53,44 +53,46 @@ TEST_CASE("run: stopped at any step and resumed, to the same bits") {
 
 TEST_CASE("run: uses the loaded checkpoint to resume, unless the file has been deleted or replaced") {
   const TemporaryFolder folder;
-  RunOptions options{.steps = 6, .checkpoint = folder.path / "m.h5", .start = RunStart::resume_or_start};
+  RunOptions options{.steps = 6, .checkpoint = {.path = folder.path / "m.h5", .start = RunStart::resume_or_start}};
   PlaneRun whole, first, read, gone, other;
   whole.go({.steps = 12});
   first.go(options);
   options.steps = 12;
-  const auto loaded = [&] { return std::make_shared<Checkpoint>(load_checkpoint(options.checkpoint)); };
-  const std::string bytes = bytes_of(options.checkpoint);
+  const auto loaded = [&] { return std::make_shared<Checkpoint>(load_checkpoint(options.checkpoint.path)); };
+  const std::string bytes = bytes_of(options.checkpoint.path);
 
-  options.loaded = loaded();
-  std::filesystem::remove(options.checkpoint);
+  options.checkpoint.loaded = loaded();
+  std::filesystem::remove(options.checkpoint.path);
   const Tensor before = gone.model.up.weight.clone();
-  CHECK(gone.refusal(options) == "resume: " + options.checkpoint.string() + " was read, but no longer exists");
+  CHECK(gone.refusal(options) == "resume: " + options.checkpoint.path.string() + " was read, but no longer exists");
   CHECK(same_bits(gone.model.up.weight, before));
-  CHECK(!std::filesystem::exists(options.checkpoint));
+  CHECK(!std::filesystem::exists(options.checkpoint.path));
 
-  PlaneRun().go({.steps = 3, .checkpoint = options.checkpoint});
-  CHECK(other.refusal(options) ==
-        "resume: " + options.checkpoint.string() + " has changed since it was read; no other program may write to it");
+  PlaneRun().go({.steps = 3, .checkpoint = {.path = options.checkpoint.path}});
+  CHECK(other.refusal(options) == "resume: " + options.checkpoint.path.string() +
+                                      " has changed since it was read; no other program may write to it");
   CHECK(same_bits(other.model.up.weight, before));
 
-  std::ofstream(options.checkpoint, std::ios::binary) << bytes;
+  std::ofstream(options.checkpoint.path, std::ios::binary) << bytes;
   CHECK(read.go(options).resumed_from == 6);
-  CHECK(options.loaded->tensors.empty());  // the run has consumed it
+  CHECK(options.checkpoint.loaded->tensors.empty());  // the run has consumed it
   CHECK(same_bits(read.model.up.weight, whole.model.up.weight));
 }
 
 TEST_CASE("run: a checkpoint has the division of a step into batches and shards, unlike older ones") {
   const TemporaryFolder folder;
-  RunOptions options{
-      .steps = 4, .accumulate = 2, .shards = 3, .checkpoint = folder.path / "m.h5", .start = RunStart::resume_or_start};
+  RunOptions options{.steps = 4,
+                     .accumulate = 2,
+                     .shards = 3,
+                     .checkpoint = {.path = folder.path / "m.h5", .start = RunStart::resume_or_start}};
   PlaneRun whole, first, rest;
   whole.go({.steps = 6, .accumulate = 2, .shards = 3});
   first.go(options);
-  Checkpoint c = load_checkpoint(options.checkpoint);
+  Checkpoint c = load_checkpoint(options.checkpoint.path);
   CHECK(contains(c.text("run_options"), R"("accumulate":2,"shards":3)"));
   for (const char* text : {"run_options", "training_data", "validation_data"}) c.texts.erase(text);
   c.tensors.erase("history/batches");
-  save_checkpoint(options.checkpoint, c);
+  save_checkpoint(options.checkpoint.path, c);
   options.steps = 6;
   CHECK(rest.go(options).resumed_from == 4);
   CHECK(same_bits(rest.model.up.weight, whole.model.up.weight));
@@ -98,37 +100,33 @@ TEST_CASE("run: a checkpoint has the division of a step into batches and shards,
 
 TEST_CASE("run: the best checkpoint is the complete state after the best evaluation") {
   const TemporaryFolder folder;
-  RunOptions options{.steps = 6,
-                     .eval_every = 1,
-                     .checkpoint = folder.path / "m.h5",
-                     .start = RunStart::overwrite,
-                     .best = folder.path / "best.h5"};
+  RunOptions options{
+      .steps = 6,
+      .evaluation = {.every = 1},
+      .checkpoint = {.path = folder.path / "m.h5", .best = folder.path / "best.h5", .start = RunStart::overwrite}};
   ScriptedRun s{{5, 3, 4, 3, NAN, 3.5}, {.1, .2, .9, .9, .3, .4}};
   const RunResult r = s.go(options);
   CHECK(r.best_step == 2);  // the first of two equal losses
   CHECK_FALSE(r.stopped);
-  const Checkpoint best = load_checkpoint(options.best);
+  const Checkpoint best = load_checkpoint(options.checkpoint.best);
   CHECK(best.counter("step") == 2);
   CHECK(best.tensor("history/loss").numel() == 2);
   ScriptedRun until{{5, 3}};
-  until.go({.steps = 2, .eval_every = 1});
+  until.go({.steps = 2, .evaluation = {.every = 1}});
   CHECK(same_bits(best.tensor("model/up.weight"), until.plane.model.up.weight));
   // Monitors a metric whose highest value is best. The best checkpoint can be resumed like any other.
-  options.monitor = "accuracy", options.monitor_highest = true;
+  options.evaluation.monitor = "accuracy", options.evaluation.maximize = true;
   ScriptedRun by_accuracy{s.losses, s.accuracies};
   CHECK(by_accuracy.go(options).best_step == 3);
-  CHECK(load_checkpoint(options.best).counter("step") == 3);
-  fs::copy_file(options.best, folder.path / "n.h5");
+  CHECK(load_checkpoint(options.checkpoint.best).counter("step") == 3);
+  fs::copy_file(options.checkpoint.best, folder.path / "n.h5");
   ScriptedRun from_best{s.losses, s.accuracies};
   const RunResult again = from_best.go({.steps = 6,
-                                        .eval_every = 1,
-                                        .monitor = "accuracy",
-                                        .monitor_highest = true,
-                                        .checkpoint = folder.path / "n.h5",
-                                        .start = RunStart::resume},
+                                        .evaluation = {.every = 1, .monitor = "accuracy", .maximize = true},
+                                        .checkpoint = {.path = folder.path / "n.h5", .start = RunStart::resume}},
                                        3);
   CHECK(again.resumed_from == 3);
-  CHECK((bytes_of(folder.path / "n.h5") == bytes_of(options.checkpoint)));
+  CHECK((bytes_of(folder.path / "n.h5") == bytes_of(options.checkpoint.path)));
 }
 
 RELEASE_TEST_CASE(
@@ -137,13 +135,12 @@ RELEASE_TEST_CASE(
   const std::vector<double> losses = {9, 8, 5, 6, 4, 7, 6, 5, 1, 1};
   const auto options = [&](const std::string& name) {
     return RunOptions{.steps = 10,
-                      .eval_every = 1,
-                      .patience = 3,
-                      .checkpoint = folder.path / (name + ".h5"),
-                      .checkpoint_every = 2,
-                      .start = RunStart::resume_or_start,
-                      .best = folder.path / (name + ".best.h5"),
-                      .log = folder.path / (name + ".jsonl")};
+                      .evaluation = {.every = 1, .patience = 3},
+                      .checkpoint = {.path = folder.path / (name + ".h5"),
+                                     .every = 2,
+                                     .best = folder.path / (name + ".best.h5"),
+                                     .start = RunStart::resume_or_start},
+                      .output = {.log = folder.path / (name + ".jsonl")}};
   };
   ScriptedRun whole{losses};
   const RunResult all = whole.go(options("whole"));
@@ -158,19 +155,19 @@ RELEASE_TEST_CASE(
     CHECK(rest.resumed_from == (last - 1) / 2 * 2);
     CHECK(rest.steps == 8);
     CHECK(rest.stopped);
-    CHECK((bytes_of(o.best) == bytes_of(options("whole").best)));
-    CHECK((bytes_of(o.checkpoint) == bytes_of(options("whole").checkpoint)));
+    CHECK((bytes_of(o.checkpoint.best) == bytes_of(options("whole").checkpoint.best)));
+    CHECK((bytes_of(o.checkpoint.path) == bytes_of(options("whole").checkpoint.path)));
   }
   // Resuming a run that patience ended does nothing, unless patience is increased.
   ScriptedRun again{losses}, patient{losses};
   CHECK(again.go(options("whole"), 8).steps == 8);
   CHECK(again.evaluations == 0);
   RunOptions more = options("whole");
-  more.patience = 4;
+  more.evaluation.patience = 4;
   const RunResult r = patient.go(more, 8);
   CHECK(r.steps == 10);
   CHECK(r.best_step == 9);
-  CHECK(load_checkpoint(more.best).counter("step") == 9);
+  CHECK(load_checkpoint(more.checkpoint.best).counter("step") == 9);
 }
 
 RELEASE_TEST_CASE("run: the best checkpoint of a step is written before the last") {
@@ -178,15 +175,13 @@ RELEASE_TEST_CASE("run: the best checkpoint of a step is written before the last
   std::vector<double> losses(40);
   for (std::size_t i = 0; i < losses.size(); ++i) losses[i] = 40 - static_cast<double>(i);
   RunOptions options{.steps = 40,
-                     .eval_every = 1,
-                     .checkpoint = folder.path / "m.h5",
-                     .checkpoint_every = 1,
-                     .best = folder.path / "best.h5"};
+                     .evaluation = {.every = 1},
+                     .checkpoint = {.path = folder.path / "m.h5", .every = 1, .best = folder.path / "best.h5"}};
   int later = 0;
   options.after_step = [&](RunStep& s) {
     if (s.step == 1) return;
-    CHECK(fs::last_write_time(options.best) <= fs::last_write_time(options.checkpoint));
-    later += fs::last_write_time(options.best) < fs::last_write_time(options.checkpoint) ? 1 : 0;
+    CHECK(fs::last_write_time(options.checkpoint.best) <= fs::last_write_time(options.checkpoint.path));
+    later += fs::last_write_time(options.checkpoint.best) < fs::last_write_time(options.checkpoint.path) ? 1 : 0;
   };
   ScriptedRun{losses}.go(options);
   CHECK(later > 0);  // file times may be coarse
@@ -204,18 +199,19 @@ TEST_CASE("run: a user-defined schedule with a state is saved and resumed") {
     void load_state(const std::vector<double>& s) { lr = s[0], last = s[1]; }
   };
   const TemporaryFolder folder;
-  RunOptions options{
-      .steps = 6, .eval_every = 1, .checkpoint = folder.path / "m.h5", .start = RunStart::resume_or_start};
+  RunOptions options{.steps = 6,
+                     .evaluation = {.every = 1},
+                     .checkpoint = {.path = folder.path / "m.h5", .start = RunStart::resume_or_start}};
   const std::vector<double> losses = {3, 4, 2, 3, 4, 1, 1};
   ScriptedRun whole{losses}, first{losses}, rest{losses};
   for (ScriptedRun* t : {&whole, &first, &rest}) t->plane.schedule = Halves{};
-  whole.go({.steps = 6, .eval_every = 1});
+  whole.go({.steps = 6, .evaluation = {.every = 1}});
   options.after_step = [](RunStep& s) { s.stop = s.step == 4; };
   first.go(options);
   rest.go(options, 4);
   CHECK(rest.plane.schedule(0) == 0.0025);
   CHECK(same_bits(rest.plane.model.up.weight, whole.plane.model.up.weight));
-  CHECK(load_checkpoint(options.checkpoint).tensor("schedule/own").numel() == 2);
+  CHECK(load_checkpoint(options.checkpoint.path).tensor("schedule/own").numel() == 2);
   // If the schedule replaces a named one, the rate continues from the last value.
   ScriptedRun named{losses};
   const Schedule cosine = named.plane.schedule;
@@ -230,13 +226,13 @@ namespace {
 struct FullDisk {
   TemporaryFolder folder;
   RunOptions options{
-      .steps = 6, .shards = 2, .eval_every = 2, .checkpoint = folder.path / "m.h5", .checkpoint_every = 2};
+      .steps = 6, .shards = 2, .evaluation = {.every = 2}, .checkpoint = {.path = folder.path / "m.h5", .every = 2}};
   std::vector<std::string> warnings = {};  // of rank 0
 
   void run(PlaneRun& plane, Index from, Index to, Ranks* ranks) {
     const test::SizeLimit limit;
     RunOptions o = options;
-    o.ranks = ranks;
+    o.ranks.communicator = ranks;
     const bool first = ranks == nullptr || ranks->rank() == 0;
     o.after_step = [&, from, to](RunStep& s) {
       if (first && s.step == from) limit.set(2048);
@@ -268,7 +264,7 @@ TEST_CASE("run: a save that fails is a warning, keeps the old file, and the next
     FullDisk good, once, twice;
     const std::string begin = "save_checkpoint: ", end = "; the previous file is unchanged";
     const auto failed = [&](const FullDisk& d) {
-      return begin + d.options.checkpoint.string() + " could not be written: File too large after ";
+      return begin + d.options.checkpoint.path.string() + " could not be written: File too large after ";
     };
     CHECK(good.go(0, 0, ranks).first == "");
     CHECK(good.warnings.empty());
@@ -276,16 +272,16 @@ TEST_CASE("run: a save that fails is a warning, keeps the old file, and the next
     REQUIRE(once.warnings.size() == 1);
     CHECK(once.warnings[0].starts_with("step 4 could not be saved: " + failed(once)));
     CHECK(once.warnings[0].ends_with(end + "; the run continues"));
-    CHECK((bytes_of(once.options.checkpoint) == bytes_of(good.options.checkpoint)));
+    CHECK((bytes_of(once.options.checkpoint.path) == bytes_of(good.options.checkpoint.path)));
     const auto [error, other] = twice.go(4, 0, ranks);
     CHECK(error.starts_with("run: the last step could not be saved: " + failed(twice)));
     CHECK(error.ends_with(end));
     if (ranks > 1) CHECK(other == "run: the last step could not be saved: rank 0 could not write it");
-    CHECK(load_checkpoint(twice.options.checkpoint).counter("step") == 2);
+    CHECK(load_checkpoint(twice.options.checkpoint.path).counter("step") == 2);
     CHECK(test::files_in(twice.folder.path) == 1);
-    twice.options.start = RunStart::resume_or_start;
+    twice.options.checkpoint.start = RunStart::resume_or_start;
     CHECK(twice.go(0, 0, ranks).first == "");
-    CHECK((bytes_of(twice.options.checkpoint) == bytes_of(good.options.checkpoint)));
+    CHECK((bytes_of(twice.options.checkpoint.path) == bytes_of(good.options.checkpoint.path)));
   }
 }
 
@@ -294,7 +290,7 @@ TEST_CASE("run: the best evaluation that cannot be saved is a warning, and an er
   const fs::path best = folder.path / "best.h5";
   const auto run_with = [&](const std::vector<double>& losses) {
     const test::SizeLimit limit;
-    RunOptions o{.steps = 3, .eval_every = 1, .best = best};
+    RunOptions o{.steps = 3, .evaluation = {.every = 1}, .checkpoint = {.best = best}};
     o.after_step = [&](RunStep& s) { s.step == 2 ? limit.set(2048) : limit.lift(); };
     return ScriptedRun{losses}.go(o);
   };
@@ -319,11 +315,12 @@ TEST_CASE("run: no output file may be another output file, or a file of the data
     CHECK(test::files_in(folder.path) == 2);
   };
   const std::string input = " is " + hard + " and an input " + data.string();
-  refused({.checkpoint = hard}, "run: checkpoint" + input);
-  refused({.log = hard}, "run: log" + input);
-  refused({.best = hard}, "run: best" + input);
-  refused({.checkpoint = file, .best = file}, "run: checkpoint is " + file.string() + " and best " + file.string());
-  CHECK(PlaneRun().refusal({.checkpoint = file, .log = file.string() + ".tmp"}) ==
+  refused({.checkpoint = {.path = hard}}, "run: checkpoint" + input);
+  refused({.output = {.log = hard}}, "run: log" + input);
+  refused({.checkpoint = {.best = hard}}, "run: best" + input);
+  refused({.checkpoint = {.path = file, .best = file}},
+          "run: checkpoint is " + file.string() + " and best " + file.string());
+  CHECK(PlaneRun().refusal({.checkpoint = {.path = file}, .output = {.log = file.string() + ".tmp"}}) ==
         "run: checkpoint is " + file.string() + " and log " + file.string() + ".tmp, both of which need " +
             file.string() + ".tmp; they must be different files");
 }

@@ -94,10 +94,9 @@ TEST_CASE("run: metrics of evaluations are weighted, logged, and continue after 
   const TemporaryFolder folder;
   const auto options = [&](const std::string& name, Index steps) {
     return RunOptions{.steps = steps,
-                      .eval_every = 7,
-                      .checkpoint = folder.path / (name + ".h5"),
-                      .start = RunStart::resume_or_start,
-                      .log = folder.path / (name + ".jsonl")};
+                      .evaluation = {.every = 7},
+                      .checkpoint = {.path = folder.path / (name + ".h5"), .start = RunStart::resume_or_start},
+                      .output = {.log = folder.path / (name + ".jsonl")}};
   };
   BlobRun whole;
   const RunResult all = whole.go(options("whole", 20));
@@ -143,8 +142,9 @@ TEST_CASE("run: metrics of evaluations are weighted, logged, and continue after 
 
 TEST_CASE("run: a run without metrics stores none, and one with metrics can resume it") {
   const TemporaryFolder folder;
-  RunOptions options{
-      .steps = 6, .eval_every = 3, .checkpoint = folder.path / "m.h5", .start = RunStart::resume_or_start};
+  RunOptions options{.steps = 6,
+                     .evaluation = {.every = 3},
+                     .checkpoint = {.path = folder.path / "m.h5", .start = RunStart::resume_or_start}};
   BlobRun first, second;
   const RunResult without = first.go(options, false);
   CHECK(without.validation_metrics.empty());
@@ -207,7 +207,7 @@ TEST_CASE("run: a step or an evaluation without counted targets is an Error, as 
   const std::string message =
       "evaluate: all targets are ignored: Batch::counted, the number of other targets, is 0 in all ";
   CHECK(error({.steps = 2}, Blobs{}, AllIgnored{}) == message + "3 batches; it must be above 0 in at least one");
-  CHECK(test::contains(error({.steps = 2, .eval_every = 1, .eval_batches = 2}, Blobs{}, AllIgnored{}),
+  CHECK(test::contains(error({.steps = 2, .evaluation = {.every = 1, .batches = 2}}, Blobs{}, AllIgnored{}),
                        message + "2 batches"));
   CHECK(test::contains(test::error_of([] { evaluate([](const Batch& b) { return sum(b.inputs); }, AllIgnored{}); }),
                        message + "3 batches"));
@@ -216,10 +216,9 @@ TEST_CASE("run: a step or an evaluation without counted targets is an Error, as 
 TEST_CASE("run: metric names that a checkpoint cannot store are refused at the first evaluation") {
   const TemporaryFolder folder;
   RunOptions options{.steps = 6,
-                     .eval_every = 2,
-                     .checkpoint = folder.path / "m.h5",
-                     .start = RunStart::resume_or_start,
-                     .log = folder.path / "log"};
+                     .evaluation = {.every = 2},
+                     .checkpoint = {.path = folder.path / "m.h5", .start = RunStart::resume_or_start},
+                     .output = {.log = folder.path / "log"}};
   const auto go = [&](const Metrics& m) {
     BlobRun s;
     return s.go_on(options, Blobs{}, HeldOutBlobs{}, [m](const Batch&) { return m; });
@@ -227,12 +226,12 @@ TEST_CASE("run: metric names that a checkpoint cannot store are refused at the f
   const auto error = [&](const Metrics& m) { return test::error_of([&] { go(m); }); };
   CHECK(error({{"loss", 1}, {"a/", 2}}) ==
         "run: «history/metric.a/» is not a valid name; its parts must not be empty, . or ..");
-  CHECK(test::json_lines(options.log).size() == 1);  // the evaluation is after step 2
+  CHECK(test::json_lines(options.output.log).size() == 1);  // the evaluation is after step 2
   CHECK(error({{"loss", 1}, {"a", 2}, {"a/b", 3}}) ==
         "run: history/metric.a is the name of a tensor and of the section of the tensor history/metric.a/b; names must "
         "differ");
-  CHECK(test::json_lines(options.log).size() == 1);
-  CHECK_FALSE(std::filesystem::exists(options.checkpoint));
+  CHECK(test::json_lines(options.output.log).size() == 1);
+  CHECK_FALSE(std::filesystem::exists(options.checkpoint.path));
   // A name may have several parts, and is restored.
   CHECK(error({{"loss", 1}, {"top/5", 2}}).empty());
   options.steps = 8;
@@ -241,7 +240,7 @@ TEST_CASE("run: metric names that a checkpoint cannot store are refused at the f
   REQUIRE(resumed.history.validation_metrics.size() == 4);
   CHECK(resumed.history.validation_metrics[0] == Metrics{{"top/5", 2}});
   CHECK(resumed.history.validation_metrics[3] == Metrics{{"top/5", 3}});
-  options.checkpoint.clear();  // without a checkpoint any name is valid
+  options.checkpoint.path.clear();  // without a checkpoint any name is valid
   CHECK(error({{"loss", 1}, {"a/", 2}}).empty());
 }
 
@@ -287,16 +286,16 @@ TEST_CASE("run: a monitor that is no metric is refused at the start, or at the f
   Index steps = 0;
   const auto error = [&](const std::string& monitor, const std::function<Metrics(const Batch&)>& measure) {
     BlobRun s;
-    RunOptions o{.steps = 4, .eval_every = 2, .monitor = monitor};
+    RunOptions o{.steps = 4, .evaluation = {.every = 2, .monitor = monitor}};
     o.after_step = [&](RunStep&) { ++steps; };
     steps = 0;
     return test::error_of([&] { s.go_on(o, Blobs{}, HeldOutBlobs{}, measure); });
   };
-  CHECK(error("f1", {}) == "run: monitor is \"f1\", but the only metric is \"loss\"");
+  CHECK(error("f1", {}) == "run: evaluation.monitor is \"f1\", but the only metric is \"loss\"");
   CHECK(steps == 0);
   CHECK(error("f1", [](const Batch&) {
           return Metrics{{"loss", 1}, {"accuracy", 0.5}};
-        }) == "run: monitor is \"f1\", but the metrics are \"accuracy\" and \"loss\"");
+        }) == "run: evaluation.monitor is \"f1\", but the metrics are \"accuracy\" and \"loss\"");
   CHECK(steps == 1);  // the evaluation is after step 2
   CHECK(error("accuracy", [](const Batch&) { return Metrics{{"loss", 1}, {"accuracy", 0.5}}; }).empty());
 }

@@ -16,9 +16,9 @@ TEST_CASE("run: a checkpoint with parts from different steps is refused before a
   const TemporaryFolder folder;
   const std::filesystem::path file = folder.path / "x.h5";
   PlaneRun s;
-  RunOptions options{.steps = 6, .eval_every = 3, .checkpoint = file};
+  RunOptions options{.steps = 6, .evaluation = {.every = 3}, .checkpoint = {.path = file}};
   s.go(options);
-  options.start = RunStart::resume_or_start;
+  options.checkpoint.start = RunStart::resume_or_start;
   const Checkpoint good = load_checkpoint(file);
   const auto refused = [&](const std::string& sentence, auto&& change) {
     INFO(sentence);
@@ -106,7 +106,7 @@ TEST_CASE("run history: the best evaluation is the first of the lowest or highes
     RunHistory history;
     for (const double x : losses) history.validation_losses.emplace_back(history.validation_losses.size() + 1, x);
     history.validation_metrics = metrics.empty() ? std::vector<Metrics>(losses.size()) : metrics;
-    return detail::best_evaluation(history, name, highest, from);
+    return detail::best_evaluation(history, {.monitor = name, .maximize = highest}, from);
   };
   CHECK(best({}, false) == -1);
   CHECK(best({3}, false) == 0);

@@ -29,9 +29,9 @@ std::vector<Index> steps_of(const std::filesystem::path& log) {
 TEST_CASE("run: a log that a resumed run started continues, however often the run is killed") {
   const TemporaryFolder folder;
   const std::filesystem::path log = folder.path / "log";
-  RunOptions options{.steps = 3, .checkpoint = folder.path / "m.h5", .start = RunStart::resume_or_start};
+  RunOptions options{.steps = 3, .checkpoint = {.path = folder.path / "m.h5", .start = RunStart::resume_or_start}};
   PlaneRun().go(options);
-  options.log = log;
+  options.output.log = log;
   const auto resumed = [&](Index steps) {
     options.steps = steps;
     return PlaneRun().go(options).resumed_from;
@@ -49,14 +49,14 @@ TEST_CASE("run: a log that a resumed run started continues, however often the ru
   const std::string zeros(40, '\0');
   for (const std::string& left : {zeros, zeros + "\"}\n{\"step\":7}\n", "{\"st" + zeros + "{\"step\":7}\n"}) {
     TemporaryFolder other;
-    options.log = other.write("log", left);
+    options.output.log = other.write("log", left);
     CHECK(resumed(5) == 5);
-    CHECK(bytes_of(options.log).empty());
+    CHECK(bytes_of(options.output.log).empty());
   }
-  options.log = folder.write("foreign", zeros + "\1\2");
+  options.output.log = folder.write("foreign", zeros + "\1\2");
   CHECK(contains(PlaneRun().refusal(options), " ends before step 1 but the checkpoint is at step 5"));
-  CHECK(bytes_of(options.log).size() == 42);
-  options.log = log;
+  CHECK(bytes_of(options.output.log).size() == 42);
+  options.output.log = log;
   // Killed twice, with the log ahead of the checkpoint.
   for (const Index steps : {7, 8}) {
     const Index from = steps == 7 ? 5 : 7;
@@ -133,11 +133,9 @@ struct Damaged {
   TemporaryFolder folder;
   std::filesystem::path log = folder.path / "log";
   RunOptions options{.steps = 8,
-                     .eval_every = 2,
-                     .checkpoint = folder.path / "m.h5",
-                     .checkpoint_every = 3,
-                     .start = RunStart::resume_or_start,
-                     .log = log};
+                     .evaluation = {.every = 2},
+                     .checkpoint = {.path = folder.path / "m.h5", .every = 3, .start = RunStart::resume_or_start},
+                     .output = {.log = log}};
 
   RunResult run(const std::function<void()>& damage, Index last = 8) const {
     RunOptions o = options;
@@ -226,7 +224,7 @@ TEST_CASE("run log: lines that cannot be written are written later, else the run
   const auto run = [&](Index back) {
     std::filesystem::create_directory(place);
     std::ostringstream warnings;
-    RunOptions o{.steps = 8, .log = place / "log"};
+    RunOptions o{.steps = 8, .output = {.log = place / "log"}};
     o.after_step = [&](RunStep& s) {
       if (s.step == 3) std::filesystem::rename(place, elsewhere);
       if (s.step == back) std::filesystem::create_directory(place);

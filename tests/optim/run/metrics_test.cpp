@@ -20,7 +20,7 @@ TEST_CASE("metrics: an evaluation of several ranks has the numbers of one proces
   const Metrics one = evaluate_metrics(metrics_of, Set{}), some = evaluate_metrics(metrics_of, Set{}, 5);
   for (const int size : {1, 2, 3, 8})
     CHECK(on_ranks(size, [&](Ranks& ranks) {
-            const detail::RunRanks all(&ranks, size);
+            const detail::RunRanks all({.communicator = &ranks}, size);
             require(detail::evaluate_metrics(metrics_of, Set{}, 0, all) == one, "other numbers");
             require(detail::evaluate_metrics(metrics_of, Set{}, 5, all) == some, "other numbers of some");
           }).empty());
@@ -30,7 +30,9 @@ TEST_CASE("metrics: an evaluation of several ranks has the numbers of one proces
     return m;
   };
   const auto on_two = [](const auto& metrics, const EvaluationSet& set) {
-    return on_ranks(2, [&](Ranks& ranks) { detail::evaluate_metrics(metrics, set, 0, detail::RunRanks(&ranks, 2)); });
+    return on_ranks(2, [&](Ranks& ranks) {
+      detail::evaluate_metrics(metrics, set, 0, detail::RunRanks({.communicator = &ranks}, 2));
+    });
   };
   const auto reasons = on_two(missing, Set{});
   CHECK(reasons.size() == 2);

@@ -20,12 +20,13 @@ TEST_CASE("run: invalid options and states are errors that name them") {
   CHECK(s.refusal({.seconds = -1}) == "run: seconds is -1; it must be 0 (no limit) or more");
   CHECK(s.refusal({.accumulate = 0}) == "run: accumulate is 0; it must be 1 or more");
   CHECK(s.refusal({.grad_clip = -1}) == "run: grad_clip is -1; it must be 0 (no clipping) or more");
-  CHECK(s.refusal({.eval_every = -2}) ==
-        "run: eval_every is -2, eval_batches 0 and checkpoint_every 0; they must be 0 or more");
-  CHECK(s.refusal({.checkpoint_every = 3}) == "run: checkpoint_every is 3 but no checkpoint file is given");
-  CHECK(contains(s.refusal({.steps = 2, .checkpoint = folder.path / "missing" / "m.h5"}), "missing"));
+  CHECK(s.refusal({.evaluation = {.every = -2}}) ==
+        "run: evaluation.every is -2, evaluation.batches 0 and checkpoint.every 0; they must be 0 or more");
+  CHECK(s.refusal({.checkpoint = {.every = 3}}) == "run: checkpoint.every is 3 but checkpoint.path is empty");
+  CHECK(contains(s.refusal({.steps = 2, .checkpoint = {.path = folder.path / "missing" / "m.h5"}}), "missing"));
 
-  const RunOptions options{.steps = 6, .checkpoint = folder.path / "m.h5", .start = RunStart::resume_or_start};
+  const RunOptions options{.steps = 6,
+                           .checkpoint = {.path = folder.path / "m.h5", .start = RunStart::resume_or_start}};
   s.go(options);
   RunOptions other = options;
   other.seed = 2;
@@ -58,25 +59,26 @@ TEST_CASE("run: invalid options for callbacks, best and patience are errors that
   const TemporaryFolder folder;
   const fs::path file = folder.path / "m.h5";
   PlaneRun s;
-  CHECK(s.refusal({.patience = -1}) == "run: patience is -1; it must be 0 (none) or more");
-  CHECK(contains(s.refusal({.checkpoint = file, .best = file}), "run: checkpoint is "));
-  CHECK(contains(s.refusal({.best = file, .log = file}), "run: best is "));
-  CHECK(contains(s.refusal({.best = folder.path / "missing" / "m.h5"}), "missing"));
-  CHECK(s.refusal({.steps = 2, .eval_every = 1, .monitor = "accuracy", .patience = 1}) ==
-        "run: monitor is \"accuracy\", but the only metric is \"loss\"");
-  for (const RunOptions& o : {RunOptions{.best = file}, RunOptions{.patience = 1}})
+  CHECK(s.refusal({.evaluation = {.patience = -1}}) == "run: evaluation.patience is -1; it must be 0 (none) or more");
+  CHECK(contains(s.refusal({.checkpoint = {.path = file, .best = file}}), "run: checkpoint is "));
+  CHECK(contains(s.refusal({.checkpoint = {.best = file}, .output = {.log = file}}), "run: best is "));
+  CHECK(contains(s.refusal({.checkpoint = {.best = folder.path / "missing" / "m.h5"}}), "missing"));
+  CHECK(s.refusal({.steps = 2, .evaluation = {.every = 1, .monitor = "accuracy", .patience = 1}}) ==
+        "run: evaluation.monitor is \"accuracy\", but the only metric is \"loss\"");
+  for (const RunOptions& o : {RunOptions{.checkpoint = {.best = file}}, RunOptions{.evaluation = {.patience = 1}}})
     CHECK(error_of([&] { s.go(o, Plane{}, EvaluationSet{}); }) ==
-          "run: best or patience is given but there is nothing to evaluate on; give a validation set");
-  for (const RunOptions& o :
-       {RunOptions{.eval_batches = 2, .best = file}, RunOptions{.eval_batches = 2, .patience = 1}})
+          "run: checkpoint.best or evaluation.patience is given but there is nothing to evaluate on; give a "
+          "validation set");
+  for (const RunOptions& o : {RunOptions{.evaluation = {.batches = 2}, .checkpoint = {.best = file}},
+                              RunOptions{.evaluation = {.batches = 2, .patience = 1}}})
     CHECK(s.refusal(o) ==
-          "run: eval_batches is 2 of 3, but best and patience compare all evaluations, and the last one reads the "
-          "whole set; give a smaller set or set eval_batches to 0");
-  CHECK(s.refusal({.steps = 1, .eval_batches = 3, .patience = 1}).empty());
+          "run: evaluation.batches is 2 of 3, but checkpoint.best and evaluation.patience compare all evaluations, "
+          "and the last one reads the whole set; give a smaller set or set evaluation.batches to 0");
+  CHECK(s.refusal({.steps = 1, .evaluation = {.batches = 3, .patience = 1}}).empty());
   // Two runs cannot write one best checkpoint.
-  RunOptions outer{.steps = 1, .best = file};
+  RunOptions outer{.steps = 1, .checkpoint = {.best = file}};
   std::string inner;
-  outer.after_step = [&](RunStep&) { inner = PlaneRun().refusal({.steps = 1, .best = file}); };
+  outer.after_step = [&](RunStep&) { inner = PlaneRun().refusal({.steps = 1, .checkpoint = {.best = file}}); };
   s.go(outer);
   CHECK(contains(inner, file.string()));
 }

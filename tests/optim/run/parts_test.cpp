@@ -105,11 +105,10 @@ TEST_CASE("run: a GAN's two losses are trained in turn, as in a manual loop") {
 RELEASE_TEST_CASE("run: a GAN that is killed after any step and resumed ends with the same bits") {
   const TemporaryFolder folder;
   const auto options = [&](const std::string& name) {
-    return RunOptions{.steps = 12,
-                      .checkpoint = folder.path / (name + ".h5"),
-                      .checkpoint_every = 3,
-                      .start = RunStart::resume_or_start,
-                      .log = folder.path / (name + ".jsonl")};
+    return RunOptions{
+        .steps = 12,
+        .checkpoint = {.path = folder.path / (name + ".h5"), .every = 3, .start = RunStart::resume_or_start},
+        .output = {.log = folder.path / (name + ".jsonl")}};
   };
   GanRun whole;
   const RunResult all = whole.go(options("whole"));
@@ -121,15 +120,16 @@ RELEASE_TEST_CASE("run: a GAN that is killed after any step and resumed ends wit
     CHECK(rest.resumed_from == (last - 1) / 3 * 3);  // a step's checkpoint is written after its callbacks
     CHECK(rest.history.other_losses == all.history.other_losses);
     CHECK(same_weights(resumed.gan, whole.gan));
-    CHECK((bytes_of(options(name).checkpoint) == bytes_of(options("whole").checkpoint)));
-    const auto log = test::json_lines(options(name).log), whole_log = test::json_lines(options("whole").log);
+    CHECK((bytes_of(options(name).checkpoint.path) == bytes_of(options("whole").checkpoint.path)));
+    const auto log = test::json_lines(options(name).output.log),
+               whole_log = test::json_lines(options("whole").output.log);
     REQUIRE(log.size() == 12);
     for (std::size_t i = 0; i < 12; ++i)
       for (const char* key :
            {"step", "loss", "lr", "grad_norm", "loss_generator", "lr_generator", "grad_norm_generator"})
         CHECK(log[i].at(key) == whole_log[i].at(key));
   }
-  const Checkpoint c = load_checkpoint(options("whole").checkpoint);
+  const Checkpoint c = load_checkpoint(options("whole").checkpoint.path);
   CHECK(c.text("optimizer_name") == "AdamW");
   CHECK(c.text("optimizer_name.generator") == "RMSprop");
   CHECK(c.tensors.count("optimizer.generator/square_avg.generator.up.weight") == 1);
@@ -197,16 +197,14 @@ TEST_CASE("run: an embedding with an optimizer of its own follows the same loss,
   const TemporaryFolder folder;
   const RunOptions options{.steps = 10,
                            .grad_clip = 0.3,
-                           .checkpoint = folder.path / "m.h5",
-                           .checkpoint_every = 2,
-                           .start = RunStart::resume_or_start,
-                           .log = folder.path / "log"};
+                           .checkpoint = {.path = folder.path / "m.h5", .every = 2, .start = RunStart::resume_or_start},
+                           .output = {.log = folder.path / "log"}};
   BagRun killed, resumed;
   CHECK_THROWS_AS(killed.go(killed_after(options, 5)), Killed);
   CHECK(resumed.go(options).resumed_from == 4);
   CHECK(same_bits(resumed.model.tokens.weight, s.model.tokens.weight));
   CHECK(same_bits(resumed.model.head.weight, s.model.head.weight));
-  const auto log = test::json_lines(options.log);
+  const auto log = test::json_lines(options.output.log);
   CHECK(log[3].at("lr_embedding") == 0.5);
   CHECK_FALSE(log[3].contains("loss_embedding"));
 }
@@ -270,7 +268,7 @@ TEST_CASE("run: pairs of texts, with a source, its lengths, inputs and targets i
   // An epoch has about 11 batches, so the resumed run starts within its third epoch.
   const TemporaryFolder folder;
   const RunOptions options{
-      .steps = 60, .checkpoint = folder.path / "m.h5", .checkpoint_every = 25, .start = RunStart::resume_or_start};
+      .steps = 60, .checkpoint = {.path = folder.path / "m.h5", .every = 25, .start = RunStart::resume_or_start}};
   Reverser killed(training.target_vocabulary()), resumed(training.target_vocabulary());
   CHECK_THROWS_AS(train(killed, killed_after(options, 27)), Killed);
   const RunResult rest = train(resumed, options);
@@ -284,7 +282,7 @@ TEST_CASE("run: updates and checkpoints that do not fit are errors that name the
   const TemporaryFolder folder;
   const fs::path file = folder.path / "m.h5";
   GanRun s;
-  const RunOptions options{.steps = 2, .checkpoint = file, .start = RunStart::resume_or_start};
+  const RunOptions options{.steps = 2, .checkpoint = {.path = file, .start = RunStart::resume_or_start}};
   s.go(options);
   const std::string name = file.string();
   const auto with = [&](std::vector<Update> updates, RunOptions o) {
@@ -292,7 +290,7 @@ TEST_CASE("run: updates and checkpoints that do not fit are errors that name the
   };
   RunOptions more = options, texts = options;
   more.steps = 3;
-  texts.texts = {{"optimizer_name.generator", "x"}};
+  texts.checkpoint.texts = {{"optimizer_name.generator", "x"}};
   std::vector<Update> both = s.updates(), renamed = both, without = both, swapped = {both[1], both[0]};
   renamed.pop_back(), without.pop_back();
   renamed.push_back({both[1].optimizer, both[1].schedule, both[1].loss, "painter"});

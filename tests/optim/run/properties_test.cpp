@@ -14,7 +14,7 @@ TEST_CASE("run properties: different values on ranks are refused, and each is na
   using Change = std::function<void(int rank, RunOptions&, double& lr, std::uint64_t& weights)>;
   const auto reasons = [](const Change& change) {
     return on_ranks(2, [&](Ranks& ranks) {
-      RunOptions o{.steps = 1, .shards = 2, .ranks = &ranks};
+      RunOptions o{.steps = 1, .shards = 2, .ranks = {.communicator = &ranks}};
       double lr = 1e-2;
       std::uint64_t weights = 3;
       change(ranks.rank(), o, lr, weights);
@@ -38,7 +38,8 @@ TEST_CASE("run properties: different values on ranks are refused, and each is na
                    weights += static_cast<std::uint64_t>(rank);
                  }),
                  "ranks differ in the model's weights"));
-  CHECK(contains(
-      difference([](int rank, RunOptions& o, double&, std::uint64_t&) { o.texts["note"] = rank == 0 ? "a" : "b"; }),
-      "ranks differ in the text note: it is a on rank 0"));
+  CHECK(contains(difference([](int rank, RunOptions& o, double&, std::uint64_t&) {
+                   o.checkpoint.texts["note"] = rank == 0 ? "a" : "b";
+                 }),
+                 "ranks differ in the text note: it is a on rank 0"));
 }

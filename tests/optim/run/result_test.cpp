@@ -22,8 +22,9 @@ TEST_CASE("run: after a signal it finishes the step, saves and returns, and a re
     }
   };
   const TemporaryFolder folder;
-  const RunOptions options{
-      .steps = 20, .checkpoint = folder.path / "m.h5", .start = RunStart::resume_or_start, .handle_interrupt = true};
+  const RunOptions options{.steps = 20,
+                           .checkpoint = {.path = folder.path / "m.h5", .start = RunStart::resume_or_start},
+                           .handle_interrupt = true};
   PlaneRun stopped, resumed, whole;
   const RunResult r = stopped.go(options, Signalling{});
   CHECK(r.interrupted);
@@ -39,8 +40,8 @@ TEST_CASE("run: the time limit ends a run with an evaluation and a save, and res
   const auto slowly = [](RunStep& s) {
     if (s.step == 3) std::this_thread::sleep_for(std::chrono::milliseconds(250));
   };
-  RunOptions o{.steps = kUntilStopped, .seconds = 0.2, .eval_every = 0, .after_step = slowly};
-  o.checkpoint = folder.path / "time.h5", o.start = RunStart::resume_or_start;
+  RunOptions o{.steps = kUntilStopped, .seconds = 0.2, .evaluation = {.every = 0}, .after_step = slowly};
+  o.checkpoint.path = folder.path / "time.h5", o.checkpoint.start = RunStart::resume_or_start;
   PlaneRun timed;
   RunResult result = timed.go(o);
   CHECK(result.stopped);
@@ -58,18 +59,18 @@ TEST_CASE("run: the time limit ends a run with an evaluation and a save, and res
 
 TEST_CASE("run: patience ends a run after this number of evaluations without improvement") {
   const auto steps = [](std::vector<double> losses, RunOptions o) {
-    o.steps = static_cast<Index>(losses.size()), o.eval_every = 1;
+    o.steps = static_cast<Index>(losses.size()), o.evaluation.every = 1;
     ScriptedRun s{losses, losses};
     const RunResult r = s.go(o);
     CHECK(r.stopped == (r.steps < o.steps));
     CHECK_FALSE(r.interrupted);
     return r.steps;
   };
-  CHECK(steps({5, 4, 3, 2, 1}, {.patience = 1}) == 5);
-  CHECK(steps({5, 4, 4, 2, 1}, {.patience = 1}) == 3);
-  CHECK(steps({5, 4, 6, 4, 3, 5, 5, 5, 1}, {.patience = 3}) == 8);
-  CHECK(steps({NAN, NAN, 1, 1}, {.patience = 2}) == 2);
-  CHECK(steps({NAN, 2, 1, 1}, {.patience = 2}) == 4);
-  CHECK(steps({1, 2, 3, 2, 2}, {.monitor = "accuracy", .monitor_highest = true, .patience = 2}) == 5);
+  CHECK(steps({5, 4, 3, 2, 1}, {.evaluation = {.patience = 1}}) == 5);
+  CHECK(steps({5, 4, 4, 2, 1}, {.evaluation = {.patience = 1}}) == 3);
+  CHECK(steps({5, 4, 6, 4, 3, 5, 5, 5, 1}, {.evaluation = {.patience = 3}}) == 8);
+  CHECK(steps({NAN, NAN, 1, 1}, {.evaluation = {.patience = 2}}) == 2);
+  CHECK(steps({NAN, 2, 1, 1}, {.evaluation = {.patience = 2}}) == 4);
+  CHECK(steps({1, 2, 3, 2, 2}, {.evaluation = {.monitor = "accuracy", .maximize = true, .patience = 2}}) == 5);
   CHECK(steps({3, 4, 5}, {}) == 3);
 }

@@ -63,17 +63,19 @@ TEST_CASE("run: one that was cut is resumed to the same bits, schedule and log i
   const TemporaryFolder folder;
   for (const char* name : {"cosine", "plateau"}) {
     const auto file = [&](const char* ending) { return folder.path / (std::string(name) + ending); };
-    const TrainedRows once({.steps = 8, .eval_every = 1, .checkpoint = file("whole.h5"), .log = file("whole.log")},
+    const TrainedRows once({.steps = 8,
+                            .evaluation = {.every = 1},
+                            .checkpoint = {.path = file("whole.h5")},
+                            .output = {.log = file("whole.log")}},
                            name);
-    const RunOptions part = {.steps = 3,
-                             .eval_every = 1,
-                             .checkpoint = file("part.h5"),
-                             .start = RunStart::resume_or_start,
-                             .texts = {{"note", "mine"}},
-                             .log = file("part.log")};
+    const RunOptions part = {
+        .steps = 3,
+        .evaluation = {.every = 1},
+        .checkpoint = {.path = file("part.h5"), .start = RunStart::resume_or_start, .texts = {{"note", "mine"}}},
+        .output = {.log = file("part.log")}};
     CHECK(TrainedRows(part, name).result.resumed_from == 0);
-    CHECK(load_checkpoint(part.checkpoint).text("note") == "mine");
-    std::ofstream(part.log, std::ios::app)
+    CHECK(load_checkpoint(part.checkpoint.path).text("note") == "mine");
+    std::ofstream(part.output.log, std::ios::app)
         << "{\"step\":4,\"loss\":1}\n{\"step\":";  // killed within step 5 before a save
     RunOptions rest = part;
     rest.steps = 8;
@@ -84,7 +86,7 @@ TEST_CASE("run: one that was cut is resumed to the same bits, schedule and log i
     CHECK(same_bits(twice.model.layer.bias, once.model.layer.bias));
     CHECK(twice.result.history.losses == once.result.history.losses);
     CHECK(twice.result.history.validation_losses == once.result.history.validation_losses);
-    const auto a = test::json_lines(file("whole.log")), b = test::json_lines(part.log);
+    const auto a = test::json_lines(file("whole.log")), b = test::json_lines(part.output.log);
     REQUIRE(a.size() == 8);
     REQUIRE(b.size() == 8);
     for (std::size_t i = 0; i < 8; ++i)
@@ -96,9 +98,12 @@ TEST_CASE("run: one that was cut is resumed to the same bits, schedule and log i
 TEST_CASE("run: logs that cannot be read or cut") {
   const TemporaryFolder folder;
   const fs::path file = folder.path / "model.h5", socket_file = folder.path / "socket";
-  TrainedRows({.steps = 3, .checkpoint = file});
+  TrainedRows({.steps = 3, .checkpoint = {.path = file}});
   const auto resumed = [&](const fs::path& log) {
-    return [&, log] { TrainedRows({.steps = 4, .checkpoint = file, .start = RunStart::resume_or_start, .log = log}); };
+    return [&, log] {
+      TrainedRows(
+          {.steps = 4, .checkpoint = {.path = file, .start = RunStart::resume_or_start}, .output = {.log = log}});
+    };
   };
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -123,7 +128,9 @@ TEST_CASE("run: texts that a checkpoint cannot store, or that would replace the 
   const TemporaryFolder folder;
   const fs::path file = folder.path / "model.h5", log = folder.write("log", "of another run");
   const auto with_text = [&](const std::string& name, const std::string& text = "x") {
-    return [&, name, text] { TrainedRows({.steps = 2, .checkpoint = file, .texts = {{name, text}}, .log = log}); };
+    return [&, name, text] {
+      TrainedRows({.steps = 2, .checkpoint = {.path = file, .texts = {{name, text}}}, .output = {.log = log}});
+    };
   };
   test::check_errors({
       {"run: a text is named optimizer_name, which the run itself stores in the checkpoint; use another name",
@@ -140,18 +147,20 @@ TEST_CASE("run: texts that a checkpoint cannot store, or that would replace the 
   });
   CHECK_FALSE(fs::exists(file));
   CHECK(bytes_of(log) == "of another run");
-  TrainedRows({.steps = 1, .texts = {{"a/b", "x"}, {"step", "x"}}});  // without a checkpoint they are not stored
+  TrainedRows({.steps = 1,
+               .checkpoint = {.texts = {{"a/b", "x"}, {"step", "x"}}}});  // without a checkpoint they are not stored
 }
 
 TEST_CASE("run: options, checkpoints and logs that do not fit, and losses that are not finite") {
   const TemporaryFolder folder;
   const fs::path file = folder.path / "model.h5", log = folder.path / "log";
-  TrainedRows({.steps = 3, .checkpoint = file, .log = log});
+  TrainedRows({.steps = 3, .checkpoint = {.path = file}, .output = {.log = log}});
   const auto trained = [](const RunOptions& o) { return [o] { TrainedRows t(o); }; };
   const auto with_log = [&](const std::string& text) {
     return [&, text] {
-      TrainedRows(
-          {.steps = 4, .checkpoint = file, .start = RunStart::resume_or_start, .log = folder.write("other.log", text)});
+      TrainedRows({.steps = 4,
+                   .checkpoint = {.path = file, .start = RunStart::resume_or_start},
+                   .output = {.log = folder.write("other.log", text)}});
     };
   };
   const auto with_loss = [](const RunOptions& o, double value) {
@@ -163,16 +172,16 @@ TEST_CASE("run: options, checkpoints and logs that do not fit, and losses that a
       {"MatmulPrecision: operands are float64; they must be float32 or bfloat16",
        trained({.steps = 1, .precision = DType::float64})},
       {"resume: the seed of " + file.string() + " is 1 but this run's is 2; they must be the same",
-       trained({.steps = 4, .seed = 2, .checkpoint = file, .start = RunStart::resume_or_start})},
+       trained({.steps = 4, .seed = 2, .checkpoint = {.path = file, .start = RunStart::resume_or_start}})},
       {"resume: " + file.string() + " is at step 3 but the run has 2 steps; steps must be at least 3",
-       trained({.steps = 2, .checkpoint = file, .start = RunStart::resume_or_start})},
+       trained({.steps = 2, .checkpoint = {.path = file, .start = RunStart::resume_or_start}})},
       {"resume: the optimizer of " + file.string() + " is AdamW but this run's is SGD; they must be the same",
        [&] {
          RowModel model;
          SGD optimizer(named_parameters(model), {.lr = 0.05});
          Schedule schedule("constant", {});
          run(model, optimizer, schedule, Rows(), HeldOutRows(),
-             {.steps = 4, .checkpoint = file, .start = RunStart::resume_or_start});
+             {.steps = 4, .checkpoint = {.path = file, .start = RunStart::resume_or_start}});
        }},
       {"other.log ends before step 2 but the checkpoint is at step 3; give the log that belongs to the checkpoint, or "
        "another file",
@@ -192,8 +201,8 @@ TEST_CASE("run: options, checkpoints and logs that do not fit, and losses that a
       {"other.log ends before step 1 but the checkpoint is at step 3", with_log("{\"step\":40,")},
       {"other.log belongs to another run: the loss of step 3 is 0.5 there but ",
        with_log("{\"step\":1,\"loss\":3}\n{\"step\":2,\"loss\":2}\n{\"step\":3,\"loss\":0.5}\n")},
-      {" is a folder; it must be a file, a pipe or a terminal", trained({.steps = 1, .log = folder.path})},
-      {"cannot be written: No space left on device", trained({.steps = 1, .log = "/dev/full"})},
+      {" is a folder; it must be a file, a pipe or a terminal", trained({.steps = 1, .output = {.log = folder.path}})},
+      {"cannot be written: No space left on device", trained({.steps = 1, .output = {.log = "/dev/full"}})},
       {"run: the loss of step 1 is nan; it must be finite: the learning rate is 0.05; lower it, or find the op that "
        "made the first NaN with RunOptions::find_nan (--find-nan)",
        with_loss({.steps = 2}, -1)},
@@ -249,20 +258,21 @@ TEST_CASE("run: a gradient that is not finite names the step, the parameter and 
       "learning rate is 0.25; lower it";
   const std::string advice = ", or find the op that made the first NaN with RunOptions::find_nan (--find-nan)";
   CHECK(test::error_of([&] { go({.steps = 3}); }) == message + advice);
-  const auto reasons = test::on_ranks(2, [&](Ranks& ranks) { go({.steps = 3, .shards = 2, .ranks = &ranks}); });
+  const auto reasons =
+      test::on_ranks(2, [&](Ranks& ranks) { go({.steps = 3, .shards = 2, .ranks = {.communicator = &ranks}}); });
   CHECK(reasons == std::map<int, std::string>{{0, message + advice}, {1, message + advice}});
   CHECK(test::contains(test::error_of([&] { go({.steps = 3, .find_nan = true}); }), "sqrt"));
 }
 
 TEST_CASE("run: a checkpoint that lacks a weight of the model names it") {
   const TemporaryFolder folder;
-  const RunOptions o{.steps = 1, .checkpoint = folder.path / "m.h5", .start = RunStart::resume_or_start};
+  const RunOptions o{.steps = 1, .checkpoint = {.path = folder.path / "m.h5", .start = RunStart::resume_or_start}};
   TrainedRows first(o);
-  Checkpoint c = load_checkpoint(o.checkpoint);
+  Checkpoint c = load_checkpoint(o.checkpoint.path);
   c.tensors.erase("model/layer.bias");
-  save_checkpoint(o.checkpoint, c);
+  save_checkpoint(o.checkpoint.path, c);
   CHECK(test::error_of([&] { TrainedRows again(o); }) ==
-        "load_model: " + o.checkpoint.string() + " lacks layer.bias, which the model needs");
+        "load_model: " + o.checkpoint.path.string() + " lacks layer.bias, which the model needs");
 }
 
 TEST_CASE("run: a refused run, and one that fails in its first step, keep an existing log") {
@@ -271,15 +281,17 @@ TEST_CASE("run: a refused run, and one that fails in its first step, keep an exi
   Product model;
   SGD optimizer(named_parameters(model), {.lr = 0.1});
   Schedule schedule("constant", {.lr = 0.1});
-  const RunOptions options{.steps = 1, .log = log};
+  const RunOptions options{.steps = 1, .output = {.log = log}};
   CHECK(test::contains(test::error_of([&] { run(model, optimizer, schedule, NaNRows(), {}, options); }),
                        "the loss of step 1 is nan"));
   CHECK(bytes_of(log.string()) == "of another run");
-  TrainedRows({.steps = 3, .checkpoint = file});
+  TrainedRows({.steps = 3, .checkpoint = {.path = file}});
   const std::string lines = "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"step\":4}\n";
   std::ofstream(log) << lines;
   CHECK(test::contains(test::error_of([&] {
-                         TrainedRows({.steps = 2, .checkpoint = file, .start = RunStart::resume_or_start, .log = log});
+                         TrainedRows({.steps = 2,
+                                      .checkpoint = {.path = file, .start = RunStart::resume_or_start},
+                                      .output = {.log = log}});
                        }),
                        " is at step 3 but the run has 2 steps"));
   CHECK(bytes_of(log.string()) == lines);
@@ -287,7 +299,8 @@ TEST_CASE("run: a refused run, and one that fails in its first step, keep an exi
 
 TEST_CASE("run: checkpoint and log are two files") {
   const TemporaryFolder folder;
-  const RunOptions options{.steps = 1, .checkpoint = folder.path / "m", .log = folder.path / "." / "m"};
+  const RunOptions options{
+      .steps = 1, .checkpoint = {.path = folder.path / "m"}, .output = {.log = folder.path / "." / "m"}};
   CHECK(test::contains(test::error_of([&] { TrainedRows{options}; }), "; they must be different files"));
   CHECK(std::filesystem::is_empty(folder.path));
 }

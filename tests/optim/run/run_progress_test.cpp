@@ -16,15 +16,15 @@ using test::TemporaryFolder;
 
 TEST_CASE("run: a checkpoint of another instruction set is resumed, with a message if the bits may differ") {
   const TemporaryFolder folder;
-  const RunOptions first{.steps = 2, .checkpoint = folder.path / "m.h5", .start = RunStart::overwrite};
+  const RunOptions first{.steps = 2, .checkpoint = {.path = folder.path / "m.h5", .start = RunStart::overwrite}};
   RunOptions rest = first;
   rest.steps = 3;
-  rest.start = RunStart::resume_or_start;
+  rest.checkpoint.start = RunStart::resume_or_start;
   const auto saved_on = [&](const std::string& level) {  // empty: by a program that does not save the instruction set
     Checkpoint c = load_checkpoint(folder.path / "first.h5");
     c.texts["instruction_set"] = level;
     if (level.empty()) c.texts.erase("instruction_set");
-    save_checkpoint(rest.checkpoint, c);
+    save_checkpoint(rest.checkpoint.path, c);
   };
   const std::string resumed = "resumed at step 2\nchanged: steps 3, before: 2\n";
   const auto sentence = [](const std::string& there) {
@@ -33,9 +33,9 @@ TEST_CASE("run: a checkpoint of another instruction set is resumed, with a messa
   };
   test::on_each_level([&] {
     PlaneRun().go(first);
-    std::filesystem::copy_file(first.checkpoint, folder.path / "first.h5",
+    std::filesystem::copy_file(first.checkpoint.path, folder.path / "first.h5",
                                std::filesystem::copy_options::overwrite_existing);
-    CHECK(load_checkpoint(first.checkpoint).text("instruction_set") == arch());
+    CHECK(load_checkpoint(first.checkpoint.path).text("instruction_set") == arch());
     PlaneRun same, other, unknown;
     CHECK(contains(progress_of(same, rest), resumed + "step 3/3"));
     for (const std::string level : {"baseline", "avx2", "avx512", "avx512_bf16", "neon"}) {
@@ -47,7 +47,7 @@ TEST_CASE("run: a checkpoint of another instruction set is resumed, with a messa
     saved_on("sse9");
     CHECK(contains(progress_of(other, rest), resumed + sentence("sse9") + "step 3/3"));
     CHECK(same_bits(other.model.up.weight, same.model.up.weight));
-    CHECK(load_checkpoint(rest.checkpoint).text("instruction_set") == arch());
+    CHECK(load_checkpoint(rest.checkpoint.path).text("instruction_set") == arch());
     saved_on("");
     CHECK(contains(progress_of(unknown, rest), resumed + "step 3/3"));
   });
@@ -56,12 +56,8 @@ TEST_CASE("run: a checkpoint of another instruction set is resumed, with a messa
 TEST_CASE("run: the floor of an evaluation is the floor of its batches") {
   const TemporaryFolder folder;
   RunOptions options{.steps = 4,
-                     .eval_every = 2,
-                     .eval_batches = 1,
-                     .checkpoint = folder.path / "m.h5",
-                     .start = RunStart::resume_or_start,
-                     .floor = 0.25,
-                     .eval_floor = 0.125};
+                     .evaluation = {.every = 2, .batches = 1, .floor = 0.25, .batches_floor = 0.125},
+                     .checkpoint = {.path = folder.path / "m.h5", .start = RunStart::resume_or_start}};
   PlaneRun s;
   std::string text = progress_of(s, options);
   CHECK(contains(text, "step 1/4  loss "));
@@ -74,10 +70,10 @@ TEST_CASE("run: the floor of an evaluation is the floor of its batches") {
   const std::string line = text.substr(text.find("step 5/6"), text.find("step 6/6") - text.find("step 5/6"));
   CHECK(contains(line, "validation "));
   CHECK_FALSE(contains(line, "floor"));
-  // If eval_batches covers the whole set, its floor applies. Without a floor for some batches, none is shown.
+  // If `batches` covers the whole set, its floor applies. Without a floor for some batches, none is shown.
   for (const Index batches : {3, 2}) {
     PlaneRun other;
-    text = progress_of(other, {.steps = 4, .eval_every = 2, .eval_batches = batches, .floor = 0.25});
+    text = progress_of(other, {.steps = 4, .evaluation = {.every = 2, .batches = batches, .floor = 0.25}});
     const std::string two = text.substr(text.find("step 2/4"), text.find("step 4/4") - text.find("step 2/4"));
     CHECK(contains(two, "validation "));
     CHECK(contains(two, "(floor 0.2500)") == (batches == 3));
@@ -95,7 +91,7 @@ TEST_CASE("run: speeds and losses have the unit of the trained data") {
     Result r;
     RunOptions o{.steps = 2};
     o.after_step = [&](RunStep& s) { r.last = s; };
-    std::FILE* file = o.progress = std::tmpfile();
+    std::FILE* file = o.output.progress = std::tmpfile();
     r.unit = run(model, optimizer, schedule, std::move(data), {}, o, std::move(loss)).loss_unit;
     std::rewind(file);
     for (int c = std::fgetc(file); c != EOF; c = std::fgetc(file)) r.line += static_cast<char>(c);

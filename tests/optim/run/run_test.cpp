@@ -18,8 +18,10 @@ using test::TemporaryFolder;
 TEST_CASE("run: trains a user-defined model and data, with log and history") {
   const TemporaryFolder folder;
   PlaneRun s;
-  const RunResult r =
-      s.go({.steps = 40, .seed = 5, .eval_every = 15, .eval_batches = 1, .log = folder.path / "log.jsonl"});
+  const RunResult r = s.go({.steps = 40,
+                            .seed = 5,
+                            .evaluation = {.every = 15, .batches = 1},
+                            .output = {.log = folder.path / "log.jsonl"}});
   CHECK(r.steps == 40);
   CHECK(r.resumed_from == 0);
   CHECK_FALSE(r.interrupted);
@@ -93,7 +95,7 @@ RELEASE_TEST_CASE("run: the same bits at 1, 2, 3 and 8 threads, which are all at
     Schedule schedule("constant", {.lr = 1e-3});
     return run(model, optimizer, schedule, LanguageModelBatches(tokens, {.batch = 24, .context = 64}),
                WholeSplit(tokens, {.batch = 24, .context = 64}),
-               {.steps = 4, .eval_every = 2, .checkpoint = file, .start = RunStart::overwrite});
+               {.steps = 4, .evaluation = {.every = 2}, .checkpoint = {.path = file, .start = RunStart::overwrite}});
   };
   std::vector<double> losses;
   std::string checkpoint;
@@ -119,8 +121,9 @@ RELEASE_TEST_CASE("run: the same bits at 1, 2, 3 and 8 threads, which are all at
 
 TEST_CASE("run: callbacks see each step and evaluation, and may stop the run, which can be resumed") {
   const TemporaryFolder folder;
-  RunOptions options{
-      .steps = 10, .eval_every = 4, .checkpoint = folder.path / "m.h5", .start = RunStart::resume_or_start};
+  RunOptions options{.steps = 10,
+                     .evaluation = {.every = 4},
+                     .checkpoint = {.path = folder.path / "m.h5", .start = RunStart::resume_or_start}};
   std::vector<double> losses;
   std::vector<Index> evaluated;
   options.after_step = [&](RunStep& s) {
@@ -143,12 +146,12 @@ TEST_CASE("run: callbacks see each step and evaluation, and may stop the run, wh
   CHECK(rest.resumed_from == 6);
   CHECK_FALSE(rest.stopped);
   CHECK(evaluated == std::vector<Index>{4, 8, 10});
-  const RunResult all = whole.go({.steps = 10, .eval_every = 4});
+  const RunResult all = whole.go({.steps = 10, .evaluation = {.every = 4}});
   CHECK(losses == all.history.losses);
   CHECK(same_bits(resumed.model.up.weight, whole.model.up.weight));
   // An exception of a callback ends the run, without a checkpoint of the step.
   options.steps = 12;
   options.after_step = [](RunStep& s) { require(s.step != 12, "enough"); };
   CHECK(error_of([&] { PlaneRun().go(options); }) == "enough");
-  CHECK(load_checkpoint(options.checkpoint).counter("step") == 10);
+  CHECK(load_checkpoint(options.checkpoint.path).counter("step") == 10);
 }

@@ -12,10 +12,10 @@ using test::TemporaryFolder;
 
 TEST_CASE("run settings: a resumed run may change steps, batches, precision and evaluations, with a message") {
   const TemporaryFolder folder;
-  RunOptions o{.steps = 4, .checkpoint = folder.path / "m.h5"};
+  RunOptions o{.steps = 4, .checkpoint = {.path = folder.path / "m.h5"}};
   PlaneRun().go(o);
-  o.start = RunStart::resume;
-  o.steps = 6, o.accumulate = 2, o.shards = 3, o.precision = DType::bfloat16, o.eval_every = 2, o.grad_clip = 0.5;
+  o.checkpoint.start = RunStart::resume;
+  o.steps = 6, o.accumulate = 2, o.shards = 3, o.precision = DType::bfloat16, o.evaluation.every = 2, o.grad_clip = 0.5;
   PlaneRun s;
   const std::string text = progress_of(s, o);
   for (const char* change : {"resumed at step 4", "changed: steps 6, before: 4", "changed: accumulate 2, before: 1",
@@ -25,5 +25,6 @@ TEST_CASE("run settings: a resumed run may change steps, batches, precision and 
   PlaneRun again;
   CHECK_FALSE(contains(progress_of(again, o), "changed"));
   o.seed = 2;
-  CHECK(contains(PlaneRun().refusal(o), "they must be the same; RunOptions::init starts a new run from its weights"));
+  CHECK(contains(PlaneRun().refusal(o),
+                 "they must be the same; CheckpointOptions::init starts a new run from its weights"));
 }

@@ -27,7 +27,7 @@ TEST_CASE("run state: files are the first rank's") {
     PlaneRun s;
     RunParts parts;
     parts.updates.push_back({s.optimizer, s.schedule});
-    const RunOptions options{.shards = 2, .ranks = ranks};
+    const RunOptions options{.shards = 2, .ranks = {.communicator = ranks}};
     return detail::RunState(std::move(parts), options).of_first("log");
   };
   CHECK(file_of(nullptr) == "log");
@@ -38,6 +38,6 @@ TEST_CASE("run state: files are the first rank's") {
 
 TEST_CASE("run state: weights are kept every keep_every steps, or with checkpoints") {
   CHECK(detail::keep_every({}) == 0);
-  CHECK(detail::keep_every({.checkpoint_every = 5}) == 5);
-  CHECK(detail::keep_every({.keep_every = 2, .checkpoint_every = 5}) == 2);
+  CHECK(detail::keep_every({.checkpoint = {.every = 5}}) == 5);
+  CHECK(detail::keep_every({.keep_every = 2, .checkpoint = {.every = 5}}) == 2);
 }

@@ -117,7 +117,11 @@ WeightOutcome train_by(const std::function<Tensor(const WeightModel&, const Batc
   WeightAverage average(named_parameters(model), 0.5);
   Schedule schedule("constant", {.lr = 0.1});
   WeightOutcome outcome;
-  RunOptions o{.steps = t.steps, .accumulate = t.accumulate, .shards = t.shards, .ranks = t.ranks, .grad_clip = t.clip};
+  RunOptions o{.steps = t.steps,
+               .accumulate = t.accumulate,
+               .shards = t.shards,
+               .grad_clip = t.clip,
+               .ranks = {.communicator = t.ranks}};
   o.average = &average;
   o.after_step = [&](RunStep& s) { outcome.norm = s.grad_norm; };
   const RunResult r = run(model, optimizer, schedule, ListedBatches{t.training},
