@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <heed/heed.hpp>
 #include <heed/plot/plot.hpp>
-#include <nlohmann/json.hpp>
 
 #include "examples/support/mechanism_flags.hpp"
 #include "examples/support/memory_need.hpp"
@@ -31,6 +30,27 @@ struct Settings {
   Index steps = 2000, batch = 64, held_out = 1000;
   double lr = 2e-3;
   std::uint64_t seed = 1;
+
+  void fields(SettingFields& f) {
+    const auto counted = [&](const char* name, Index& value, Kind kind, const std::string& text, Index min) {
+      f(name, value, kind, text + " [" + std::to_string(value) + "]", whole(min));
+    };
+    const std::vector<std::string>& names = mechanism_names(false);
+    f.order({"attention", "layers", "heads", "width", "length", "depth", "steps", "batch", "held-out", "lr", "seed"});
+    f("attention", attention, Kind::model,
+      "Attention mechanism: " + choice(names, ", ") + " (docs/attention.md) [softmax]", one_of(names, "NAME"));
+    mechanism_fields(f, mechanism, names, [this](const MechanismOption& o, bool) { return o.of(attention); });
+    counted("layers", layers, Kind::model, "Blocks", 0);
+    counted("heads", heads, Kind::model, "Attention heads; must divide the width", 1);
+    counted("width", width, Kind::model, "Size of a token's vector", 1);
+    counted("length", length, Kind::model, "Max tokens per expression; the minimum is a quarter of it", 4);
+    counted("depth", depth, Kind::start, "Max depth of nested lists", 1);
+    counted("steps", steps, Kind::run, "Optimizer steps", 0);
+    counted("batch", batch, Kind::run, "Expressions per batch", 1);
+    f("held-out", held_out, Kind::start, "Expressions to evaluate on [1000]", whole(1, 10000000));
+    f("lr", lr, Kind::run, "Peak learning rate [2e-3]", number(0));
+    f("seed", seed, Kind::start, "Seed of weights and expressions [1]", seed_number());
+  }
 };
 
 struct Flags {
@@ -106,63 +126,32 @@ MechanismFactory mechanism_of(const SettingOrigins& origins, const Settings& s) 
   return make;
 }
 
-// Calls f(name, member) for every setting, with the name of its flag.
-template <class S, class F>
-void for_each_setting(S& s, const F& f) {
-  f("attention", s.attention), f("layers", s.layers), f("heads", s.heads), f("width", s.width), f("length", s.length);
-  f("depth", s.depth), f("steps", s.steps), f("batch", s.batch), f("held-out", s.held_out), f("lr", s.lr);
-  f("seed", s.seed);
-  for_each_option(s.mechanism, [&](const MechanismOption& o, auto& value) {
-    if (o.of(s.attention)) f(o.name.c_str(), value);
-  });
+// Where the settings come from: flags, and the settings of the checkpoint that the run resumes or takes its model from.
+SettingOrigins origins_of(const Start& start, const CommandLine& line) {
+  Settings s;
+  if (start.resumed) return {line, start.resumed->source, StoredSettings(*start.resumed).names()};
+  if (start.init) return {line, start.init->source, SettingFields(s).names(Kind::model)};
+  return line;
 }
 
-bool is_of_model(const std::string& name) {
-  return name != "depth" && name != "steps" && name != "batch" && name != "held-out" && name != "lr" && name != "seed";
-}
-bool may_change(const std::string& name) { return name == "steps" || name == "batch" || name == "lr"; }
-
-std::string to_json(const Settings& s) {
-  nlohmann::ordered_json json;
-  for_each_setting(s, [&](const std::string& name, const auto& value) { json[name] = value; });
-  return json.dump();
-}
-
-// The settings of a checkpoint, with the flags that may change. `resumes` is false for a new training that starts from
-// a checkpoint: only the settings of its model are taken. Throws UsageError if another flag differs from the
-// checkpoint.
-Settings settings_of(const Checkpoint& old, bool resumes, const CommandLine& line, const Settings& given) {
-  const auto json = nlohmann::ordered_json::parse(old.text("settings"), nullptr, false);
-  require(json.is_object() && json.contains("held-out"), old.source,
-          " is not a checkpoint of classify: its settings are ", printable(old.text("settings").substr(0, 200)));
-  Settings s = given;
-  std::vector<ChangedSetting> changed;
-  const auto take = [&](const std::string& name, auto& value) {
-    if (!json.contains(name) || (!resumes && !is_of_model(name))) return;
-    auto stored = value;
-    try {
-      json.at(name).get_to(stored);
-    } catch (const nlohmann::json::exception&) {
-      fail(old.source, ": the setting ", name, " has the wrong type");
-    }
-    const bool differs = line.given("--" + name) && stored != value;
-    if (!differs) return value = stored, void();
-    const ChangedSetting change{name, json.at(name).dump(), line.word("--" + name)};
-    if (!may_change(name)) throw UsageError(refusal_of(change, is_of_model(name)));
-    changed.push_back(change);
-  };
-  take("attention", s.attention);
+// The settings of a run that continues from a checkpoint, with the flags that may change: all are those of the
+// checkpoint if the run resumes, otherwise only those of the model.
+Settings settings_of(const Checkpoint& old, bool resumes, const SettingOrigins& origins, Settings given) {
+  const StoredSettings stored(old);
+  require(stored.has("held-out"), old.source, " is not a checkpoint of classify: its settings are ",
+          printable(old.text("settings").substr(0, 200)));
+  const std::optional<Kind> kind = resumes ? std::nullopt : std::optional(Kind::model);
+  Settings s;
+  const SettingFields fields(s), flags(given);
+  fields.read(stored, kind);
   // The checkpoint may be older than an option of its mechanism. older_options() has the values that were used then.
-  const MechanismOptions flags = s.mechanism;
-  s.mechanism = older_options(s.attention, json.value("length", s.length));
-  for_each_option(s.mechanism, [&](const MechanismOption& o, auto& value) {
-    for_each_option(flags, [&](const MechanismOption& same, const auto& given_value) {
-      if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::decay_t<decltype(given_value)>>)
-        if (o.name == same.name && line.given("--" + o.name)) value = given_value;
-    });
-  });
-  for_each_setting(s, take);
-  print_changed(changed);
+  s.mechanism = older_options(s.attention, s.length);
+  fields.read(stored, kind);
+  check_mechanism_flags(origins, "--attention", {s.attention});
+  if (resumes)
+    print_changed(fields.resume(origins.line(), flags, false));
+  else
+    fields.init(origins.line(), flags, old.source);
   return s;
 }
 
@@ -179,22 +168,16 @@ void print_examples(const Classifier& model, const ListOpsHeldOut& held_out, Ind
 }
 
 RunOptions run_options(const Flags& flags) {
-  const Settings& s = flags.settings;
+  Settings s = flags.settings;
   return {.steps = s.steps,
           .seed = s.seed,
           .find_nan = flags.find_nan,
           .evaluation = {.every = std::max<Index>(1, s.steps / 10)},
           .checkpoint = {.path = flags.checkpoint,
                          .every = flags.checkpoint_every,
-                         .texts = {{"config", R"({"model": "listops classifier"})"}, {"settings", to_json(s)}}},
+                         .texts = {{"config", R"({"model": "listops classifier"})"}, {"settings", SettingFields(s).json()}}},
           .output = {.log = flags.log, .progress = stderr},
           .handle_interrupt = true};
-}
-
-SettingOrigins origins_of(const Start& start, const CommandLine& line) {
-  if (start.resumed) return {line, start.resumed->source, is_among(start.resumed->text("settings"))};
-  if (start.init) return {line, start.init->source, is_of_model};
-  return line;
 }
 
 int train(Flags flags, const CommandLine& line) {
@@ -202,9 +185,9 @@ int train(Flags flags, const CommandLine& line) {
   check_plot(flags.plot);
   const Start start = open_start(flags.start, flags.checkpoint, "", true);
   Settings& s = flags.settings;
-  if (start.resumed) s = settings_of(*start.resumed, true, line, s);
-  if (start.init) s = settings_of(*start.init, false, line, s);
   const SettingOrigins origins = origins_of(start, line);
+  if (start.resumed) s = settings_of(*start.resumed, true, origins, s);
+  if (start.init) s = settings_of(*start.init, false, origins, s);
   settle(origins, s);
   check_training_memory({.layers = s.layers, .width = s.width, .context = s.length, .batch = s.batch, .moments = 2});
   const ListOps lists({.depth = s.depth, .min_tokens = s.length / 4, .max_tokens = s.length});
@@ -251,28 +234,11 @@ int train(Flags flags, const CommandLine& line) {
 }
 
 void add_flags(CommandLine& line, Flags& flags) {
-  Settings& s = flags.settings;
-  const auto counted = [&](const char* name, Index& value, const std::string& text, Index min) {
-    line.add(name, value, text + " [" + std::to_string(value) + "]", whole(min));
-  };
-  const std::vector<std::string>& names = mechanism_names(false);
-  line.add("--attention", s.attention, "Attention mechanism: " + choice(names, ", ") + " (docs/attention.md) [softmax]",
-           one_of(names, "NAME"));
-  add_mechanism_flags(line, s.mechanism, names);
-  counted("--layers", s.layers, "Blocks", 0);
-  counted("--heads", s.heads, "Attention heads; must divide the width", 1);
-  counted("--width", s.width, "Size of a token's vector", 1);
-  counted("--length", s.length, "Max tokens per expression; the minimum is a quarter of it", 4);
-  counted("--depth", s.depth, "Max depth of nested lists", 1);
-  counted("--steps", s.steps, "Optimizer steps", 0);
-  counted("--batch", s.batch, "Expressions per batch", 1);
-  line.add("--held-out", s.held_out, "Expressions to evaluate on [1000]", whole(1, 10000000));
-  line.add("--lr", s.lr, "Peak learning rate [2e-3]", number(0));
-  line.add_seed(s.seed, "Seed of weights and expressions [1]");
+  SettingFields(flags.settings).add_flags(line);
   line.add_threads(flags.threads);
   line.add("--checkpoint", flags.checkpoint, "Checkpoint file, always written at the end [classify.h5]",
            file_name("FILE", FileRole::checkpoint));
-  counted("--checkpoint-every", flags.checkpoint_every, "Steps between checkpoints; 0: only at the end", 0);
+  line.add("--checkpoint-every", flags.checkpoint_every, "Steps between checkpoints; 0: only at the end [0]", whole(0));
   add_start_flags(line, flags.start);
   line.add("--log", flags.log, "One JSON object per step", file_name("FILE.jsonl", FileRole::log));
   line.add("--plot", flags.plot, "Picture of the accuracy, .svg or .png", file_name("FILE.svg|png", FileRole::output));

@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
   line.add_sampling(options.sampling);
   line.add("--dtype", dtype, "Type of the weights; bf16 takes half the memory and about half the time [f32]",
            dtype_name());
-  line.add_seed(options.seed, "Seed of the sample [1]");
+  line.add("--seed", options.seed, "Seed of the sample [1]", seed_number());
   line.add_threads(thread_count);
   return run_program(line, argc, argv, [&] {
     set_threads(thread_count);

@@ -126,14 +126,16 @@ int main(int argc, char** argv) {
   CommandLine line("Writes texts to a token file, which train_lm --data reads from the disk during training",
                    "tokenize");
   Flags f;
+  SettingFields reading, unicode;
+  f.text.reading_fields(reading), f.text.unicode_field(unicode);
   line.add("--data", f.data, "Text files and folders (UTF-8); - for standard input", text_name("PATH..."),
            {.required = true});
-  add_reading_flags(line, f.text);
+  reading.add_flags(line);
   line.add("--out", f.out, "Token file to write; it contains the tokenizer", file_name("FILE.tokens", FileRole::output),
            {.required = true});
   line.add("--tokenizer", f.tokenizer, "byte, char (characters of the text), or a SentencePiece FILE.model [char]",
            tokenizer_name());
-  add_unicode_flag(line, f.text);
+  unicode.add_flags(line);
   line.add("--train", f.train, "Learn a SentencePiece model from the text: bpe or unigram", one_of({"bpe", "unigram"}),
            {.excludes = "--tokenizer"});
   line.add("--vocabulary", f.vocabulary, "Pieces to learn [4096]", whole(1, Index{1} << 24), {.needs = "--train"});

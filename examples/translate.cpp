@@ -386,7 +386,7 @@ int main(int argc, char** argv) {
   CommandLine line("Trains a translator and translates", "translate");
   Settings s;
   RunFlags f;
-  add_flags(line, s);
+  SettingFields(s).add_flags(line);
   add_run_flags(line, f);
   return run_program(line, argc, argv, [&] {
     const auto work = [&](Ranks* ranks) {

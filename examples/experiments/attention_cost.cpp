@@ -13,7 +13,7 @@
 #include "examples/experiments/generation_cost.hpp"
 #include "examples/experiments/median.hpp"
 #include "examples/support/program.hpp"
-#include "examples/support/setting_origins.hpp"
+#include "examples/support/settings.hpp"
 
 namespace {
 
@@ -276,7 +276,7 @@ void add_flags(CommandLine& line, Flags& f) {
   line.add("--plot", f.plot, "Picture of counts, times and memory, .svg or .png",
            file_name("FILE.svg|png", FileRole::output));
   line.add_threads(f.threads);
-  line.add_seed(f.options.seed, "Seed of inputs, weights and samples [1]");
+  line.add("--seed", f.options.seed, "Seed of inputs, weights and samples [1]", seed_number());
   line.add("--log", f.log, "One JSON object per measurement", file_name("FILE.jsonl", FileRole::log));
 }
 

@@ -143,7 +143,7 @@ int main(int argc, char** argv) {
   line.add("--hidden", f.hidden, "Size of the hidden state [128]", whole(2));
   line.add("--lists", f.lists, "Test lists per length [200]", whole(1));
   line.add("--plot", f.plot, "Picture of the table, .svg or .png", file_name("FILE.svg|png", FileRole::output));
-  line.add_seed(f.seed, "Seed of weights and lists [1]");
+  line.add("--seed", f.seed, "Seed of weights and lists [1]", seed_number());
   line.add_threads(f.threads);
   return run_program(line, argc, argv, [&] { return measure(f); });
 }

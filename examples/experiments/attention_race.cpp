@@ -43,7 +43,9 @@ int main(int argc, char** argv) {
       "--mechanisms", s.mechanisms,
       "Mechanisms for the tasks copy and stories, separated by commas: " + choice(mechanism_names(), ", ") + " [all]",
       list_of(one_of(mechanism_names()), "LIST"));
-  add_mechanism_flags(line, s.options, mechanism_names());
+  SettingFields options;
+  mechanism_fields(options, s.options, mechanism_names());
+  options.add_flags(line);
   line.add(
       "--tasks", s.tasks,
       "copy: a sequence and its copy. stories: a language model, and its answers to the stories' questions "
@@ -51,7 +53,7 @@ int main(int argc, char** argv) {
       "masked answers, Linformer with 4 to 32 rows [all]",
       list_of(one_of(race_task_names()), "LIST"));
   line.add("--steps", s.steps, "Training steps of each run [by task]", whole(1));
-  line.add_seed(s.seed, "Seed of data and weights [1]");
+  line.add("--seed", s.seed, "Seed of data and weights [1]", seed_number());
   line.add_threads(s.threads);
   line.add("--plot", s.plot,
            "Pictures; for race.svg (or .png) their names are race-copy-loss.svg, race-copy-cost.svg, "

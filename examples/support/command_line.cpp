@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <heed/data/text.hpp>
 #include <heed/data/tokenizer.hpp>
-#include <map>
 #include <sstream>
 
 #include "examples/support/nearest_flag.hpp"
@@ -167,6 +166,8 @@ Takes whole(std::int64_t min, std::int64_t max) {
           false, decimal};
 }
 
+Takes seed_number() { return whole(0, std::numeric_limits<std::int64_t>::max()); }
+
 Takes number(double min, double max) {
   return {"X", [min, max](const std::string& given) {
             double x = 0;  // decimal in any locale; strtod also reads 0x10 and skips spaces
@@ -220,8 +221,7 @@ std::string shell_word(const std::string& word) {
 struct CommandLine::Parser {
   CLI::App app;
   std::string group = "Options";
-  std::string called = {};                                                            // argv[0]
-  std::map<std::string, std::function<std::string(const std::string&)>> errors = {};  // Takes::error, by flag
+  std::string called = {};  // argv[0]
 
   struct FileFlag {
     std::string name;
@@ -253,7 +253,7 @@ void CommandLine::add(const std::string& name, FlagValue value, const std::strin
       },
       value.pointer);
   option->type_name(takes.shown)->group(parser_->group);
-  if (takes.error) option->check(parser_->errors[name] = takes.error);
+  if (takes.error) option->check(takes.error);
   if (takes.plain) option->transform(takes.plain);  // before the check, in any order of these calls
   if (takes.role) parser_->files.push_back({name, value.pointer, takes, rules.input_with});
   if (rules.required) option->required();
@@ -278,10 +278,6 @@ void CommandLine::add_threads(int& threads) {
 
 void CommandLine::add_find_nan(bool& find_nan) {
   add_switch("--find-nan", find_nan, "Report the op that produces the first NaN; slow");
-}
-
-void CommandLine::add_seed(std::uint64_t& seed, const std::string& text) {
-  add("--seed", seed, text, whole(0, std::numeric_limits<std::int64_t>::max()));
 }
 
 std::optional<int> CommandLine::parse(int argc, char** argv) {
@@ -321,11 +317,6 @@ std::vector<std::string> CommandLine::given() const {
 }
 
 std::string CommandLine::word(const std::string& name) const { return parser_->app.get_option(name)->results().back(); }
-
-std::string CommandLine::error(const std::string& name, const std::string& word) const {
-  const auto place = parser_->errors.find(name);
-  return place == parser_->errors.end() ? std::string() : place->second(word);
-}
 
 std::vector<FileUse> CommandLine::files() const {
   std::vector<FileUse> files;

@@ -42,6 +42,8 @@ Takes text_name(const std::string& shown);
 Takes tokenizer_name();
 // A whole number from `min` to `max`, decimal also with leading zeros.
 Takes whole(std::int64_t min, std::int64_t max = std::int64_t{1} << 40);
+// A seed, from 0 to 2^63 - 1.
+Takes seed_number();
 // A finite number from `min` to `max`.
 Takes number(double min, double max = std::numeric_limits<double>::max());
 // One of these words. --help shows a|b|c unless `shown` is given.
@@ -64,7 +66,8 @@ class FlagValue {
   using Pointer = std::variant<bool*, int*, std::int64_t*, std::uint64_t*, double*, std::string*,
                                std::vector<std::string>*, std::vector<std::int64_t>*>;
   template <class T>
-  FlagValue(T& value) : pointer(&value) {}  // implicit: add("--steps", steps, ...)
+  requires std::is_constructible_v<Pointer, T*> FlagValue(T& value)
+      : pointer(&value) {}  // implicit: add("--steps", steps, ...)
   Pointer pointer;
 };
 
@@ -94,8 +97,6 @@ class CommandLine {
   void add_threads(int& threads);
   // Adds --find-nan: RunOptions::find_nan.
   void add_find_nan(bool& find_nan);
-  // Adds --seed.
-  void add_seed(std::uint64_t& seed, const std::string& text);
 
   // Sets the variables. Returns an exit code if the program is to end: 0 after --help, 2 for wrong flags, after one
   // line on stderr that explains the error.
@@ -111,8 +112,6 @@ class CommandLine {
   // The command that continues from a checkpoint, quoted for a shell. It repeats those of `flags` that were given; no
   // switches.
   std::string resume_command(const std::string& checkpoint, const std::vector<std::string>& flags) const;
-  // The error of parse() for this word of a flag; empty if the word is right.
-  std::string error(const std::string& name, const std::string& word) const;
   // Prints an error in flags. Returns 2.
   int refuse(const std::string& what) const;
 

@@ -2,14 +2,10 @@
 #include "examples/support/lm_settings.hpp"
 
 #include <algorithm>
-#include <cstdlib>
 #include <heed/core/check.hpp>
 #include <heed/core/parallel.hpp>
-#include <heed/data/text.hpp>
 #include <heed/data/token_file.hpp>
 #include <heed/optim/optimizers/optimizers.hpp>
-#include <nlohmann/json.hpp>
-#include <set>
 
 #include "examples/support/mechanism_flags.hpp"
 #include "examples/support/program.hpp"
@@ -17,18 +13,15 @@
 namespace heed::examples {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = Setting::Json;
 
 LmSettings preset(const std::string& name) {
   LmSettings s;
   s.preset = name;
-  if (name == "nano") {
-    s.layers = 4, s.heads = 4, s.width = 128, s.context = 64, s.batch = 12;
-    s.steps = 2000, s.lr = 3e-3, s.min_lr = 3e-4, s.warmup = 100;
-  } else if (name == "baby") {
+  if (name == "baby") {
     s.layers = 6, s.heads = 6, s.width = 384, s.context = 256, s.batch = 16;
-    s.steps = 5000, s.lr = 1e-3, s.min_lr = 1e-4, s.warmup = 100, s.dropout = 0.2;
-  } else {
+    s.steps = 5000, s.lr = 1e-3, s.min_lr = 1e-4, s.dropout = 0.2;
+  } else if (name == "gpt2") {
     s.layers = 12, s.heads = 12, s.width = 768, s.context = 1024, s.batch = 4;
     s.steps = 10000, s.lr = 6e-4, s.min_lr = 6e-5, s.warmup = 500, s.beta2 = 0.95;
     s.activation = "gelu-tanh", s.bias = true;
@@ -54,79 +47,6 @@ void make_fast(LmSettings& s) {
   }
 }
 
-// Calls f(name, member) for every setting, with the name of its flag.
-template <class S, class F>
-void for_each_setting(S& s, F&& f) {
-  f("data", s.data), f("tokenizer", s.tokenizer), f("preset", s.preset), f("recipe", s.recipe);
-  for_each_text_setting(s.text, f);
-  f("model", s.model), f("layers", s.layers), f("heads", s.heads), f("width", s.width), f("context", s.context),
-      f("batch", s.batch), f("accumulate", s.accumulate), f("shards", s.shards);
-  f("communication-dtype", s.communication_dtype);
-  f("dropout", s.dropout), f("attention", s.attention);
-  for_each_option(s.mechanism, [&](const MechanismOption& o, auto& value) { f(o.name.c_str(), value); });
-  f("norm", s.norm), f("activation", s.activation), f("positions", s.positions), f("bias", s.bias);
-  f("qk-norm", s.qk_norm), f("zero-init-residual", s.zero_init_residual);
-  f("logit-cap", s.logit_cap);
-  f("steps", s.steps), f("lr", s.lr), f("min-lr", s.min_lr), f("warmup", s.warmup);
-  f("weight-decay", s.weight_decay), f("beta1", s.beta1), f("beta2", s.beta2), f("grad-clip", s.grad_clip);
-  f("optimizer", s.optimizer), f("schedule", s.schedule), f("seed", s.seed), f("dtype", s.dtype);
-  f("val-fraction", s.val_fraction), f("eval-every", s.eval_every), f("eval-batches", s.eval_batches);
-}
-
-// A setting as JSON. A file name that is not UTF-8, as JSON requires, is stored as {"hex": its bytes}.
-template <class T>
-Json to_setting(const T& value) {
-  return value;
-}
-Json to_setting(const std::string& text) {
-  if (!find_invalid_utf8(text)) return text;
-  std::string digits;
-  for (const char c : text)
-    for (const int half : {static_cast<unsigned char>(c) >> 4, c & 15}) digits += "0123456789abcdef"[half];
-  return Json{{"hex", digits}};
-}
-Json to_setting(const std::vector<std::string>& texts) {
-  Json list = Json::array();
-  for (const std::string& text : texts) list.push_back(to_setting(text));
-  return list;
-}
-
-bool is_hex(const Json& json) { return json.is_object() && json.contains("hex") && json["hex"].is_string(); }
-template <class T>
-void from_setting(const Json& json, T& value) {
-  json.get_to(value);
-}
-void from_setting(const Json& json, std::string& text) {
-  if (!is_hex(json)) return json.get_to(text), void();
-  const std::string digits = json.at("hex");
-  text.clear();
-  for (std::size_t i = 0; i + 1 < digits.size(); i += 2)
-    text += static_cast<char>(std::strtol(digits.substr(i, 2).c_str(), nullptr, 16));
-}
-void from_setting(const Json& json, std::vector<std::string>& texts) {
-  texts.assign(json.size(), "");
-  for (std::size_t i = 0; i < texts.size(); ++i) from_setting(json.at(i), texts[i]);
-}
-
-// Settings that the weights depend on, and settings that a resumed run may change. All others are fixed from the start
-// of a run.
-bool is_of_model(const std::string& name) {
-  static const std::set<std::string> names = {"model",     "layers",    "heads",      "width",     "context",
-                                              "attention", "norm",      "activation", "positions", "bias",
-                                              "qk-norm",   "logit-cap", "tokenizer",  "unicode"};
-  const auto& options = mechanism_options();
-  return names.count(name) > 0 ||
-         std::any_of(options.begin(), options.end(), [&](const auto& o) { return o.name == name; });
-}
-bool may_change(const std::string& name) {
-  static const std::set<std::string> names = {
-      "steps", "batch",     "accumulate", "shards",     "communication-dtype", "dropout",
-      "lr",    "min-lr",    "warmup",     "schedule",   "weight-decay",        "beta1",
-      "beta2", "grad-clip", "dtype",      "eval-every", "eval-batches",
-      "line-ends", "invalid-utf8"};
-  return names.count(name) > 0;
-}
-
 // Sets the settings that the config of a model determines.
 void take_config(const GPTConfig& config, LmSettings& s) {
   const GPTOptions o = config.options.settled();
@@ -149,11 +69,6 @@ void take_config(const GPTConfig& config, LmSettings& s) {
         if (m.name == same.name && m.of(config.attention)) value = theirs;
     });
   });
-}
-
-// Whether a setting names files.
-bool names_files(const std::string& name, const Json& value) {
-  return (name == "data" && !value.empty()) || (name == "tokenizer" && value != "char" && value != "byte");
 }
 
 // The reason why --model (lm or mlm) and a mechanism do not fit together; empty if they do.
@@ -198,63 +113,29 @@ void check_together(const LmSettings& s, const SettingOrigins& origins) {
                      origins.describe("--lr", Json(s.lr).dump()) + "; min-lr must be at most lr");
 }
 
-}  // namespace
-
-// Parses the settings in a checkpoint. Throws Error if one has a wrong type, or a value that its flag would refuse.
-static Json stored_settings(const std::string& text, const CommandLine& line) {
-  const Json stored = Json::parse(text, nullptr, false);
-  require(stored.is_object(), "resume: the settings in the checkpoint are damaged; they must be a JSON object");
-  LmSettings types;
-  for_each_setting(types, [&](const std::string& name, auto& value) {
-    if (!stored.contains(name)) return;
-    const Json &given = stored[name], right = value;
-    const auto is_text = [](const Json& j) { return j.is_string() || is_hex(j); };
-    if (given.is_array() && right.is_array() && std::all_of(given.begin(), given.end(), is_text)) return;
-    const bool same = is_text(given)
-                          ? right.is_string()
-                          : !given.is_structured() &&
-                                (given.type() == right.type() || (right.is_number_float() && given.is_number()) ||
-                                 (right.is_number_integer() && given.is_number_integer()));
-    // A list may be nested so deeply that printing it overflows the stack.
-    std::string word = given.is_structured() ? "a list" : "";
-    if (is_text(given))
-      from_setting(given, word);
-    else if (word.empty())
-      word = given.dump();
-    const std::string error = same ? line.error("--" + name, word) : "it is " + word + ", which has the wrong type";
-    require(error.empty(), "resume: the setting ", name, " in the checkpoint is wrong: ", printable(error));
-  });
-  return stored;
+LmSettings settled(LmSettings s, const SettingOrigins& origins) {
+  s.mechanism.context = s.context;
+  s.mechanism = settled_options(s.attention, s.mechanism);
+  check_together(s, origins);
+  return s;
 }
+
+}  // namespace
 
 LmSettings LmFlags::resolve(const std::string* stored_text, std::vector<ChangedSetting>* changed) const {
   if (stored_text == nullptr) return resolved(nullptr, {});
-  const Json stored = stored_settings(*stored_text, line_);
-  const SettingOrigins origins(line_, run_.checkpoint, is_among(*stored_text));
-  LmSettings s = preset(given_.preset);
-  const auto take_stored = [&](const char* name, auto& value) {
-    if (stored.contains(name)) from_setting(stored.at(name), value);
-  };
-  for_each_setting(s, take_stored);
-  if (!stored.contains("line-ends")) s.text.line_ends = "keep";  // in older checkpoints
+  const StoredSettings stored(*stored_text, run_.checkpoint);
+  const SettingOrigins origins(line_, run_.checkpoint, stored.names());
+  LmSettings s = preset(given_.preset), given = given_;
+  SettingFields fields(s);
+  fields.read(stored);
+  if (!stored.has("line-ends")) s.text.line_ends = "keep";  // in older checkpoints
   s.mechanism = older_options(s.attention, s.context);
-  for_each_option(s.mechanism, [&](const MechanismOption& o, auto& value) { take_stored(o.name.c_str(), value); });
+  fields.read(stored);  // again, for the options of the mechanism that are stored
   check_mechanism_flags(origins, "--attention", {s.attention});
   const LmSettings before = s;
-  for_each_given([&](const std::string& name, const Json& now) {
-    for_each_setting(s, [&](const std::string& other, auto& value) {
-      if (name != other) return;
-      const Json was = to_setting(value);
-      const ChangedSetting change{name, was.dump(), now.dump()};
-      const bool files = names_files(name, was) && names_files(name, now);
-      const bool data = run_.start.other_data && (name == "data" || name == "val-fraction");
-      if (was != now && !may_change(name) && !files && !data)
-        throw UsageError(refusal_of(change, is_of_model(name)) +
-                         (name == "data" || name == "val-fraction" ? ", or allow other data with --other-data" : ""));
-      if (was != now && !files && changed != nullptr) changed->push_back(change);
-      from_setting(now, value);
-    });
-  });
+  const std::vector<ChangedSetting> changes = fields.resume(line_, SettingFields(given), run_.start.other_data);
+  if (changed != nullptr) *changed = changes;
   if (s.lr != before.lr && !line_.given("--min-lr") && before.min_lr > 0) s.min_lr = s.lr / 10;
   return settled(s, origins);
 }
@@ -263,47 +144,25 @@ LmSettings LmFlags::resolve(const GPTConfig& init, const std::string& file) cons
 
 // The settings of a new training. `init` is the config of the model to start from, or null.
 LmSettings LmFlags::resolved(const GPTConfig* init, const std::string& file) const {
-  LmSettings s = preset(given_.preset);
+  LmSettings s = preset(given_.preset), given = given_;
   if (!line_.given("--data") && !line_.given("--preset")) {
     // Stories: nearly all fit into this context, so their questions can be answered.
     s.context = 144, s.batch = 24, s.steps = 3000, s.lr = 5e-3, s.min_lr = 5e-4;
   }
   if (given_.recipe == "fast") make_fast(s);
   if (init != nullptr) take_config(*init, s);
-  const SettingOrigins origins = init != nullptr ? SettingOrigins(line_, file, is_of_model) : line_;
-  check_mechanism_flags(origins, "--attention", {init != nullptr ? s.attention : given_.attention});
-  for_each_given([&](const std::string& name, const Json& now) {
-    for_each_setting(s, [&](const std::string& other, auto& value) {
-      if (name != other) return;
-      const Json was = to_setting(value);
-      if (init != nullptr && name == "zero-init-residual")
-        throw UsageError("--zero-init-residual sets initial weights, but --init takes the weights of " + file +
-                         "; leave one out");
-      if (init != nullptr && name != "tokenizer" && is_of_model(name) && was != now)
-        throw UsageError("--" + name + " is " + now.dump() + " but the model of " + file + " has " + was.dump() +
-                         "; leave it out");
-      from_setting(now, value);
-    });
-  });
+  const SettingFields fields(s);
+  const SettingOrigins origins = init ? SettingOrigins(line_, file, fields.names(Kind::model)) : line_;
+  check_mechanism_flags(origins, "--attention", {init ? s.attention : given_.attention});
+  if (init && line_.given("--zero-init-residual"))
+    throw UsageError("--zero-init-residual sets initial weights, but --init takes the weights of " + file +
+                     "; leave one out");
+  init ? fields.init(line_, SettingFields(given), file) : fields.take(line_, SettingFields(given));
   // A masked model reads neighbours on both sides, for which distances matter more than positions.
   if (s.model == "mlm" && init == nullptr && !line_.given("--positions")) s.positions = "rope";
   if (line_.given("--lr") && !line_.given("--min-lr") && s.recipe == "plain") s.min_lr = s.lr / 10;
   if (!line_.given("--warmup")) s.warmup = std::min(s.warmup, s.steps / 10);
   return settled(s, origins);
-}
-
-// Calls f(name, value as JSON) for every setting that a flag gives.
-void LmFlags::for_each_given(const std::function<void(const std::string&, const Json&)>& f) const {
-  for_each_setting(given_, [&](const std::string& name, const auto& value) {
-    if (line_.given("--" + name)) f(name, to_setting(value));
-  });
-}
-
-LmSettings LmFlags::settled(LmSettings s, const SettingOrigins& origins) const {
-  s.mechanism.context = s.context;
-  s.mechanism = settled_options(s.attention, s.mechanism);
-  check_together(s, origins);
-  return s;
 }
 
 std::vector<FileUse> input_files(const LmSettings& s) {
@@ -319,42 +178,31 @@ std::string LmFlags::resume_command() const {
                                                 "--prompt", "--temperature", "--top-k", "--top-p"});
 }
 
-std::string to_json(const LmSettings& settings) {
-  Json json;
-  for_each_setting(settings, [&](const char* name, const auto& value) { json[name] = to_setting(value); });
-  for (const MechanismOption& o : mechanism_options())  // older checkpoints always have feature-map
-    if ((!o.of(settings.attention) && o.name != "feature-map") || json.at(o.name) == 0) json.erase(o.name);
-  if (settings.logit_cap == 0) json.erase("logit-cap");  // as in older checkpoints
-  return json.dump();
-}
+std::string to_json(LmSettings settings) { return SettingFields(settings).json(); }
 
-void check_config(const LmSettings& settings, const GPTConfig& config, const std::string& file) {
+void check_config(LmSettings settings, const GPTConfig& config, const std::string& file) {
   LmSettings by_config = settings;
   take_config(config, by_config);
-  std::map<std::string, Json> here;
-  for_each_setting(settings, [&](const char* name, const auto& value) { here[name] = to_setting(value); });
-  for_each_setting(by_config, [&](const std::string& name, const auto& value) {  // 0: an option that was not given
-    const Json of_config = to_setting(value);
-    require(here[name] == of_config || here[name] == 0, file, ": its settings have ", here[name].dump(), " for ", name,
-            " and its config ", of_config.dump(), "; they must agree");
-  });
+  const SettingFields all(settings), right(by_config);
+  for (std::size_t i = 0; i < all.list().size(); ++i) {
+    const Json here = all.list()[i].json(), there = right.list()[i].json();
+    require(here == there || here == 0, file, ": its settings have ", here.dump(), " for ",
+            all.list()[i].name,  // 0: unset
+            " and its config ", there.dump(), "; they must agree");
+  }
 }
 
-std::string fast_flags(const LmSettings& settings) {
+std::string fast_flags(LmSettings settings) {
   LmSettings plain = preset(settings.preset), fast = plain;
   make_fast(fast);
-  std::map<std::string, Json> was;
-  for_each_setting(plain, [&](const char* name, const auto& value) { was[name] = to_setting(value); });
-  std::set<std::string> sets;
-  for_each_setting(fast, [&](const std::string& name, const auto& value) {
-    if (name != "recipe" && was[name] != to_setting(value)) sets.insert(name);
-  });
+  const SettingFields before(plain), after(fast), final(settings);
   std::string flags;
-  for_each_setting(settings, [&](const std::string& name, const auto& value) {
-    if (sets.count(name) == 0) return;
-    const Json json = to_setting(value);
+  for (std::size_t i = 0; i < final.list().size(); ++i) {
+    const std::string& name = final.list()[i].name;
+    if (name == "recipe" || before.list()[i].json() == after.list()[i].json()) continue;
+    const Json json = final.list()[i].json();
     flags += (flags.empty() ? "--" : " --") + name + " " + (json.is_string() ? json.get<std::string>() : json.dump());
-  });
+  }
   return flags;
 }
 

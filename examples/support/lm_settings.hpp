@@ -1,43 +1,48 @@
 // The settings of train_lm: flags, presets, and their form in a checkpoint.
 #pragma once
-#include <functional>
 #include <heed/layers/model_config.hpp>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "examples/support/command_line.hpp"
 #include "examples/support/profile_flags.hpp"
 #include "examples/support/program.hpp"
-#include "examples/support/setting_origins.hpp"
+#include "examples/support/settings.hpp"
 #include "examples/support/start_flags.hpp"
 #include "examples/support/text_flags.hpp"
 
 namespace heed::examples {
 
 // The settings that decide the result of a run. Each has a flag. They are stored in the checkpoint, and --resume reads
-// them from there.
+// them from there. The defaults are those of preset nano.
 struct LmSettings {
   std::vector<std::string> data;  // empty: the built-in stories
   std::string tokenizer = "char";
   TextSettings text;
   std::string preset = "nano", recipe = "plain";
   std::string model = "lm";  // lm or mlm
-  Index layers = 0, heads = 0, width = 0, context = 0, batch = 0, accumulate = 1, shards = 1;
+  Index layers = 4, heads = 4, width = 128, context = 64, batch = 12, accumulate = 1, shards = 1;
   double dropout = 0;
   std::string attention = "softmax", norm = "layer", activation = "gelu", positions = "learned";
   MechanismOptions mechanism;  // the options in mechanism_options() are settings
   bool bias = false, qk_norm = false, zero_init_residual = false;
   double logit_cap = 0;
-  Index steps = 0;
-  double lr = 0, min_lr = 0;
-  Index warmup = 0;
+  Index steps = 2000;
+  double lr = 3e-3, min_lr = 3e-4;
+  Index warmup = 100;
   double weight_decay = 0.1, beta1 = 0.9, beta2 = 0.99, grad_clip = 1;
   std::string optimizer = "adamw", schedule = "cosine";
   std::uint64_t seed = 1;
   std::string dtype = "f32", communication_dtype = "f32";
   double val_fraction = 0.1;
   Index eval_every = 250, eval_batches = 20;
+
+  void fields(SettingFields& f);
+
+ private:
+  void data_fields(SettingFields& f);
+  void model_fields(SettingFields& f);
+  void training_fields(SettingFields& f);
 };
 
 // Flags that may differ between a run and its continuation.
@@ -84,20 +89,17 @@ class LmFlags {
   LmRunFlags run_;
   LmSettings given_;
 
-  using Json = nlohmann::ordered_json;
   LmSettings resolved(const GPTConfig* init, const std::string& file) const;
-  LmSettings settled(LmSettings settings, const SettingOrigins& origins) const;
-  void for_each_given(const std::function<void(const std::string&, const Json&)>& f) const;
 };
 
 // The settings as JSON, for a checkpoint.
-std::string to_json(const LmSettings& settings);
+std::string to_json(LmSettings settings);
 
 // Throws Error unless settings and config in a checkpoint's file describe the same model.
-void check_config(const LmSettings& settings, const GPTConfig& config, const std::string& file);
+void check_config(LmSettings settings, const GPTConfig& config, const std::string& file);
 
 // The settings that recipe fast sets, as flags with their final values: «--optimizer muon --lr 0.01 ...».
-std::string fast_flags(const LmSettings& settings);
+std::string fast_flags(LmSettings settings);
 
 // The config of the model for a tokenizer's vocabulary. A masked model has one token more, the mask.
 GPTConfig model_config(const LmSettings& settings, Index vocabulary);

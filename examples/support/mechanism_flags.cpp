@@ -7,12 +7,14 @@
 
 namespace heed::examples {
 
-void add_mechanism_flags(CommandLine& line, MechanismOptions& options, const std::vector<std::string>& mechanisms) {
+void mechanism_fields(SettingFields& f, MechanismOptions& options, const std::vector<std::string>& mechanisms,
+                      const StoresOption& stored) {
   for_each_option(options, [&](const MechanismOption& o, auto& value) {
     const auto has = [&](const std::string& mechanism) { return o.of(mechanism); };
     if (std::none_of(mechanisms.begin(), mechanisms.end(), has)) return;
-    std::string text = choice(o.mechanisms, ", ") + ": " + o.text;
-    line.add("--" + o.name, value, text, o.words.empty() ? whole(1) : one_of(o.words));
+    f(o.name, value, Kind::model, choice(o.mechanisms, ", ") + ": " + o.text,
+      o.words.empty() ? whole(1) : one_of(o.words))
+        .stored = !stored || stored(o, value != std::decay_t<decltype(value)>());
   });
 }
 

@@ -4,15 +4,17 @@
 #include <string>
 #include <vector>
 
-#include "examples/support/command_line.hpp"
-#include "examples/support/setting_origins.hpp"
+#include "examples/support/settings.hpp"
 
 namespace heed::examples {
 
-// Adds a flag for each option that one of the mechanisms has: --feature-map, --window and so on.
-void add_mechanism_flags(CommandLine& line, MechanismOptions& options, const std::vector<std::string>& mechanisms);
+// Declares a setting for each option that one of the mechanisms has: feature-map, window and so on. Those for which
+// stored(option, whether it has a value) is false are left out of checkpoints; empty: none.
+using StoresOption = std::function<bool(const MechanismOption&, bool has_value)>;
+void mechanism_fields(SettingFields& f, MechanismOptions& options, const std::vector<std::string>& mechanisms,
+                      const StoresOption& stored = {});
 
-// Throws UsageError if a flag of add_mechanism_flags() was given that none of the mechanisms has. `flag` is the flag
+// Throws UsageError if a flag of mechanism_fields() was given that none of the mechanisms has. `flag` is the flag
 // that names the mechanisms: --attention.
 void check_mechanism_flags(const SettingOrigins& origins, const std::string& flag,
                            const std::vector<std::string>& mechanisms);

@@ -1,8 +1,6 @@
 // Checks the flags for the start of a training and reads checkpoints.
 #include "examples/support/start_flags.hpp"
 
-#include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <heed/core/check.hpp>
 
@@ -77,22 +75,6 @@ void check_stored_file(const CommandLine& line, const std::string& flag, const s
                        const std::string& checkpoint) {
   if (!file.empty() && file != "-" && !line.given(flag) && !fs::exists(file))
     fail(file, " does not exist (", checkpoint, " was trained on it; give ", flag, " to say where it is now)");
-}
-
-void print_changed(const std::vector<ChangedSetting>& changed) {
-  static const std::vector<std::string> of_run = {"steps",  "batch",     "batch-tokens", "accumulate",
-                                                  "shards", "grad-clip", "eval-every",   "eval-batches",
-                                                  "lr",     "data",      "dtype",        "communication-dtype"};
-  for (const ChangedSetting& c : changed)
-    if (std::ranges::find(of_run, c.name) == of_run.end())
-      std::fprintf(stderr, "changed: %s %s, before: %s\n", c.name.c_str(), printable(c.now).c_str(),
-                   printable(c.before).c_str());
-}
-
-std::string refusal_of(const ChangedSetting& c, bool of_model) {
-  return "--" + c.name + " is " + c.now + " but the checkpoint was made with " + c.before +
-         (of_model ? "; leave it out, or start a new training with --overwrite or another --checkpoint"
-                   : "; leave it out, or start a new training from its weights with --init");
 }
 
 }  // namespace heed::examples

@@ -35,14 +35,4 @@ Start open_start(const StartFlags& flags, const std::string& checkpoint, const s
 void check_stored_file(const CommandLine& line, const std::string& flag, const std::string& file,
                        const std::string& checkpoint);
 
-// A setting of a checkpoint that a flag changes.
-struct ChangedSetting {
-  std::string name, before, now;  // "dropout", "0", "0.1"
-};
-// Prints the changed settings to stderr, except those that run() reports.
-void print_changed(const std::vector<ChangedSetting>& changed);
-
-// The message for a setting that a resumed run cannot change. `of_model`: the weights depend on it.
-std::string refusal_of(const ChangedSetting& changed, bool of_model);
-
 }  // namespace heed::examples

@@ -3,21 +3,21 @@
 
 namespace heed::examples {
 
-void add_reading_flags(CommandLine& line, TextSettings& s) {
-  line.add("--line-ends", s.line_ends,
-           "Line ends of text files: lf reads CR LF as LF and refuses CR alone, any reads both as LF, keep changes "
-           "nothing [lf]",
-           one_of({"lf", "any", "keep"}));
-  line.add("--invalid-utf8", s.invalid,
-           "Text that is not UTF-8: refuse, replace (by U+FFFD), or skip (leave out the line) [refuse]",
-           one_of({"refuse", "replace", "skip"}));
+void TextSettings::reading_fields(SettingFields& f) {
+  f("line-ends", line_ends, Kind::training,
+    "Line ends of text files: lf reads CR LF as LF and refuses CR alone, any reads both as LF, keep changes "
+    "nothing [lf]",
+    one_of({"lf", "any", "keep"}));
+  f("invalid-utf8", invalid, Kind::training,
+    "Text that is not UTF-8: refuse, replace (by U+FFFD), or skip (leave out the line) [refuse]",
+    one_of({"refuse", "replace", "skip"}));
 }
 
-void add_unicode_flag(CommandLine& line, TextSettings& s) {
-  line.add("--unicode", s.unicode,
-           "Unicode form to which the tokenizer converts text; auto: nfc for learned words and pieces, that of "
-           "FILE.model, none for characters and bytes [auto]",
-           one_of({"auto", "none", "nfc", "nfkc"}));
+void TextSettings::unicode_field(SettingFields& f) {
+  f("unicode", unicode, Kind::model,
+    "Unicode form to which the tokenizer converts text; auto: nfc for learned words and pieces, that of "
+    "FILE.model, none for characters and bytes [auto]",
+    one_of({"auto", "none", "nfc", "nfkc"}));
 }
 
 ReadTextOptions reading_options(const TextSettings& s, TextReport* report) {

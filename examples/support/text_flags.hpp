@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "examples/support/command_line.hpp"
+#include "examples/support/settings.hpp"
 
 namespace heed::examples {
 
@@ -13,16 +13,10 @@ namespace heed::examples {
 struct TextSettings {
   std::string line_ends = "lf", invalid = "refuse";  // names of LineEnds and InvalidUtf8
   std::string unicode = "auto";                      // name of UnicodeForm, or auto: nfc if words or pieces are learned
+
+  void reading_fields(SettingFields& f);  // --line-ends, --invalid-utf8
+  void unicode_field(SettingFields& f);   // --unicode
 };
-
-// Calls f(name, member) for each setting, with the name of its flag.
-template <class S, class F>
-void for_each_text_setting(S& s, const F& f) {
-  f("line-ends", s.line_ends), f("invalid-utf8", s.invalid), f("unicode", s.unicode);
-}
-
-void add_reading_flags(CommandLine& line, TextSettings& settings);  // --line-ends, --invalid-utf8
-void add_unicode_flag(CommandLine& line, TextSettings& settings);   // --unicode
 
 // Options for read_text(). `report` receives the changes made while reading; it may be null.
 ReadTextOptions reading_options(const TextSettings& settings, TextReport* report);

@@ -3,72 +3,14 @@
 
 #include <algorithm>
 #include <heed/core/check.hpp>
+#include <heed/optim/optimizers/schedule.hpp>
 #include <heed/optim/run/options.hpp>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "examples/support/mechanism_flags.hpp"
 
 namespace heed::examples {
 namespace {
-
-template <class S, class F>
-void for_each_setting(S& s, const F& f) {
-  f("source", s.source), f("target", s.target), f("val-source", s.val_source), f("val-target", s.val_target);
-  f("vocabulary", s.vocabulary), f("min-freq", s.min_freq), f("longest", s.longest);
-  for_each_text_setting(s.text, f);
-  f("model", s.model), f("encoder-attention", s.encoder_attention), f("decoder-attention", s.decoder_attention);
-  f("cross-attention", s.cross_attention);
-  for_each_option(s.mechanism, [&](const MechanismOption& o, auto& value) { f(o.name.c_str(), value); });
-  f("layers", s.layers), f("heads", s.heads), f("width", s.width), f("hidden", s.hidden);
-  f("directions", s.directions), f("input-feeding", s.input_feeding), f("norm-first", s.norm_first);
-  f("dropout", s.dropout), f("attention-dropout", s.attention_dropout);
-  f("steps", s.steps), f("epochs", s.epochs), f("minutes", s.minutes);
-  f("batch-tokens", s.batch_tokens), f("shards", s.shards), f("eval-every", s.eval_every);
-  f("average-last", s.average_last), f("average-every", s.average_every), f("label-smoothing", s.label_smoothing);
-  f("lr", s.lr), f("beta2", s.beta2);
-  f("grad-clip", s.grad_clip), f("warmup", s.warmup), f("seed", s.seed), f("dtype", s.dtype);
-  f("schedule", s.schedule), f("communication-dtype", s.communication_dtype);
-}
-
-bool is_duration(std::string_view name) { return name == "steps" || name == "epochs" || name == "minutes"; }
-
-// Settings that the weights depend on, settings that a resumed run may change, and names of files, which may have been
-// moved. All others are fixed from the start of a run.
-bool is_of_model(const std::string& name) {
-  static const std::set<std::string> names = {
-      "vocabulary", "min-freq", "model",  "encoder-attention", "decoder-attention", "cross-attention", "layers",
-      "heads",      "width",    "hidden", "directions",        "input-feeding",     "norm-first",
-      "unicode"};
-  const auto& options = mechanism_options();
-  return names.count(name) > 0 || std::ranges::any_of(options, [&](const auto& o) { return o.name == name; });
-}
-bool may_change(const std::string& name) {
-  static const std::set<std::string> names = {
-      "dropout", "attention-dropout", "batch-tokens", "shards", "eval-every", "average-every", "lr",
-      "beta2",   "label-smoothing",   "grad-clip",    "warmup", "dtype",      "schedule",      "communication-dtype",
-      "line-ends", "invalid-utf8"};
-  return is_duration(name) || names.count(name) > 0;
-}
-bool names_a_file(const std::string& name) { return name.ends_with("source") || name.ends_with("target"); }
-
-nlohmann::json stored_settings(const Checkpoint& c) {
-  const auto text = c.texts.find("settings");
-  require(text != c.texts.end(), c.source, " is not a checkpoint of translate: it has no settings");
-  auto json = nlohmann::json::parse(text->second, nullptr, false);
-  require(json.is_object(), c.source, ": the settings are damaged; they must be a JSON object");
-  return json;
-}
-
-template <class T>
-void take_stored(const nlohmann::json& json, const char* name, T& value, const Checkpoint& c) {
-  try {
-    json.at(name).get_to(value);
-  } catch (const nlohmann::json::exception&) {
-    fail(c.source, ": the setting ", name, " is ", json.at(name).is_structured() ? "a list" : json.at(name).dump(),
-         ", which has the wrong type");
-  }
-}
 
 const std::vector<std::string>& model_names() {
   static const std::vector<std::string> all = [] {
@@ -145,76 +87,81 @@ Index TranslationSettings::last_step(Index batches) const {
   return epochs > 0 ? std::min(all, epochs * batches) : all;
 }
 
-void add_flags(CommandLine& line, TranslationSettings& s) {
-  const Takes text = file_name("FILE", FileRole::input);
-  line.group("Data");
-  line.add("--source", s.source, "Source sentences, one per line, words separated by spaces [built-in dates]", text);
-  line.add("--target", s.target, "Their translations, one per line", text);
-  line.add("--val-source", s.val_source, "Source sentences for validation", text);
-  line.add("--val-target", s.val_target, "Their translations, one per line", text);
-  line.add("--min-freq", s.min_freq, "Tokens are words; words that occur less often than this are unknown [2]",
-           whole(1));
-  line.add("--vocabulary", s.vocabulary, "Tokens are pieces of words: this number of pieces, shared by both languages",
-           whole(1), {.excludes = "--min-freq"});
-  add_reading_flags(line, s.text);
-  add_unicode_flag(line, s.text);
-  line.add(
-      "--longest", s.longest,
-      "Max tokens per sentence: longer pairs are left out of training [100]; a longer text to translate is an error "
-      "[1000]",
-      whole(1));
-  line.group("Model");
-  line.add("--model", s.model,
-           "gru or lstm followed by -none, -bahdanau, -luong-dot, -luong-general, -luong-concat, -luong-location, "
-           "-local-m or -local-p; or transformer [gru-bahdanau]",
-           one_of(model_names(), "NAME"));
-  line.add("--encoder-attention", s.encoder_attention, "Self-attention of a transformer's encoder [softmax]",
-           one_of(mechanism_names(false), "NAME"));
-  line.add("--decoder-attention", s.decoder_attention, "Self-attention of a transformer's decoder [softmax]",
-           one_of(mechanism_names(true), "NAME"));
-  line.add("--cross-attention", s.cross_attention, "Attention of a transformer's decoder to its encoder [softmax]",
-           one_of(memory_mechanism_names(), "NAME"));
-  add_mechanism_flags(line, s.mechanism, all_mechanism_names());
-  line.add("--layers", s.layers, "Layers of the encoder and of the decoder, each [1]", whole(1));
-  line.add("--heads", s.heads, "Heads of a transformer's attention [4]", whole(1));
-  line.add("--width", s.width, "Width of embeddings, and of a transformer [128; 32 for dates with -bahdanau]",
-           whole(1));
-  line.add("--hidden", s.hidden, "Size of a recurrent model's states, or of a transformer's feed-forward part [256]",
-           whole(2));
-  line.add("--directions", s.directions, "Reading directions of a recurrent encoder [2]", whole(1, 2));
-  line.add_switch("--input-feeding", s.input_feeding,
-                  "A recurrent decoder also reads its last attention output, as in Luong");
-  line.add_switch("--norm-first", s.norm_first, "Norms before each part of a transformer, not after it");
-  line.add("--dropout", s.dropout, "Share of activations dropped in training [0.1]", number(0, 0.99));
-  line.add("--attention-dropout", s.attention_dropout,
-           "Share of a transformer's attention weights dropped in training [as --dropout]", number(0, 0.99));
-  line.group("Training");
-  line.add("--steps", s.steps,
-           "Optimizer steps [" + std::to_string(TranslationSettings::kDefaultSteps) +
-               " unless --epochs or --minutes is given]",
-           whole(0));
-  line.add("--epochs", s.epochs, "Passes over all pairs", whole(1));
-  line.add("--minutes", s.minutes, "Minutes of training; a resumed run starts counting again", number(0));
-  line.add("--batch-tokens", s.batch_tokens, "Tokens per batch on its longer side, with padding [4096]", whole(1));
-  line.add("--shards", s.shards, "Batches per step; their gradients are summed in a tree [1]", whole(1, kMaxShards));
-  line.add("--communication-dtype", s.communication_dtype,
-           "Type of numbers sent between ranks; bf16: half the bytes [f32]", dtype_name());
-  line.add("--label-smoothing", s.label_smoothing, "Share of each target's probability spread over all words [0]",
-           number(0, 0.99));
-  line.add("--lr", s.lr, "Peak learning rate [2e-3]", number(0));
-  line.add("--warmup", s.warmup, "Warm-up steps, in which the learning rate rises from 0 [200]", whole(0));
-  line.add("--schedule", s.schedule,
-           "Schedule of the learning rate after the warm-up [linear, to 0; inverse-sqrt if only --minutes is given]",
-           one_of(Schedule::names(), "NAME"));
-  line.add("--beta2", s.beta2, "Adam beta2 [0.98]", number(0, 0.99999));
-  line.add("--grad-clip", s.grad_clip, "Max norm of the gradient; 0: no clipping [1]", number(0));
-  line.add("--average-last", s.average_last, "Translate with the mean of the last N kept weights [1: no mean]",
-           whole(1));
-  line.add("--average-every", s.average_every, "Steps between kept weights, for --average-last [--eval-every]",
-           whole(1));
-  line.add("--eval-every", s.eval_every, "Steps between evaluations [500]", whole(0));
-  line.add("--dtype", s.dtype, "Type of the operands of matrix products [f32]", dtype_name());
-  line.add_seed(s.seed, "Seed of weights, batches and dropout [1]");
+void TranslationSettings::data_fields(SettingFields& f) {
+  const Takes file = file_name("FILE", FileRole::input);
+  f.group("Data");
+  f("source", source, Kind::data, "Source sentences, one per line, words separated by spaces [built-in dates]", file);
+  f("target", target, Kind::data, "Their translations, one per line", file);
+  f("val-source", val_source, Kind::data, "Source sentences for validation", file);
+  f("val-target", val_target, Kind::data, "Their translations, one per line", file);
+  f("vocabulary", vocabulary, Kind::model,
+    "Tokens are pieces of words: this number of pieces, shared by both languages", whole(1));
+  f("min-freq", min_freq, Kind::model, "Tokens are words; words that occur less often than this are unknown [2]",
+    whole(1), {.excludes = "--vocabulary"});
+  f("longest", longest, Kind::start,
+    "Max tokens per sentence: longer pairs are left out of training [100]; a longer text to translate is an error "
+    "[1000]",
+    whole(1));
+  text.reading_fields(f);
+  text.unicode_field(f);
+}
+
+void TranslationSettings::model_fields(SettingFields& f) {
+  f.group("Model");
+  f("model", model, Kind::model,
+    "gru or lstm followed by -none, -bahdanau, -luong-dot, -luong-general, -luong-concat, -luong-location, "
+    "-local-m or -local-p; or transformer [gru-bahdanau]",
+    one_of(model_names(), "NAME"));
+  f("encoder-attention", encoder_attention, Kind::model, "Self-attention of a transformer's encoder [softmax]",
+    one_of(mechanism_names(false), "NAME"));
+  f("decoder-attention", decoder_attention, Kind::model, "Self-attention of a transformer's decoder [softmax]",
+    one_of(mechanism_names(true), "NAME"));
+  f("cross-attention", cross_attention, Kind::model, "Attention of a transformer's decoder to its encoder [softmax]",
+    one_of(memory_mechanism_names(), "NAME"));
+  mechanism_fields(f, mechanism, all_mechanism_names(), [](const MechanismOption& o, bool has_value) {
+    return has_value || o.name != "global-every";  // older checkpoints have the others
+  });
+  f("layers", layers, Kind::model, "Layers of the encoder and of the decoder, each [1]", whole(1));
+  f("heads", heads, Kind::model, "Heads of a transformer's attention [4]", whole(1));
+  f("width", width, Kind::model, "Width of embeddings, and of a transformer [128; 32 for dates with -bahdanau]",
+    whole(1));
+  f("hidden", hidden, Kind::model, "Size of a recurrent model's states, or of a transformer's feed-forward part [256]",
+    whole(2));
+  f("directions", directions, Kind::model, "Reading directions of a recurrent encoder [2]", whole(1, 2));
+  f("input-feeding", input_feeding, Kind::model,
+    "A recurrent decoder also reads its last attention output, as in Luong");
+  f("norm-first", norm_first, Kind::model, "Norms before each part of a transformer, not after it");
+  f("dropout", dropout, Kind::training, "Share of activations dropped in training [0.1]", number(0, 0.99));
+  f("attention-dropout", attention_dropout, Kind::training,
+    "Share of a transformer's attention weights dropped in training [as --dropout]", number(0, 0.99));
+}
+
+void TranslationSettings::training_fields(SettingFields& f) {
+  f.group("Training");
+  f("steps", steps, Kind::run,
+    "Optimizer steps [" + std::to_string(kDefaultSteps) + " unless --epochs or --minutes is given]", whole(0));
+  f("epochs", epochs, Kind::run, "Passes over all pairs", whole(1));
+  f("minutes", minutes, Kind::run, "Minutes of training; a resumed run starts counting again", number(0));
+  f("batch-tokens", batch_tokens, Kind::run, "Tokens per batch on its longer side, with padding [4096]", whole(1));
+  f("shards", shards, Kind::run, "Batches per step; their gradients are summed in a tree [1]", whole(1, kMaxShards));
+  f("eval-every", eval_every, Kind::run, "Steps between evaluations [500]", whole(0));
+  f("average-last", average_last, Kind::start, "Translate with the mean of the last N kept weights [1: no mean]",
+    whole(1));
+  f("average-every", average_every, Kind::training, "Steps between kept weights, for --average-last [--eval-every]",
+    whole(1));
+  f("label-smoothing", label_smoothing, Kind::training, "Share of each target's probability spread over all words [0]",
+    number(0, 0.99));
+  f("lr", lr, Kind::run, "Peak learning rate [2e-3]", number(0));
+  f("beta2", beta2, Kind::training, "Adam beta2 [0.98]", number(0, 0.99999));
+  f("grad-clip", grad_clip, Kind::run, "Max norm of the gradient; 0: no clipping [1]", number(0));
+  f("warmup", warmup, Kind::training, "Warm-up steps, in which the learning rate rises from 0 [200]", whole(0));
+  f("seed", seed, Kind::start, "Seed of weights, batches and dropout [1]", seed_number());
+  f("dtype", dtype, Kind::run, "Type of the operands of matrix products [f32]", dtype_name());
+  f("schedule", schedule, Kind::training,
+    "Schedule of the learning rate after the warm-up [linear, to 0; inverse-sqrt if only --minutes is given]",
+    one_of(Schedule::names(), "NAME"));
+  f("communication-dtype", communication_dtype, Kind::run,
+    "Type of numbers sent between ranks; bf16: half the bytes [f32]", dtype_name());
 }
 
 std::vector<FileUse> input_files(const TranslationSettings& s) {
@@ -246,11 +193,16 @@ static void check_mechanism_options(const SettingOrigins& origins, const Transla
   }
 }
 
+static StoredSettings stored_settings(const Checkpoint& c) {
+  require(c.texts.contains("settings"), c.source, " is not a checkpoint of translate: it has no settings");
+  return StoredSettings(c);
+}
+
 SettingOrigins setting_origins(const CommandLine& line, const Checkpoint* checkpoint, bool resumes) {
   if (checkpoint == nullptr) return line;
-  const auto stored = is_among(checkpoint->text("settings"));
+  TranslationSettings s;
   return {line, checkpoint->source,
-          [stored, resumes](const std::string& name) { return stored(name) && (resumes || is_of_model(name)); }};
+          resumes ? stored_settings(*checkpoint).names() : SettingFields(s).names(Kind::model)};
 }
 
 void check_settings(const SettingOrigins& origins, const TranslationSettings& s) {
@@ -281,46 +233,24 @@ void check_settings(const SettingOrigins& origins, const TranslationSettings& s)
                      ", which depends on the last step; give --steps or --epochs");
 }
 
-std::string to_json(const TranslationSettings& s) {
-  nlohmann::ordered_json json;
-  for_each_setting(s, [&](const char* name, const auto& value) { json[name] = value; });
-  if (s.mechanism.global_every == 0) json.erase("global-every");  // as in older checkpoints
-  return json.dump();
-}
+std::string to_json(TranslationSettings s) { return SettingFields(s).json(); }
 
-TranslationSettings resumed_settings(const TranslationSettings& given, const CommandLine& line, const Checkpoint& old,
+TranslationSettings resumed_settings(TranslationSettings given, const CommandLine& line, const Checkpoint& old,
                                      bool other_data, std::vector<ChangedSetting>& changed) {
-  const nlohmann::json json = stored_settings(old);
-  const bool new_duration = line.given("--steps") || line.given("--epochs") || line.given("--minutes");
-  TranslationSettings s = given;
-  for_each_setting(s, [&](const char* name, auto& value) {
-    const std::string flag = std::string("--") + name;
-    if (!json.contains(name) || (is_duration(name) && new_duration)) return;
-    auto stored = value;
-    take_stored(json, name, stored, old);
-    if (!line.given(flag) || stored == value) return value = stored, void();
-    const ChangedSetting change{name, json.at(name).dump(), line.word(flag)};
-    const bool moved = names_a_file(name) && (other_data || json.at(name) != "");
-    if (!may_change(name) && !moved) throw UsageError(refusal_of(change, is_of_model(name)));
-    if (!names_a_file(name)) changed.push_back(change);
-  });
+  TranslationSettings s;
+  const SettingFields fields(s);
+  fields.read(stored_settings(old));
+  if (line.given("--steps") || line.given("--epochs") || line.given("--minutes"))
+    s.steps = given.steps, s.epochs = given.epochs, s.minutes = given.minutes;
+  changed = fields.resume(line, SettingFields(given), other_data);
   return s;
 }
 
-TranslationSettings initial_settings(const TranslationSettings& given, const CommandLine& line,
-                                     const Checkpoint& init) {
-  const nlohmann::json json = stored_settings(init);
-  TranslationSettings s = given;
-  for_each_setting(s, [&](const char* name, auto& value) {
-    if (!json.contains(name) || !is_of_model(name)) return;
-    auto stored = value;
-    take_stored(json, name, stored, init);
-    const std::string flag = std::string("--") + name;
-    if (line.given(flag) && stored != value)
-      throw UsageError(flag + " is " + line.word(flag) + " but the model of " + init.source + " has " +
-                       json.at(name).dump() + "; leave it out");
-    value = stored;
-  });
+TranslationSettings initial_settings(TranslationSettings given, const CommandLine& line, const Checkpoint& init) {
+  TranslationSettings s;
+  const SettingFields fields(s);
+  fields.read(stored_settings(init), Kind::model);
+  fields.init(line, SettingFields(given), init.source);
   return s;
 }
 

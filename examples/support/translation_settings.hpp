@@ -5,8 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "examples/support/command_line.hpp"
-#include "examples/support/setting_origins.hpp"
+#include "examples/support/settings.hpp"
 #include "examples/support/start_flags.hpp"
 #include "examples/support/text_flags.hpp"
 
@@ -37,16 +36,21 @@ struct TranslationSettings {
   std::uint64_t seed = 1;
   std::string dtype = "f32", communication_dtype = "f32", schedule = "linear";
 
+  void fields(SettingFields& f) { data_fields(f), model_fields(f), training_fields(f); }
+
   static constexpr Index kDefaultSteps = 1000;
   bool built_in() const { return source.empty(); }
   // The last step of a run with this many batches per epoch; kUntilStopped if only time ends the run.
   Index last_step(Index batches) const;
   bool only_time_ends() const { return steps < 0 && epochs == 0 && minutes > 0; }
   bool needs_last_step() const { return schedule != "inverse-sqrt" && schedule != "constant"; }  // for its schedule
+
+ private:
+  void data_fields(SettingFields& f);
+  void model_fields(SettingFields& f);
+  void training_fields(SettingFields& f);
 };
 
-// Adds the flags of the settings.
-void add_flags(CommandLine& line, TranslationSettings& settings);
 // The files that a run with these settings reads; built-in data have none.
 std::vector<FileUse> input_files(const TranslationSettings& settings);
 // Sets defaults that depend on other flags, for a new run.
@@ -57,14 +61,14 @@ SettingOrigins setting_origins(const CommandLine& line, const Checkpoint* checkp
 void check_settings(const SettingOrigins& origins, const TranslationSettings& settings);
 
 // The settings as JSON, for a checkpoint.
-std::string to_json(const TranslationSettings& settings);
+std::string to_json(TranslationSettings settings);
 // The settings of a resumed run: those of its checkpoint, with the flags that may change. Adds changed settings to
 // `changed`. Throws UsageError if another flag contradicts the checkpoint.
-TranslationSettings resumed_settings(const TranslationSettings& given, const CommandLine& line, const Checkpoint& old,
+TranslationSettings resumed_settings(TranslationSettings given, const CommandLine& line, const Checkpoint& old,
                                      bool other_data, std::vector<ChangedSetting>& changed);
 // The settings of a new training that starts from a checkpoint's model. Throws UsageError if a flag contradicts the
 // model.
-TranslationSettings initial_settings(const TranslationSettings& given, const CommandLine& line, const Checkpoint& init);
+TranslationSettings initial_settings(TranslationSettings given, const CommandLine& line, const Checkpoint& init);
 
 // Throws Error unless the config in the checkpoint is that of its settings.
 void check_config(const TranslationConfig& by_settings, const Checkpoint& checkpoint);

@@ -41,7 +41,7 @@ TEST_CASE("flags: a whole number is decimal also where it begins with 0, alone a
     CommandLine line("about", "program");
     line.add("--steps", steps, "steps", heed::examples::whole(0));
     line.add("--lengths", lengths, "lengths", heed::examples::list_of(heed::examples::whole(1, 5000), "N,N..."));
-    line.add_seed(seed, "seed");
+    line.add("--seed", seed, "seed", heed::examples::seed_number());
     line.add_threads(threads);
     const std::optional<int> exit_code = parse(line, words);
     if (!exit_code && line.given("--threads")) CHECK(line.word("--threads") == std::to_string(threads));

@@ -464,7 +464,7 @@ TEST_CASE("train_lm: settings in a checkpoint that flags would refuse are errors
   };
   CHECK(resumed(good.dump()) == "");
   for (const char* text : {"", "{", "[1]", "3"})
-    CHECK(resumed(text) == "resume: the settings in the checkpoint are damaged; they must be a JSON object");
+    CHECK(resumed(text) == "lm.h5: the settings are damaged; they must be a JSON object");
   const std::string whole = "'; it must be a whole number, 1 or more";
   const std::vector<std::tuple<std::string, json, std::string>> cases = {
       {"heads", 0, "it is '0" + whole},
@@ -483,7 +483,7 @@ TEST_CASE("train_lm: settings in a checkpoint that flags would refuse are errors
   for (const auto& [name, value, message] : cases) {
     json changed = good;
     changed[name] = value;
-    CHECK(resumed(changed.dump()) == "resume: the setting " + name + " in the checkpoint is wrong: " + message);
+    CHECK(resumed(changed.dump()) == "lm.h5: the setting " + name + " is wrong: " + message);
   }
 }
 
@@ -494,7 +494,7 @@ TEST_CASE("train_lm: deeply nested settings and configurations are refused witho
   LmFlags flags;
   parse_flags(flags, {"--resume"});
   CHECK(test::error_of([&] { flags.resolve(&stored); }) ==
-        "resume: the setting heads in the checkpoint is wrong: it is a list, which has the wrong type");
+        "lm.h5: the setting heads is wrong: it is a list, which has the wrong type");
   CHECK(test::error_of([&] { from_json<GPTConfig>(configuration, "x.h5"); }) ==
         "x.h5: the configuration has a list for model; it must be a string");
   CHECK(test::contains(test::error_of([&] { Tokenizer::from_json(R"({"kind": )" + deep + "}"); }), "is damaged"));
