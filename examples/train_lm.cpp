@@ -24,7 +24,7 @@ using namespace heed::examples;
 template <class M>
 double activation_mebibytes(const M& model, const LmSettings& s) {
   const MatmulPrecision precision(dtype_named(s.dtype));
-  return static_cast<double>(model.predict_activations(s.batch, s.context).total) / (1 << 20);
+  return static_cast<double>(model.predict_activations(s.batch, s.gpt.context).total) / (1 << 20);
 }
 
 // Predicts the memory of training. Returns zeros if lists of keys depend on values, which a dry run does not compute.
@@ -32,7 +32,7 @@ template <class M>
 TrainingMemory training_memory(M& model, const Optimizer& optimizer, const LmSettings& s, const RunOptions& options) {
   Rng rng;
   if (model.mechanism_factory()(0, rng).capabilities().discrete) return {};
-  const Tensor x = Tensor::zeros({s.batch, s.context}, DType::int32);
+  const Tensor x = Tensor::zeros({s.batch, s.gpt.context}, DType::int32);
   return predict_training_memory(named_parameters(model), optimizer, options, [&] { return model.loss(x, x); });
 }
 
@@ -43,8 +43,9 @@ void print_start(const LmSettings& s, const LmData& data, Index parameters, doub
   std::fprintf(stderr,
                "%s\n%lld layers, %lld heads, width %lld, context %lld: %.2fM parameters%s\n"
                "%.1f MiB of activations; %s, %d threads, seed %llu; %s\n",
-               data.description.c_str(), static_cast<long long>(s.layers), static_cast<long long>(s.heads),
-               static_cast<long long>(s.width), static_cast<long long>(s.context),
+               data.description.c_str(), static_cast<long long>(s.gpt.blocks.layers),
+               static_cast<long long>(s.gpt.blocks.attention.heads),
+               static_cast<long long>(s.gpt.blocks.attention.width), static_cast<long long>(s.gpt.context),
                static_cast<double>(parameters) / 1e6, in_all.c_str(), mebibytes, arch(), threads(),
                static_cast<unsigned long long>(s.seed), goes_on ? "resuming" : "new training");
 }
@@ -100,7 +101,7 @@ int train_model(M& model, const LmFlags& all_flags, const LmRunFlags& flags, con
   check_memory("training", memory.process);
   print_start(s, data, parameter_count(model), activation_mebibytes(model, s), memory,
               options.checkpoint.init.empty() && options.checkpoint.loaded != nullptr);
-  options.output.flops_per_token = model.flops_per_token(s.context);
+  options.output.flops_per_token = model.flops_per_token(s.gpt.context);
   RunProfile profile(flags.profile);
   options.output.profile = profile.get();
   RunResult result = run(model, *optimizer, schedule, data.training, data.validation, options, {}, metrics);
@@ -142,7 +143,7 @@ M make_model(const GPTConfig& config, Rng& rng, const Checkpoint* old) {
 GPTConfig config_of(const LmSettings& s, const LmData& data, const Checkpoint* old, const std::string& file) {
   if (old == nullptr) return model_config(s, data.tokenizer.vocabulary_size());
   GPTConfig config = from_json<GPTConfig>(old->text("config"), file);
-  config.options.blocks.dropout = s.dropout;
+  config.options.blocks.dropout = s.gpt.blocks.dropout;
   return config;
 }
 
@@ -190,10 +191,10 @@ int train(const LmFlags& flags, Ranks* ranks) {
 
   Rng rng(s.seed);
   const GPTConfig config = config_of(s, data, old, file);
-  check_training_memory({.layers = s.layers,
-                         .width = s.width,
+  check_training_memory({.layers = s.gpt.blocks.layers,
+                         .width = s.gpt.blocks.attention.width,
                          .vocabulary = config.options.vocabulary,
-                         .context = s.context,
+                         .context = s.gpt.context,
                          .batch = s.batch,
                          .batches = s.accumulate * s.shards,
                          .moments = optimizer_states(s.optimizer, optimizer_options(s))});
@@ -201,7 +202,7 @@ int train(const LmFlags& flags, Ranks* ranks) {
   start.apply(run_flags.start, options.checkpoint);
   if (!config.options.causal) {
     // An error in the prompt is thrown now, not after the training.
-    if (!run_flags.prompt.empty()) masked_tokens(data.tokenizer, run_flags.prompt, data.masks.mask, s.context);
+    if (!run_flags.prompt.empty()) masked_tokens(data.tokenizer, run_flags.prompt, data.masks.mask, s.gpt.context);
     BERT model = make_model<BERT>(config, rng, old);
     const auto metrics = [&](const Batch& b) { return classification_metrics(model(b.inputs), b.targets); };
     return train_model(model, flags, run_flags, s, data, options, metrics, [&] {

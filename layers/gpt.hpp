@@ -37,7 +37,8 @@ struct GPTOptions {
   bool zero_init_residual = false;
   bool causal = true;  // false: positions see all positions, as in BERT; such a model cannot decode
 
-  GPTOptions settled() const;  // with values for unset ones
+  GPTOptions settled() const;    // with values for unset ones
+  void fields(OptionFields& f);  // JSON, flags, summary(): layers/model_config.hpp
 };
 
 // A language model.

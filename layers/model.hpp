@@ -19,6 +19,8 @@
 
 namespace heed {
 
+class OptionFields;
+
 // Bytes that a training step keeps from its forward pass until backward, without parameters.
 struct ActivationBytes {
   std::size_t total = 0;                                          // of all modules
@@ -44,6 +46,7 @@ void copy_parameters(const std::vector<NamedParameter>& from, const std::vector<
 void convert(const Members& members, DType dtype);
 void copy_buffers(const std::vector<NamedBuffer>& from, const std::vector<NamedBuffer>& to);
 std::string summary_text(const std::vector<NamedParameter>& parameters, const ActivationBytes& activations);
+std::string summary_of_options(const std::function<void(OptionFields&)>& fields);
 }  // namespace detail
 
 // Copies all values between models. Throws Error unless parameters have the same names, shapes and dtypes.
@@ -87,12 +90,16 @@ M clone(M& model) {
   });
 }
 
-// A table of all parameters: names, shapes, numbers of elements, and the total. With a prediction, also the bytes that
-// a training step keeps for backward, per module, in the row of the module's first parameter:
+// A table of all parameters: names, shapes, numbers of elements, and the total; and a line with the options of the
+// model, if they have fields() (layers/model_config.hpp). With a prediction, also the bytes that a training step keeps
+// for backward, per module, in the row of the module's first parameter:
 //   std::cout << summary(gpt, gpt.predict_activations(12, 64)) << summary(mlp, predict_activations(mlp, {32, 784}));
 template <class M>
 std::string summary(M& model, const ActivationBytes& activations = {}) {
-  return detail::summary_text(named_parameters(model), activations);
+  std::string text = detail::summary_text(named_parameters(model), activations);
+  if constexpr (requires(OptionFields & f) { std::remove_cvref_t<decltype(model.options())>().fields(f); })
+    text += detail::summary_of_options([options = model.options()](OptionFields& f) mutable { options.fields(f); });
+  return text;
 }
 
 }  // namespace heed

@@ -30,13 +30,16 @@ const Words<PositionKind>& position_kinds() {
 
 struct OptionFields::Json {
   nlohmann::ordered_json fields = nlohmann::ordered_json::object();
+  Mode mode = write;
   std::string source = {};
-  bool reads = false;
+  std::vector<OptionField> listed = {};
 
-  // Writes the value, or reads a value for which good(JSON) is true.
+  // Writes or lists the value, or reads a value for which good(JSON) is true.
   template <class T, class Good>
-  void move(const std::string& name, T& value, const Good& good, const std::string& must_be) {
-    if (!reads) return fields[name] = value, void();
+  void move(OptionField field, T& value, const Good& good, const std::string& must_be) {
+    const std::string name = field.name;
+    if (mode == write) return fields[name] = value, void();
+    if (mode == list) return listed.push_back(std::move(field));
     require(fields.contains(name), source, ": the configuration lacks ", name);
     if (!good(fields[name])) refuse(name, must_be);
     fields[name].get_to(value);
@@ -49,52 +52,60 @@ struct OptionFields::Json {
   }
 };
 
-OptionFields::OptionFields() : json_(std::make_unique<Json>()) {}
-OptionFields::OptionFields(const std::string& json, const std::string& source) : OptionFields() {
-  *json_ = {nlohmann::ordered_json::parse(json, nullptr, false), source, true};
+OptionFields::OptionFields(Mode mode) : json_(std::make_unique<Json>()) { json_->mode = mode; }
+OptionFields::OptionFields(const std::string& json, const std::string& source) : OptionFields(read) {
+  json_->fields = nlohmann::ordered_json::parse(json, nullptr, false), json_->source = source;
   require(json_->fields.is_object(), source, ": the configuration is not a JSON object");
 }
 OptionFields::~OptionFields() = default;
 
-void OptionFields::operator()(const std::string& name, Index& value, Index min) {
+void OptionFields::operator()(const FieldName& name, Index& value, Index min) {
   constexpr Index kMaxValue = Index{1} << 24;
   json_->move(
-      name, value,
+      {name.name, name.text, OptionField::whole, &value, min}, value,
       [=](const auto& j) {
         return j.is_number_integer() && j.template get<Index>() >= min && j.template get<Index>() <= kMaxValue;
       },
       "a whole number from " + std::to_string(min) + " to " + std::to_string(kMaxValue));
 }
-void OptionFields::operator()(const std::string& name, double& share) {
-  const auto good = [](const auto& j) {
-    return j.is_number() && j.template get<double>() >= 0 && j.template get<double>() < 1;
-  };
-  json_->move(name, share, good, "a number of at least 0 and below 1");
-}
-void OptionFields::positive(const std::string& name, double& value) {
-  const auto good = [](const auto& j) {
-    return j.is_number() && j.template get<double>() > 0 && std::isfinite(j.template get<double>());
-  };
-  json_->move(name, value, good, "a number above 0");
-}
-void OptionFields::operator()(const std::string& name, bool& value) {
+void OptionFields::operator()(const FieldName& name, double& value, OptionField::Type type) {
+  const bool share = type == OptionField::share;
+  const auto in_range = [=](double x) { return share ? x >= 0 && x < 1 : x > 0 && std::isfinite(x); };
   json_->move(
-      name, value, [](const auto& j) { return j.is_boolean(); }, "true or false");
+      {name.name, name.text, type, &value}, value,
+      [=](const auto& j) { return j.is_number() && in_range(j.template get<double>()); },
+      share ? "a number of at least 0 and below 1" : "a number above 0");
 }
-void OptionFields::operator()(const std::string& name, std::string& word) {
+void OptionFields::operator()(const FieldName& name, bool& value) {
   json_->move(
-      name, word, [](const auto& j) { return j.is_string(); }, "a string");
+      {name.name, name.text, OptionField::boolean, &value}, value, [](const auto& j) { return j.is_boolean(); },
+      "true or false");
+}
+void OptionFields::operator()(const FieldName& name, std::string& word) {
+  json_->move(
+      {name.name, name.text, OptionField::word, &word}, word, [](const auto& j) { return j.is_string(); }, "a string");
+}
+void OptionFields::one_of(const FieldName& name, const OptionField::Word& value,
+                          const std::vector<std::string>& words) {
+  std::string word = value.get(), all;
+  json_->move(
+      {name.name, name.text, OptionField::word, value, 0, words}, word, [](const auto& j) { return j.is_string(); },
+      "a string");
+  for (const std::string& w : words) all += (all.empty() ? "" : w == words.back() ? " or " : ", ") + w;
+  ensure(std::find(words.begin(), words.end(), word) != words.end(), name.name, all);
+  if (reads()) value.set(word);
 }
 
-bool OptionFields::reads() const { return json_->reads; }
+OptionFields::Mode OptionFields::mode() const { return json_->mode; }
 bool OptionFields::has(const std::string& name, bool if_writing) const {
   return reads() ? json_->fields.contains(name) : if_writing;
 }
+void OptionFields::mark_omitted(bool omitted) { json_->listed.back().omitted = omitted; }
 void OptionFields::ensure(bool right, const std::string& name, const std::string& must_be) const {
   if (reads() && !right) json_->refuse(name, must_be);
 }
 void OptionFields::order(const std::vector<std::string>& names) {
-  if (reads()) return;
+  if (mode() != write) return;
   for (const std::string& name : names) json_->fields[name] = nullptr;
 }
 std::string OptionFields::json() const {
@@ -102,6 +113,17 @@ std::string OptionFields::json() const {
   for (const auto& [name, value] : json_->fields.items())
     if (!value.is_null()) written[name] = value;
   return written.dump();
+}
+const std::vector<OptionField>& OptionFields::listed() const { return json_->listed; }
+
+std::string detail::summary_of_options(const std::function<void(OptionFields&)>& fields) {
+  OptionFields f;
+  fields(f);
+  std::string text;
+  for (const auto& [name, value] : nlohmann::ordered_json::parse(f.json()).items())
+    text += (text.empty() ? "options: " : ", ") + name + " " +
+            (value.is_string() ? value.get<std::string>() : value.dump());
+  return text + "\n";
 }
 
 void mechanism_fields(OptionFields& f, const std::string& mechanism, MechanismOptions& options,
@@ -129,28 +151,31 @@ static MechanismOptions mechanism_options(const GPTConfig& config) {
 
 MechanismFactory GPTConfig::factory() const { return mechanism_by_name(attention, mechanism_options(*this)); }
 
+void GPTOptions::fields(OptionFields& f) {
+  *this = settled();
+  f("model", causal, {{"gpt", true}, {"mlm", false}}), f("vocabulary", vocabulary, 1);
+  f({"layers", "Blocks"}, blocks.layers), f({"context", "Context length in tokens"}, context, 1);
+  f("kv_heads", blocks.attention.kv_heads);
+  f({"positions", "Encoding of positions"}, positions, position_kinds());
+  blocks.fields(f, positions);
+  if (f.has("norm_first", !*blocks.norm_first)) f("norm_first", *blocks.norm_first);
+  f("tied", tied);
+  f.optional({"zero_init_residual", "Initialize weights before residual sums to 0"}, zero_init_residual);
+  f.optional({"logit_cap", "Soft cap C of the logits: C tanh(logits / C)"}, logit_cap, OptionField::positive);
+}
+
 void GPTConfig::fields(OptionFields& f) {
-  GPTOptions& o = options;
   // The order of all versions, so that equal options are equal texts.
   f.order({"model",        "vocabulary", "context", "layers",  "heads",
            "kv_heads",     "width",      "hidden",  "dropout", "activation",
            "norm",         "positions",  "bias",    "tied",    "attention",
            "key_size",     "value_size", "rope",    "qk_norm", "zero_init_residual",
            "relative_clip"});
-  o = o.settled();
-  TransformerOptions& blocks = o.blocks;
-  f("model", o.causal, {{"gpt", true}, {"mlm", false}});
-  f("vocabulary", o.vocabulary, 1), f("context", o.context, 1), f("layers", blocks.layers);
-  f("kv_heads", blocks.attention.kv_heads);
-  f("positions", o.positions, position_kinds());
-  blocks.fields(f, o.positions);
-  if (f.has("norm_first", !*blocks.norm_first)) f("norm_first", *blocks.norm_first);
-  f("tied", o.tied), f("attention", attention);
-  if (f.has("zero_init_residual", o.zero_init_residual)) f("zero_init_residual", o.zero_init_residual);
-  if (f.has("logit_cap", o.logit_cap > 0)) f.positive("logit_cap", o.logit_cap);
-
+  options.fields(f);
+  f("attention", attention);
   // A file stores settled options, so that it does not depend on defaults, except sizes that follow the size of a head.
-  mechanism = f.reads() ? older_options(attention, o.context) : settled_options(attention, mechanism_options(*this));
+  mechanism =
+      f.reads() ? older_options(attention, options.context) : settled_options(attention, mechanism_options(*this));
   mechanism_fields(f, attention, mechanism);
 }
 

@@ -16,6 +16,7 @@
 //   };
 //   std::cout << to_json(MyOptions());
 #pragma once
+#include <functional>
 #include <heed/layers/gpt.hpp>
 #include <heed/layers/transformer.hpp>
 #include <map>
@@ -90,35 +91,66 @@ const Words<FeedForwardKind>& feed_forward_kinds();
 const Words<NormKind>& norm_kinds();
 const Words<PositionKind>& position_kinds();
 
-// The argument of fields() of options structs: writes each field to JSON, or reads it. Reading throws Error for a field
-// that is missing, of another type or out of range: «lm.h5: the configuration has 0 for heads; it must be a whole
-// number ...». Other fields of the JSON are ignored.
+// The name of a field, and its description: programs have a flag for each field that has one.
+struct FieldName {
+  FieldName(const char* n, std::string t = {}) : name(n), text(std::move(t)) {}  // implicit: f("layers", layers)
+  FieldName(std::string n) : name(std::move(n)) {}
+  std::string name, text;
+};
+
+// A field of options, as fields() declares it, for flags and tables. It refers to the options.
+struct OptionField {
+  enum Type { whole, share, positive, boolean, word };  // share: 0 <= x < 1; positive: x > 0, finite
+  struct Word {                                         // a value of an enum, by its name
+    std::function<std::string()> get;
+    std::function<void(const std::string&)> set;
+  };
+
+  std::string name = {}, text = {};
+  Type type = word;
+  std::variant<Index*, double*, bool*, std::string*, Word> value = {};
+  Index min = 0;                        // of a whole number
+  std::vector<std::string> words = {};  // the names of an enum's values
+  bool omitted = false;                 // an optional field with its default, which JSON omits
+};
+
+// The argument of fields() of options structs: writes each field to JSON, or reads it, or lists it. Reading throws
+// Error for a field that is missing, of another type or out of range: «lm.h5: the configuration has 0 for heads; it
+// must be a whole number ...». Other fields of the JSON are ignored.
 class OptionFields {
  public:
-  OptionFields();                                                    // for writing
+  enum Mode { write, read, list };
+
+  explicit OptionFields(Mode mode = write);
   OptionFields(const std::string& json, const std::string& source);  // for reading; Error unless a JSON object
   ~OptionFields();
 
-  void operator()(const std::string& name, Index& value, Index min = 0);    // from `min` to 2^24
-  void operator()(const std::string& name, double& share);                  // 0 <= share < 1
-  void operator()(const std::string& name, bool& value);                    // true or false
-  void operator()(const std::string& name, std::string& word);              // any string
+  void operator()(const FieldName& name, Index& value, Index min = 0);  // from `min` to 2^24
+  void operator()(const FieldName& name, double& value, OptionField::Type type = OptionField::share);  // or positive
+  void operator()(const FieldName& name, bool& value);                                                 // true or false
+  void operator()(const FieldName& name, std::string& word);                                           // any string
   // A value of an enum, by its name in `words`.
   template <class T>
-  void operator()(const std::string& name, T& value, const Words<T>& words) {
-    std::string word, all;
-    for (const auto& [w, v] : words) {
-      if (v == value) word = w;
-      all += (all.empty() ? "" : w == words.rbegin()->first ? " or " : ", ") + w;
-    }
-    (*this)(name, word);
-    ensure(words.count(word) == 1, name, all);
-    if (reads()) value = words.at(word);
+  void operator()(const FieldName& name, T& value, const Words<T>& words) {
+    const auto named = [&value, words] {
+      for (const auto& [word, v] : words)
+        if (v == value) return word;
+      return std::string();
+    };
+    std::vector<std::string> all;
+    for (const auto& [word, v] : words) all.push_back(word);
+    one_of(name, {named, [&value, words](const std::string& word) { value = words.at(word); }}, all);
+  }
+  // A field that files may lack. It is written unless it is 0, false or empty.
+  template <class T, class... Range>
+  void optional(const FieldName& name, T& value, const Range&... range) {
+    if (lists() || has(name.name, value != T())) (*this)(name, value, range...);
+    if (lists()) mark_omitted(value == T());
   }
 
-  void positive(const std::string& name, double& value);  // above 0, finite
-
-  bool reads() const;  // false: writes
+  bool reads() const { return mode() == read; }
+  bool lists() const { return mode() == list; }
+  Mode mode() const;
   // For an optional field. Reading: whether the file has the field. Writing: returns `if_writing`.
   bool has(const std::string& name, bool if_writing) const;
   // For conditions on several fields. When reading, throws Error unless `right`; `must_be` describes the allowed
@@ -126,11 +158,15 @@ class OptionFields {
   void ensure(bool right, const std::string& name, const std::string& must_be) const;
   // Writing: fields with these names are first, in this order, if they are written.
   void order(const std::vector<std::string>& names);
-  std::string json() const;  // the fields written so far
+  std::string json() const;                        // the fields written so far
+  const std::vector<OptionField>& listed() const;  // the fields listed so far
 
  private:
   struct Json;
   std::unique_ptr<Json> json_;
+
+  void one_of(const FieldName& name, const OptionField::Word& word, const std::vector<std::string>& words);
+  void mark_omitted(bool omitted);  // the last field listed
 };
 
 // Options structs with a function fields().
@@ -153,6 +189,14 @@ O from_json(const std::string& json, const std::string& source = "options") {
   O options;
   options.fields(f);
   return options;
+}
+
+// The fields of the options, which replaces unset values by their defaults.
+template <HasFields O>
+std::vector<OptionField> list_fields(O& options) {
+  OptionFields f(OptionFields::list);
+  options.fields(f);
+  return f.listed();
 }
 
 // Visits the options that this mechanism has; the names of the fields begin with `prefix`.

@@ -352,7 +352,7 @@ void Seq2SeqConfig::fields(OptionFields& f) {
   f.ensure(o.hidden % o.heads == 0, "heads", "a divisor of hidden, " + std::to_string(o.hidden));
   if (o.attention == DecoderAttention::none) return;
   f("attention", attention);
-  if (f.has("context", mechanism.context > 0)) f("context", mechanism.context, 1);
+  f.optional("context", mechanism.context, 1);
   if (!f.reads()) mechanism = settled_options(attention, mechanism_options(*this));
   mechanism_fields(f, attention, mechanism);
 }

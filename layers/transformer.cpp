@@ -235,10 +235,12 @@ TransformerState TransformerState::rows(const Tensor& indices) const {
 }
 
 void TransformerOptions::fields(OptionFields& f, PositionKind positions) {
-  attention.relative_clip = with_positions(positions).attention.relative_clip;  // a file does not depend on defaults
+  if (!f.lists())  // a file does not depend on defaults
+    attention.relative_clip = with_positions(positions).attention.relative_clip;
   attention.fields(f);
-  f("hidden", hidden), f("dropout", *dropout);
-  f("activation", *activation, feed_forward_kinds()), f("norm", norm, norm_kinds());
+  f("hidden", hidden), f({"dropout", "Share of activations dropped in training"}, *dropout);
+  f({"activation", "Activation of the feed-forward part"}, *activation, feed_forward_kinds());
+  f({"norm", "Normalisation"}, norm, norm_kinds());
 }
 
 void TransformerBlock::members(MemberVisitor& visit) {

@@ -107,14 +107,11 @@ std::string written_as(FileRole role, const std::vector<std::string>& input_with
 }
 
 // The words in the variable of a flag; none for numbers.
+std::vector<std::string> words_of(const std::string* word) { return {*word}; }
+std::vector<std::string> words_of(const std::vector<std::string>* words) { return *words; }
 template <class T>
-std::vector<std::string> words_of(const T& value) {
-  if constexpr (std::is_same_v<T, std::string>)
-    return {value};
-  else if constexpr (std::is_same_v<T, std::vector<std::string>>)
-    return value;
-  else
-    return {};
+std::vector<std::string> words_of(const T&) {
+  return {};
 }
 
 template <class T>
@@ -180,6 +177,15 @@ Takes number(double min, double max) {
           }};
 }
 
+Takes positive_number() {
+  Takes takes = number(0);
+  takes.error = [any = takes.error](const std::string& given) {
+    const bool positive = any(given).empty() && given.find_first_of("123456789") < given.find_first_of("eE");
+    return positive ? std::string() : must_be(given, "a number above 0");
+  };
+  return takes;
+}
+
 Takes one_of(const std::vector<std::string>& words, const std::string& shown) {
   return {shown.empty() ? choice(words) : shown, [words](const std::string& given) {
             if (std::find(words.begin(), words.end(), given) != words.end()) return std::string();
@@ -242,16 +248,19 @@ void CommandLine::group(const std::string& title) { parser_->group = title; }
 void CommandLine::add(const std::string& name, FlagValue value, const std::string& text, const Takes& takes,
                       const FlagRules& rules) {
   CLI::App& app = parser_->app;
+  const std::string use = takes.role ? written_as(*takes.role, rules.input_with) : "";
   CLI::Option* option = std::visit(
-      [&](auto* variable) {
-        const std::string use = takes.role ? written_as(*takes.role, rules.input_with) : "";
-        CLI::Option* o = app.add_option(name, *variable, text + use);
-        if (takes.commas) o->delimiter(',');
-        if (takes.one_each) o->allow_extra_args(false);
+      [&](auto& variable) {
         using Policy = CLI::MultiOptionPolicy;
-        return o->multi_option_policy(is_list(variable) ? Policy::TakeAll : Policy::TakeLast);
+        if constexpr (std::is_pointer_v<std::decay_t<decltype(variable)>>)
+          return app.add_option(name, *variable, text + use)
+              ->multi_option_policy(is_list(variable) ? Policy::TakeAll : Policy::TakeLast);
+        else
+          return app.add_option_function<std::string>(name, variable.set, text)->multi_option_policy(Policy::TakeLast);
       },
       value.pointer);
+  if (takes.commas) option->delimiter(',');
+  if (takes.one_each) option->allow_extra_args(false);
   option->type_name(takes.shown)->group(parser_->group);
   if (takes.error) option->check(takes.error);
   if (takes.plain) option->transform(takes.plain);  // before the check, in any order of these calls
@@ -323,7 +332,7 @@ std::vector<FileUse> CommandLine::files() const {
   for (const auto& [name, value, takes, input_with] : parser_->files) {
     const auto is_given = [this](const std::string& flag) { return given(flag); };
     const bool input = std::any_of(input_with.begin(), input_with.end(), is_given);
-    for (const std::string& word : std::visit([](const auto* variable) { return words_of(*variable); }, value))
+    for (const std::string& word : std::visit([](const auto& variable) { return words_of(variable); }, value))
       if (!takes.is_file || takes.is_file(word)) files.push_back({name, word, input ? FileRole::input : *takes.role});
   }
   return files;

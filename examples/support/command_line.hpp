@@ -46,6 +46,8 @@ Takes whole(std::int64_t min, std::int64_t max = std::int64_t{1} << 40);
 Takes seed_number();
 // A finite number from `min` to `max`.
 Takes number(double min, double max = std::numeric_limits<double>::max());
+// A finite number above 0.
+Takes positive_number();
 // One of these words. --help shows a|b|c unless `shown` is given.
 Takes one_of(const std::vector<std::string>& words, const std::string& shown = "");
 // f32 or bf16. dtype_named() is the type for the word.
@@ -60,11 +62,13 @@ std::string choice(const std::vector<std::string>& words, const std::string& bet
 // A word quoted so that a shell reads it back: only if needed, and as $'...' of bash if it has control characters.
 std::string shell_word(const std::string& word);
 
-// The variable for a flag's value, of one of these types.
+// The variable for a flag's value, of one of these types, or an option of a model.
 class FlagValue {
  public:
   using Pointer = std::variant<bool*, int*, std::int64_t*, std::uint64_t*, double*, std::string*,
-                               std::vector<std::string>*, std::vector<std::int64_t>*>;
+                               std::vector<std::string>*, std::vector<std::int64_t>*, OptionField::Word>;
+  FlagValue(const OptionField& option)
+      : pointer(std::visit([](const auto& value) -> Pointer { return value; }, option.value)) {}
   template <class T>
   requires std::is_constructible_v<Pointer, T*> FlagValue(T& value)
       : pointer(&value) {}  // implicit: add("--steps", steps, ...)

@@ -75,7 +75,7 @@ LmData story_data(const LmSettings& s, const std::string* stored_tokenizer) {
                                          : make_tokenizer(s.tokenizer, "\n" + stories.text(0, 1000000));
   const std::string text = stories.corpus(held_out_stories(s.seed), kHeldOutCharacters);
   const std::int32_t line_feed = tokenizer.encode("\n").front();
-  const WindowOptions window{.batch = s.batch, .context = s.context, .separator = line_feed};
+  const WindowOptions window{.batch = s.batch, .context = s.gpt.context, .separator = line_feed};
   const WholeSplit held_out(TokenSource(tokenizer.encode(text), tokenizer.vocabulary_size()), window);
 
   std::optional<StoryFloor> floor, eval_floor;
@@ -134,12 +134,12 @@ std::string unknown_tokens(const Tokenizer& tokenizer, const TokenSource& tokens
 
 LmData corpus_data(const LmSettings& s, const std::string* stored_tokenizer) {
   const auto [tokenizer, tokens, changes] = read_corpus(s, stored_tokenizer);
-  WindowOptions window{.batch = s.batch, .context = s.context, .name = "the training part of the text"};
+  WindowOptions window{.batch = s.batch, .context = s.gpt.context, .name = "the training part of the text"};
   const auto [training, validation] = tokens.split(s.val_fraction);
   EvaluationSet held_out;
   if (s.val_fraction > 0)
     held_out = WholeSplit(validation, {.batch = std::max<Index>(s.batch, 16),
-                                       .context = s.context,
+                                       .context = s.gpt.context,
                                        .name = "the validation part of the text (--val-fraction)"});
   std::string description = std::to_string(training.size()) + " tokens for training, " +
                             std::to_string(validation.size()) + " for validation, vocabulary " +

@@ -8,13 +8,6 @@
 namespace heed::examples {
 namespace {
 
-template <class T>
-std::vector<std::string> names(const std::map<std::string, T>& map) {
-  std::vector<std::string> list;
-  for (const auto& [name, value] : map) list.push_back(name);
-  return list;
-}
-
 constexpr const char* kOutput = "Evaluation, checkpoints, output";
 
 }  // namespace
@@ -42,10 +35,6 @@ void LmSettings::model_fields(SettingFields& f) {
     one_of({"plain", "fast"}));
   f("model", model, Kind::model, "lm continues a text; mlm fills in hidden tokens, as in BERT [lm]",
     one_of({"lm", "mlm"}));
-  f("layers", layers, Kind::model, "Blocks [by preset]", whole(1));
-  f("heads", heads, Kind::model, "Attention heads; must divide the width [by preset]", whole(1));
-  f("width", width, Kind::model, "Size of a token's vector [by preset]", whole(1));
-  f("context", context, Kind::model, "Context length in tokens [by preset; stories 144]", whole(1));
   const std::vector<std::string>& mechanisms = all_mechanism_names();
   f("attention", attention, Kind::model,
     "Attention mechanism: " + choice(mechanisms, ", ") +
@@ -54,20 +43,17 @@ void LmSettings::model_fields(SettingFields& f) {
   mechanism_fields(f, mechanism, mechanisms, [this](const MechanismOption& o, bool has_value) {
     return (has_value && o.of(attention)) || o.name == "feature-map";  // always in older checkpoints
   });
-  const Takes yes_or_no = one_of({"true", "false"});
-  f("norm", norm, Kind::model, "Normalisation [layer; fast: rms]", one_of(names(norm_kinds())));
-  f("activation", activation, Kind::model,
-    "Activation of the feed-forward part [gelu; gelu-tanh in gpt2; fast: relu-squared]",
-    one_of(names(feed_forward_kinds())));
-  f("positions", positions, Kind::model, "Encoding of positions [learned; rope with mlm; fast: rope]",
-    one_of(names(position_kinds())));
-  f("bias", bias, Kind::model, "Biases in the linear layers [false; true in gpt2]", yes_or_no);
-  f("qk-norm", qk_norm, Kind::model, "RMSNorm of each head's queries and keys [false; fast: true]", yes_or_no);
-  f("zero-init-residual", zero_init_residual, Kind::start,
-    "Initialize weights before residual sums to 0 [false; fast: true]", yes_or_no);
-  f("logit-cap", logit_cap, Kind::model, "Soft cap C of the logits: C tanh(logits / C) [none]", number(1e-3)).stored =
-      logit_cap > 0;
-  f("dropout", dropout, Kind::training, "Share of activations dropped in training [0; 0.2 in baby]", number(0, 0.99));
+  f.options(gpt, {{"layers", {.defaults = "by preset", .takes = whole(1)}},
+                  {"heads", {.defaults = "by preset"}},
+                  {"width", {.defaults = "by preset"}},
+                  {"context", {.defaults = "by preset; stories 144"}},
+                  {"positions", {.defaults = "learned; rope with mlm; fast: rope"}},
+                  {"norm", {.defaults = "layer; fast: rms"}},
+                  {"activation", {.defaults = "gelu; gelu-tanh in gpt2; fast: relu-squared"}},
+                  {"bias", {.defaults = "false; true in gpt2"}},
+                  {"qk_norm", {.defaults = "false; fast: true", .always_stored = true}},
+                  {"zero_init_residual", {.defaults = "false; fast: true", .kind = Kind::start, .always_stored = true}},
+                  {"dropout", {.defaults = "0; 0.2 in baby", .kind = Kind::training}}});
 }
 
 void LmSettings::training_fields(SettingFields& f) {
@@ -107,8 +93,13 @@ void LmSettings::training_fields(SettingFields& f) {
 }
 
 void LmSettings::fields(SettingFields& f) {
-  f.order({"data", "tokenizer", "preset", "recipe", "line-ends", "invalid-utf8", "unicode", "model", "layers", "heads",
-           "width", "context", "batch", "accumulate", "shards", "communication-dtype", "dropout", "attention"});
+  std::vector<std::string> names = {
+      "data",    "tokenizer", "preset", "recipe",  "line-ends", "invalid-utf8", "unicode", "model",
+      "layers",  "heads",     "width",  "context", "batch",     "accumulate",   "shards",  "communication-dtype",
+      "dropout", "attention"};
+  for (const MechanismOption& o : mechanism_options()) names.push_back(o.name);
+  names.insert(names.end(), {"norm", "activation", "positions", "bias"});
+  f.order(names);
   data_fields(f), model_fields(f), training_fields(f);
 }
 

@@ -18,13 +18,14 @@ using Json = Setting::Json;
 LmSettings preset(const std::string& name) {
   LmSettings s;
   s.preset = name;
+  TransformerOptions& blocks = s.gpt.blocks;
   if (name == "baby") {
-    s.layers = 6, s.heads = 6, s.width = 384, s.context = 256, s.batch = 16;
-    s.steps = 5000, s.lr = 1e-3, s.min_lr = 1e-4, s.dropout = 0.2;
+    blocks.layers = 6, blocks.attention.heads = 6, blocks.attention.width = 384, s.gpt.context = 256, s.batch = 16;
+    s.steps = 5000, s.lr = 1e-3, s.min_lr = 1e-4, blocks.dropout = 0.2;
   } else if (name == "gpt2") {
-    s.layers = 12, s.heads = 12, s.width = 768, s.context = 1024, s.batch = 4;
+    blocks.layers = 12, blocks.attention.heads = 12, blocks.attention.width = 768, s.gpt.context = 1024, s.batch = 4;
     s.steps = 10000, s.lr = 6e-4, s.min_lr = 6e-5, s.warmup = 500, s.beta2 = 0.95;
-    s.activation = "gelu-tanh", s.bias = true;
+    blocks.activation = FeedForwardKind::gelu_tanh, blocks.attention.bias = true;
   }
   return s;
 }
@@ -35,8 +36,10 @@ void make_fast(LmSettings& s) {
   s.recipe = "fast";
   s.optimizer = "muon", s.beta1 = 0.95, s.beta2 = 0.95;
   s.schedule = "linear", s.min_lr = 0;
-  s.norm = "rms", s.activation = "relu-squared", s.positions = "rope", s.bias = false;
-  s.qk_norm = s.zero_init_residual = true;
+  TransformerOptions& blocks = s.gpt.blocks;
+  blocks.norm = NormKind::rms, blocks.activation = FeedForwardKind::relu_squared, blocks.attention.bias = false;
+  s.gpt.positions = PositionKind::rope;
+  blocks.attention.qk_norm = s.gpt.zero_init_residual = true;
   if (std::string_view(arch()) == "avx512_bf16") s.dtype = "bf16";
   if (s.preset == "nano") {
     s.lr = 6e-3, s.steps = 270, s.warmup = 0, s.weight_decay = 0;
@@ -49,26 +52,11 @@ void make_fast(LmSettings& s) {
 
 // Sets the settings that the config of a model determines.
 void take_config(const GPTConfig& config, LmSettings& s) {
-  const GPTOptions o = config.options.settled();
-  const MultiHeadAttentionOptions& attention = o.blocks.attention;
-  const auto word_of = [](const auto& words, auto value) {
-    for (const auto& [word, v] : words)
-      if (v == value) return word;
-    return std::string();
-  };
-  s.model = o.causal ? "lm" : "mlm";
-  s.layers = o.blocks.layers, s.heads = attention.heads, s.width = attention.width, s.context = o.context;
-  s.attention = config.attention;
-  s.norm = word_of(norm_kinds(), o.blocks.norm), s.activation = word_of(feed_forward_kinds(), *o.blocks.activation);
-  s.positions = word_of(position_kinds(), o.positions);
-  s.bias = attention.bias, s.qk_norm = attention.qk_norm, s.logit_cap = o.logit_cap;
-  const MechanismOptions settled = settled_options(config.attention, config.mechanism);
-  for_each_option(s.mechanism, [&](const MechanismOption& m, auto& value) {
-    for_each_option(settled, [&](const MechanismOption& same, const auto& theirs) {
-      if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::decay_t<decltype(theirs)>>)
-        if (m.name == same.name && m.of(config.attention)) value = theirs;
-    });
-  });
+  const GPTOptions before = s.gpt;
+  s.gpt = config.options.settled();
+  s.gpt.blocks.dropout = before.blocks.dropout, s.gpt.zero_init_residual = before.zero_init_residual;
+  s.model = config.options.causal ? "lm" : "mlm";
+  s.attention = config.attention, s.mechanism = settled_options(config.attention, config.mechanism);
 }
 
 // The reason why --model (lm or mlm) and a mechanism do not fit together; empty if they do.
@@ -99,9 +87,10 @@ void check_together(const LmSettings& s, const SettingOrigins& origins) {
     throw UsageError(origins.describe("--warmup", std::to_string(s.warmup)) + " and " +
                      origins.describe("--steps", std::to_string(s.steps)) +
                      "; the warm-up must not be longer than the training");
-  if (s.width % s.heads != 0)
-    throw UsageError(origins.describe("--width", std::to_string(s.width)) + " and " +
-                     origins.describe("--heads", std::to_string(s.heads)) + "; heads must divide the width");
+  if (const auto& [width, heads] = std::pair(s.gpt.blocks.attention.width, s.gpt.blocks.attention.heads);
+      width % heads != 0)
+    throw UsageError(origins.describe("--width", std::to_string(width)) + " and " +
+                     origins.describe("--heads", std::to_string(heads)) + "; heads must divide the width");
   if (const std::string error = model_error(s.model, s.attention); !error.empty())
     throw UsageError(origins.describe("--attention", s.attention) + " and " + origins.describe("--model", s.model) +
                      ": " + error);
@@ -114,7 +103,7 @@ void check_together(const LmSettings& s, const SettingOrigins& origins) {
 }
 
 LmSettings settled(LmSettings s, const SettingOrigins& origins) {
-  s.mechanism.context = s.context;
+  s.mechanism.context = s.gpt.context;
   s.mechanism = settled_options(s.attention, s.mechanism);
   check_together(s, origins);
   return s;
@@ -130,7 +119,7 @@ LmSettings LmFlags::resolve(const std::string* stored_text, std::vector<ChangedS
   SettingFields fields(s);
   fields.read(stored);
   if (!stored.has("line-ends")) s.text.line_ends = "keep";  // in older checkpoints
-  s.mechanism = older_options(s.attention, s.context);
+  s.mechanism = older_options(s.attention, s.gpt.context);
   fields.read(stored);  // again, for the options of the mechanism that are stored
   check_mechanism_flags(origins, "--attention", {s.attention});
   const LmSettings before = s;
@@ -147,7 +136,7 @@ LmSettings LmFlags::resolved(const GPTConfig* init, const std::string& file) con
   LmSettings s = preset(given_.preset), given = given_;
   if (!line_.given("--data") && !line_.given("--preset")) {
     // Stories: nearly all fit into this context, so their questions can be answered.
-    s.context = 144, s.batch = 24, s.steps = 3000, s.lr = 5e-3, s.min_lr = 5e-4;
+    s.gpt.context = 144, s.batch = 24, s.steps = 3000, s.lr = 5e-3, s.min_lr = 5e-4;
   }
   if (given_.recipe == "fast") make_fast(s);
   if (init != nullptr) take_config(*init, s);
@@ -159,7 +148,7 @@ LmSettings LmFlags::resolved(const GPTConfig* init, const std::string& file) con
                      "; leave one out");
   init ? fields.init(line_, SettingFields(given), file) : fields.take(line_, SettingFields(given));
   // A masked model reads neighbours on both sides, for which distances matter more than positions.
-  if (s.model == "mlm" && init == nullptr && !line_.given("--positions")) s.positions = "rope";
+  if (s.model == "mlm" && init == nullptr && !line_.given("--positions")) s.gpt.positions = PositionKind::rope;
   if (line_.given("--lr") && !line_.given("--min-lr") && s.recipe == "plain") s.min_lr = s.lr / 10;
   if (!line_.given("--warmup")) s.warmup = std::min(s.warmup, s.steps / 10);
   return settled(s, origins);
@@ -207,19 +196,9 @@ std::string fast_flags(LmSettings settings) {
 }
 
 GPTConfig model_config(const LmSettings& s, Index vocabulary) {
-  GPTConfig config{{.vocabulary = s.model == "mlm" ? vocabulary + 1 : vocabulary,
-                    .context = s.context,
-                    .blocks = {.layers = s.layers,
-                               .attention = {.width = s.width, .heads = s.heads, .bias = s.bias, .qk_norm = s.qk_norm},
-                               .dropout = s.dropout,
-                               .activation = feed_forward_kinds().at(s.activation),
-                               .norm = norm_kinds().at(s.norm)},
-                    .positions = position_kinds().at(s.positions),
-                    .logit_cap = s.logit_cap,
-                    .zero_init_residual = s.zero_init_residual,
-                    .causal = s.model == "lm"},
-                   s.attention,
-                   s.mechanism};
+  GPTConfig config{s.gpt, s.attention, s.mechanism};
+  config.options.vocabulary = s.model == "mlm" ? vocabulary + 1 : vocabulary;
+  config.options.causal = s.model == "lm";
   config.mechanism.seed = s.seed;
   return config;
 }

@@ -21,13 +21,14 @@ struct LmSettings {
   TextSettings text;
   std::string preset = "nano", recipe = "plain";
   std::string model = "lm";  // lm or mlm
-  Index layers = 4, heads = 4, width = 128, context = 64, batch = 12, accumulate = 1, shards = 1;
-  double dropout = 0;
-  std::string attention = "softmax", norm = "layer", activation = "gelu", positions = "learned";
+  GPTOptions gpt =
+      GPTOptions{// its fields with a description are settings
+                 .context = 64,
+                 .blocks = {.layers = 4, .attention = {.width = 128, .heads = 4, .bias = false}}}
+          .settled();
+  std::string attention = "softmax";
   MechanismOptions mechanism;  // the options in mechanism_options() are settings
-  bool bias = false, qk_norm = false, zero_init_residual = false;
-  double logit_cap = 0;
-  Index steps = 2000;
+  Index steps = 2000, batch = 12, accumulate = 1, shards = 1;
   double lr = 3e-3, min_lr = 3e-4;
   Index warmup = 100;
   double weight_decay = 0.1, beta1 = 0.9, beta2 = 0.99, grad_clip = 1;

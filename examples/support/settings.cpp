@@ -12,10 +12,6 @@ namespace {
 
 using Json = Setting::Json;
 
-template <class T>
-Json json_of(const T& value) {
-  return value;
-}
 Json json_of(const std::string& text) {
   if (!find_invalid_utf8(text)) return text;
   std::string digits;
@@ -23,30 +19,38 @@ Json json_of(const std::string& text) {
     for (const int half : {static_cast<unsigned char>(c) >> 4, c & 15}) digits += "0123456789abcdef"[half];
   return Json{{"hex", digits}};
 }
-Json json_of(const std::vector<std::string>& texts) {
-  Json list = Json::array();
-  for (const std::string& text : texts) list.push_back(json_of(text));
-  return list;
-}
-
 bool is_hex(const Json& json) { return json.is_object() && json.contains("hex") && json["hex"].is_string(); }
 bool is_text(const Json& json) { return json.is_string() || is_hex(json); }
-
-template <class T>
-void set_from(const Json& json, T& value) {
-  json.get_to(value);
-}
-void set_from(const Json& json, std::string& text) {
-  if (!is_hex(json)) return json.get_to(text), void();
+std::string text_of(const Json& json) {
+  if (!is_hex(json)) return json.get<std::string>();
   const std::string digits = json.at("hex");
-  text.clear();
+  std::string text;
   for (std::size_t i = 0; i + 1 < digits.size(); i += 2)
     text += static_cast<char>(std::strtol(digits.substr(i, 2).c_str(), nullptr, 16));
+  return text;
 }
-void set_from(const Json& json, std::vector<std::string>& texts) {
-  texts.assign(json.size(), "");
-  for (std::size_t i = 0; i < texts.size(); ++i) set_from(json.at(i), texts[i]);
-}
+
+// Moves a member of a struct to and from JSON.
+struct ToJson {
+  Json operator()(const std::string* text) const { return json_of(*text); }
+  Json operator()(const OptionField::Word& word) const { return word.get(); }
+  Json operator()(const std::vector<std::string>* texts) const {
+    Json list = Json::array();
+    for (const std::string& text : *texts) list.push_back(json_of(text));
+    return list;
+  }
+  Json operator()(const auto* value) const { return *value; }
+};
+struct FromJson {
+  const Json& json;
+  void operator()(std::string* text) const { *text = text_of(json); }
+  void operator()(const OptionField::Word& word) const { word.set(json.get<std::string>()); }
+  void operator()(std::vector<std::string>* texts) const {
+    texts->clear();
+    for (const Json& text : json) texts->push_back(text_of(text));
+  }
+  void operator()(auto* value) const { json.get_to(*value); }
+};
 
 bool same_type(const Json& a, const Json& b) {
   if (is_text(a)) return b.is_string() || is_hex(b);
@@ -77,20 +81,15 @@ std::string refusal_of(const ChangedSetting& c) {
 
 // ---- A setting ----
 
-Json Setting::json() const {
-  return std::visit([](const auto* member) { return json_of(*member); }, value.pointer);
-}
+Json Setting::json() const { return std::visit(ToJson(), value.pointer); }
 
-void Setting::set(const Json& json) const {
-  std::visit([&](auto* member) { set_from(json, *member); }, value.pointer);
-}
+void Setting::set(const Json& json) const { std::visit(FromJson{json}, value.pointer); }
 
 std::string Setting::error(const Json& given) const {
   const Json now = json();
   if (given == now) return "";
   // A list may be nested so deeply that printing it overflows the stack.
-  std::string word = given.is_structured() ? "a list" : given.dump();
-  if (is_text(given)) set_from(given, word);
+  const std::string word = is_text(given) ? text_of(given) : given.is_structured() ? "a list" : given.dump();
   if (!same_type(given, now)) return "it is " + word + ", which has the wrong type";
   return takes.error && !given.is_array() ? takes.error(word) : "";
 }
@@ -118,6 +117,24 @@ std::set<std::string> StoredSettings::names() const {
 Setting& SettingFields::operator()(const std::string& name, FlagValue value, Kind kind, const std::string& text,
                                    const Takes& takes, const FlagRules& rules) {
   return list_.emplace_back(Setting{name, value, kind, text, group_, takes, rules});
+}
+
+static Takes takes_of(const OptionField& field) {
+  switch (field.type) {
+    case OptionField::whole: return whole(field.min);
+    case OptionField::share: return number(0, 0.99);
+    case OptionField::positive: return positive_number();
+    case OptionField::boolean: return one_of({"true", "false"});
+    default: return field.words.empty() ? anything("TEXT") : one_of(field.words);
+  }
+}
+
+void SettingFields::option(const OptionField& field, const OptionNote& note) {
+  std::string name = field.name;
+  std::ranges::replace(name, '_', '-');
+  Setting& s = (*this)(name, field, note.kind, field.text, note.takes.value_or(takes_of(field)));
+  s.text += " [" + (!note.defaults.empty() ? note.defaults : field.omitted ? "none" : s.json().dump()) + "]";
+  s.stored = !field.omitted || note.always_stored;
 }
 
 void SettingFields::add_flags(CommandLine& line) const {

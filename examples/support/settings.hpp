@@ -18,8 +18,8 @@
 //   print_changed(SettingFields(s).resume(line, SettingFields(given)));
 //   options.texts.insert({"settings", SettingFields(s).json()});  // {"layers":2,"lr":0.001}
 #pragma once
-#include <functional>
 #include <heed/data/checkpoint.hpp>
+#include <heed/layers/model_config.hpp>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -80,6 +80,14 @@ class StoredSettings {
   std::string file_;
 };
 
+// What a program adds to an option of a model.
+struct OptionNote {
+  std::string defaults = {};  // in --help: "by preset"; empty: the default of the option
+  Kind kind = Kind::model;
+  std::optional<Takes> takes = {};  // instead of all values that the model takes
+  bool always_stored = false;       // in checkpoints even if JSON omits it
+};
+
 // The argument of fields(): the list of a struct's settings. It refers to the struct.
 class SettingFields {
  public:
@@ -92,6 +100,12 @@ class SettingFields {
   // Declares a setting. Without `takes`, its flag is a switch. The result is valid until the next call.
   Setting& operator()(const std::string& name, FlagValue value, Kind kind, const std::string& text,
                       const Takes& takes = {}, const FlagRules& rules = {});
+  // Declares a setting for each field of `options` that has a description. Notes are by the names of fields.
+  template <HasFields O>
+  void options(O& options, const std::map<std::string, OptionNote>& notes) {
+    for (const OptionField& field : list_fields(options))
+      if (!field.text.empty()) option(field, notes.contains(field.name) ? notes.at(field.name) : OptionNote());
+  }
   void group(const std::string& title) { group_ = title; }  // in --help, of the next settings
   // Names that are first in checkpoints, in this order; new settings follow.
   void order(const std::vector<std::string>& names) { order_ = names; }
@@ -116,6 +130,7 @@ class SettingFields {
   std::vector<std::string> order_ = {};
   std::string group_ = "Options";
 
+  void option(const OptionField& field, const OptionNote& note);
   template <class Check>
   void take_each(const CommandLine& line, const SettingFields& given, const Check& check) const;
 };

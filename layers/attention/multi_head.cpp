@@ -226,19 +226,20 @@ Tensor MultiHeadAttention::weights(In x, const ProjectedMemory& memory, const At
 }
 
 void MultiHeadAttentionOptions::fields(OptionFields& f) {
-  f("width", width, 1), f("heads", heads, 1), f("bias", bias);
-  if (f.has("kv_heads", kv_heads > 0)) f("kv_heads", kv_heads);
-  if (f.has("key_size", key_size > 0)) f("key_size", key_size, 1);
-  if (f.has("value_size", value_size > 0)) f("value_size", value_size, 1);
-  if (f.has("memory_width", memory_width > 0)) f("memory_width", memory_width, 1);
-  if (f.has("value_width", value_width > 0)) f("value_width", value_width, 1);
+  f({"width", "Size of a token's vector"}, width, 1);
+  f({"heads", "Attention heads; must divide the width"}, heads, 1), f({"bias", "Biases in the linear layers"}, bias);
+  f.optional("kv_heads", kv_heads);
+  f.optional("key_size", key_size, 1);
+  f.optional("value_size", value_size, 1);
+  f.optional("memory_width", memory_width, 1);
+  f.optional("value_width", value_width, 1);
   if (f.has("attention_dropout", dropout.has_value())) {
     dropout = dropout.value_or(0);
     f("attention_dropout", *dropout);
   }
-  if (f.has("rope", rope)) f("rope", rope);
-  if (f.has("qk_norm", qk_norm)) f("qk_norm", qk_norm);
-  if (f.has("relative_clip", relative_clip > 0)) f("relative_clip", relative_clip, 1);
+  f.optional("rope", rope);
+  f.optional({"qk_norm", "RMSNorm of each head's queries and keys"}, qk_norm);
+  f.optional("relative_clip", relative_clip, 1);
   f.ensure(key_size > 0 || (heads > 0 && width % heads == 0), "heads",
            "a divisor of the width, " + std::to_string(width));
   f.ensure(kv_heads <= 0 || heads % kv_heads == 0, "kv_heads", "a divisor of the heads, " + std::to_string(heads));

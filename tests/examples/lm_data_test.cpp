@@ -18,8 +18,8 @@ std::vector<std::string> rows_of(const examples::LmSettings& s) {
     const Batch b = data.training.batch(s.seed, step);
     const std::vector<std::int32_t> ids = b.inputs.to_vector<std::int32_t>();
     for (Index r = 0; r < s.batch; ++r)
-      rows.push_back(data.tokenizer.decode(
-          std::span(ids).subspan(static_cast<std::size_t>(r * s.context), static_cast<std::size_t>(s.context))));
+      rows.push_back(data.tokenizer.decode(std::span(ids).subspan(static_cast<std::size_t>(r * s.gpt.context),
+                                                                  static_cast<std::size_t>(s.gpt.context))));
   }
   return rows;
 }
@@ -31,7 +31,7 @@ RELEASE_TEST_CASE("lm_data: a context shorter than the stories sees all parts of
   s.batch = 24;
   const std::string whole = Stories().text(0, 200000);
   for (const Index context : {16, 64}) {
-    s.context = context;
+    s.gpt.context = context;
     const std::vector<std::string> rows = rows_of(s);
     std::string all;
     for (const std::string& row : rows) all += row;
@@ -44,6 +44,6 @@ RELEASE_TEST_CASE("lm_data: a context shorter than the stories sees all parts of
     }
     CHECK(rows_of(s) == rows);
   }
-  s.context = static_cast<Index>(kLongestStory);
+  s.gpt.context = static_cast<Index>(kLongestStory);
   for (const std::string& row : rows_of(s)) CHECK(row.starts_with("\n"));
 }

@@ -2,6 +2,7 @@
 // Above 400 lines: each flag has its own refusals.
 #include <heed/core/check.hpp>
 #include <heed/core/parallel.hpp>
+#include <set>
 #include <tuple>
 
 #include "examples/support/lm_settings.hpp"
@@ -126,9 +127,9 @@ TEST_CASE("train_lm: recipe fast changes the documented settings, and flags over
   CHECK(other.lr == 0.5);
   CHECK(other.min_lr == 0);
   CHECK(other.dtype == "f32");
-  CHECK(!other.qk_norm);
+  CHECK(!other.gpt.blocks.attention.qk_norm);
   CHECK(other.batch == 3);
-  CHECK(other.layers == 6);
+  CHECK(other.gpt.blocks.layers == 6);
   CHECK(other.schedule == "linear");
   CHECK(examples::fast_flags(other).find("--optimizer lion") != std::string::npos);  // the final value
 
@@ -159,7 +160,7 @@ TEST_CASE("train_lm: preset gpt2 is GPT-2's architecture, with its 124439808 par
   CHECK(model.options.blocks.activation == FeedForwardKind::gelu_tanh);
   CHECK(model.options.blocks.norm == NormKind::layer);
   CHECK(model.options.positions == PositionKind::learned);
-  CHECK(gpt2_parameters(50257, s.context, s.layers, s.width) == 124439808);
+  CHECK(gpt2_parameters(50257, s.gpt.context, s.gpt.blocks.layers, s.gpt.blocks.attention.width) == 124439808);
   // The formula holds for models of this preset with other sizes.
   for (const auto& sizes : std::vector<std::vector<Index>>{
            {11, 6, 2, 8}, {13, 6, 2, 8}, {11, 9, 2, 8}, {11, 6, 3, 8}, {11, 6, 2, 16}, {11, 6, 1, 4}}) {
@@ -315,9 +316,24 @@ TEST_CASE("train_lm: a soft cap of the logits is an option of the model, and abs
   const std::string stored = examples::to_json(s);
   LmFlags same, other;
   parse_flags(same, {"--resume"});
-  CHECK(same.resolve(&stored).logit_cap == 30);
+  CHECK(same.resolve(&stored).gpt.logit_cap == 30);
   parse_flags(other, {"--resume", "--logit-cap", "20"});
   CHECK_THROWS_AS(other.resolve(&stored), examples::UsageError);
+}
+
+TEST_CASE("train_lm: every described option of a GPT, and every option of a mechanism, is a setting") {
+  LmSettings s;
+  std::set<std::string> names;
+  for (const examples::Setting& setting : examples::SettingFields(s).list()) names.insert(setting.name);
+  int described = 0;
+  for (const OptionField& field : list_fields(s.gpt)) {
+    std::string name = field.name;
+    std::replace(name.begin(), name.end(), '_', '-');
+    if (!field.text.empty()) CHECK_MESSAGE(names.contains(name), name);
+    described += field.text.empty() ? 0 : 1;
+  }
+  CHECK(described >= 12);
+  for (const MechanismOption& o : mechanism_options()) CHECK_MESSAGE(names.contains(o.name), o.name);
 }
 
 TEST_CASE("train_lm: options of a mechanism are flags, and a checkpoint stores them independently of the defaults") {

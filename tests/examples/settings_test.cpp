@@ -139,6 +139,71 @@ TEST_CASE("settings: flags must not contradict the model that a new run starts f
         R"({"lr":0.001,"layers":5,"deep":false,"tokenizer":"byte","data":[],"mode":"fast","limit":-1})");
 }
 
+namespace {
+
+struct Net {  // options of a model, as a library has them
+  Index layers = 4, hidden_size = 0;
+  double share = 0.1, soft_cap = 0;
+  bool deep = false;
+  heed::NormKind norm = heed::NormKind::layer;
+
+  void fields(heed::OptionFields& f) {
+    f({"layers", "Blocks"}, layers, 1), f("hidden_size", hidden_size), f({"share", "A share"}, share);
+    f.optional({"deep", "More blocks"}, deep);
+    f({"norm", "The norm"}, norm, heed::norm_kinds());
+    f.optional({"soft_cap", "A cap"}, soft_cap, heed::OptionField::positive);
+  }
+};
+
+struct NetSettings {
+  Net net;
+  void fields(SettingFields& f) {
+    f.options(net, {{"share", {.defaults = "by preset", .kind = Kind::training}}, {"deep", {.always_stored = true}}});
+  }
+};
+
+}  // namespace
+
+TEST_CASE("settings: each described field of a model's options is a flag, and is stored in checkpoints") {
+  const std::string stored = R"({"layers":4,"share":0.1,"deep":false,"norm":"layer"})";
+  NetSettings given, s;
+  CHECK(SettingFields(s).json() == stored);
+  const auto error = [&](const std::vector<std::string>& words) {
+    CommandLine line("about", "program");
+    given = s = {};
+    SettingFields(given).add_flags(line);
+    std::vector<std::string> all = {"program"};
+    all.insert(all.end(), words.begin(), words.end());
+    std::vector<char*> argv;
+    for (std::string& word : all) argv.push_back(word.data());
+    if (line.parse(static_cast<int>(argv.size()), argv.data())) return std::string("refused");
+    SettingFields(s).read(StoredSettings(stored, "a.h5"));
+    try {
+      SettingFields(s).resume(line, SettingFields(given), false);
+    } catch (const UsageError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  CHECK(error({"--share", ".25", "--layers", "04", "--norm", "layer"}) == "");
+  CHECK(s.net.share == 0.25);
+  CHECK(s.net.layers == 4);
+  CHECK(heed::test::contains(error({"--norm", "rms"}), "--norm is \"rms\" but the checkpoint was made with \"layer\""));
+  CHECK(heed::test::contains(error({"--soft-cap", "3e1"}), "--soft-cap is 30.0 but the checkpoint was made with 0.0"));
+  CHECK(given.net.soft_cap == 30);
+  CHECK(SettingFields(given).json() == R"({"layers":4,"share":0.1,"deep":false,"norm":"layer","soft-cap":30.0})");
+  for (const std::vector<std::string>& wrong : {std::vector<std::string>{"--layers", "0"},
+                                                {"--layers", "x"},
+                                                {"--share", "1"},
+                                                {"--soft-cap", "0"},
+                                                {"--soft-cap", "0e9"},
+                                                {"--soft-cap", "inf"},
+                                                {"--deep", "yes"},
+                                                {"--norm", "l2"},
+                                                {"--hidden-size", "3"}})
+    CHECK(error(wrong) == "refused");
+}
+
 TEST_CASE("settings: a message names a flag that was given, a checkpoint's file, or a default") {
   const Flags f({"--layers", "1"});
   const SettingOrigins new_run = f.line,

@@ -50,6 +50,39 @@ TEST_CASE("model config: user-defined options become JSON in the order of their 
   CHECK(error_of([] { from_json<PlainOptions>("7"); }) == "options: the configuration is not a JSON object");
 }
 
+TEST_CASE("model config: the fields of options are listed, with the places of their values") {
+  PlainOptions plain;
+  const std::vector<OptionField> fields = list_fields(plain);
+  REQUIRE(fields.size() == 5);
+  CHECK(fields[0].name == "layers");
+  CHECK(fields[0].type == OptionField::whole);
+  CHECK(fields[0].min == 1);
+  CHECK(std::get<Index*>(fields[0].value) == &plain.layers);
+  CHECK(fields[1].type == OptionField::share);
+  CHECK(std::get<bool*>(fields[2].value) == &plain.deep);
+  CHECK(fields[4].words == std::vector<std::string>{"layer", "rms"});
+  CHECK(std::get<OptionField::Word>(fields[4].value).get() == "rms");
+  std::get<OptionField::Word>(fields[4].value).set("layer");
+  CHECK(plain.norm == NormKind::layer);
+
+  // Optional fields are listed even if JSON omits them.
+  const auto field = [](GPTOptions options, const std::string& name) {
+    for (const OptionField& f : list_fields(options))
+      if (f.name == name) return f;
+    return OptionField();
+  };
+  CHECK(field({}, "logit_cap").type == OptionField::positive);
+  CHECK(field({}, "logit_cap").omitted);
+  CHECK(field({}, "logit_cap").text == "Soft cap C of the logits: C tanh(logits / C)");
+  CHECK_FALSE(field({.logit_cap = 30}, "logit_cap").omitted);
+  CHECK_FALSE(field({}, "heads").omitted);
+  GPTOptions relative{.positions = PositionKind::relative};
+  list_fields(relative);
+  CHECK(relative.blocks.attention.relative_clip == 0);  // still its default
+  CHECK(relative.blocks.dropout == 0.0);
+  CHECK_FALSE(relative.blocks.attention.dropout.has_value());
+}
+
 TEST_CASE("model config: a GPT and a BERT of each mechanism are described, and built again") {
   for (const bool causal : {true, false})
     for (const std::string& name : mechanism_names(causal)) {

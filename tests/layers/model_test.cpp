@@ -161,6 +161,22 @@ TEST_CASE("a summary shows the bytes of each module in the line of its first par
     CHECK(contains(text, name));
 }
 
+TEST_CASE("a summary ends with the options of the model, except optional ones with their defaults") {
+  Rng rng(1);
+  GPTOptions options{.vocabulary = 9, .context = 6, .blocks = {.layers = 1, .attention = {.width = 8, .heads = 2}}};
+  const auto last_line = [&] {
+    GPT model(options, rng);
+    const std::string text = summary(model);
+    return text.substr(text.rfind('\n', text.size() - 2) + 1);
+  };
+  CHECK(last_line() ==
+        "options: model gpt, vocabulary 9, layers 1, context 6, kv_heads 0, positions learned, width 8, heads 2, bias "
+        "true, hidden 0, dropout 0.0, activation gelu, norm layer, tied true\n");
+  options.logit_cap = 30, options.blocks.attention.qk_norm = true;
+  CHECK(contains(last_line(), "qk_norm true, "));
+  CHECK(contains(last_line(), "logit_cap 30.0\n"));
+}
+
 namespace {
 struct Pair {
   Linear a, b;
