@@ -13,10 +13,9 @@
 
 #include "examples/support/mechanism_flags.hpp"
 #include "examples/support/memory_need.hpp"
-#include "examples/support/profile_flags.hpp"
 #include "examples/support/program.hpp"
+#include "examples/support/run_flags.hpp"
 #include "examples/support/run_report.hpp"
-#include "examples/support/start_flags.hpp"
 
 namespace {
 
@@ -51,16 +50,6 @@ struct Settings {
     f("lr", lr, Kind::run, "Peak learning rate [2e-3]", number(0));
     f("seed", seed, Kind::start, "Seed of weights and expressions [1]", seed_number());
   }
-};
-
-struct Flags {
-  Settings settings;
-  std::string checkpoint = "classify.h5", log, plot;
-  Index checkpoint_every = 0;
-  StartFlags start;
-  bool find_nan = false;
-  int threads = 0;
-  ProfileFlags profile;
 };
 
 // An encoder, the mean of its output over tokens that are not padding, and a linear layer to ten classes.
@@ -167,24 +156,18 @@ void print_examples(const Classifier& model, const ListOpsHeldOut& held_out, Ind
   }
 }
 
-RunOptions run_options(const Flags& flags) {
-  Settings s = flags.settings;
-  return {.steps = s.steps,
-          .seed = s.seed,
-          .find_nan = flags.find_nan,
-          .evaluation = {.every = std::max<Index>(1, s.steps / 10)},
-          .checkpoint = {.path = flags.checkpoint,
-                         .every = flags.checkpoint_every,
-                         .texts = {{"config", R"({"model": "listops classifier"})"}, {"settings", SettingFields(s).json()}}},
-          .output = {.log = flags.log, .progress = stderr},
-          .handle_interrupt = true};
+RunOptions run_options(RunOptions o, Settings s) {
+  o.steps = s.steps;
+  o.seed = s.seed;
+  o.evaluation.every = std::max<Index>(1, s.steps / 10);
+  o.checkpoint.texts = {{"config", R"({"model": "listops classifier"})"}, {"settings", SettingFields(s).json()}};
+  return o;
 }
 
-int train(Flags flags, const CommandLine& line) {
+int train(const RunFlags& flags, Settings s, const CommandLine& line) {
   set_threads(flags.threads);
   check_plot(flags.plot);
-  const Start start = open_start(flags.start, flags.checkpoint, "", true);
-  Settings& s = flags.settings;
+  const Start start = open_start(flags, "", true);
   const SettingOrigins origins = origins_of(start, line);
   if (start.resumed) s = settings_of(*start.resumed, true, origins, s);
   if (start.init) s = settings_of(*start.init, false, origins, s);
@@ -200,8 +183,7 @@ int train(Flags flags, const CommandLine& line) {
   AdamW optimizer(decay_groups(model, 0.1), {.lr = s.lr, .betas = {0.9, 0.99}});
   Schedule schedule("cosine",
                     {.lr = s.lr, .min_lr = s.lr / 10, .warmup = s.steps / 20, .steps = std::max<Index>(s.steps, 1)});
-  RunOptions options = run_options(flags);
-  start.apply(flags.start, options.checkpoint);
+  RunOptions options = run_options(flags.options(start), s);
   const double majority = held_out.majority();
   std::fprintf(stderr,
                "lists of %lld to %lld tokens, at most %lld deep; %lld held out, %.1f%% of which have the most common "
@@ -220,8 +202,7 @@ int train(Flags flags, const CommandLine& line) {
   const bool draws = !flags.plot.empty() && !result.validation_metrics.empty();
   if (draws) plot_accuracy(flags.plot, result, majority);
   if (result.interrupted) {
-    print_stopped(result, s.steps,
-                  line.resume_command(flags.checkpoint, {"--threads", "--checkpoint-every", "--log", "--plot"}));
+    print_stopped(result, s.steps, flags.resume_command(line));
     return 130;
   }
   if (result.validation_metrics.count("accuracy") == 1)
@@ -233,24 +214,13 @@ int train(Flags flags, const CommandLine& line) {
   return 0;
 }
 
-void add_flags(CommandLine& line, Flags& flags) {
-  SettingFields(flags.settings).add_flags(line);
-  line.add_threads(flags.threads);
-  line.add("--checkpoint", flags.checkpoint, "Checkpoint file, always written at the end [classify.h5]",
-           file_name("FILE", FileRole::checkpoint));
-  line.add("--checkpoint-every", flags.checkpoint_every, "Steps between checkpoints; 0: only at the end [0]", whole(0));
-  add_start_flags(line, flags.start);
-  line.add("--log", flags.log, "One JSON object per step", file_name("FILE.jsonl", FileRole::log));
-  line.add("--plot", flags.plot, "Picture of the accuracy, .svg or .png", file_name("FILE.svg|png", FileRole::output));
-  line.add_find_nan(flags.find_nan);
-  add_profile_flags(line, flags.profile);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
   CommandLine line("Trains an encoder to compute the value of nested lists (ListOps)", "classify");
-  Flags flags;
-  add_flags(line, flags);
-  return run_program(line, argc, argv, [&] { return train(flags, line); });
+  Settings settings;
+  RunFlags flags{"classify.h5"};
+  SettingFields(settings).add_flags(line);
+  flags.add_to(line, "accuracy");
+  return run_program(line, argc, argv, [&] { return train(flags, settings, line); });
 }

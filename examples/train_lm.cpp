@@ -58,22 +58,17 @@ void print_result(const RunResult& result, const LmData& data) {
   std::fprintf(stderr, "\n");
 }
 
-RunOptions run_options(const LmRunFlags& flags, const LmSettings& s, const LmData& data, const GPTConfig& config,
-                       Ranks* ranks) {
-  RunOptions o{.steps = s.steps,
-               .accumulate = s.accumulate,
-               .shards = s.shards,
-               .grad_clip = s.grad_clip,
-               .seed = s.seed,
-               .precision = dtype_named(s.dtype),
-               .find_nan = flags.find_nan,
-               .evaluation = {.every = s.eval_every, .batches = s.eval_batches},
-               .checkpoint = {.path = flags.checkpoint,
-                              .every = flags.checkpoint_every,
-                              .texts = language_model_texts(config, data.tokenizer)},
-               .output = {.log = flags.log, .progress = stderr},
-               .ranks = {.communicator = ranks, .dtype = dtype_named(s.communication_dtype)},
-               .handle_interrupt = true};
+RunOptions run_options(RunOptions o, const LmSettings& s, const LmData& data, const GPTConfig& config) {
+  o.steps = s.steps;
+  o.accumulate = s.accumulate;
+  o.shards = s.shards;
+  o.grad_clip = s.grad_clip;
+  o.seed = s.seed;
+  o.precision = dtype_named(s.dtype);
+  o.ranks.dtype = dtype_named(s.communication_dtype);
+  o.evaluation.every = s.eval_every;
+  o.evaluation.batches = s.eval_batches;
+  o.checkpoint.texts = language_model_texts(config, data.tokenizer);
   o.checkpoint.texts.insert({"settings", to_json(s)});
   for (const FileUse& input : input_files(s)) o.inputs.push_back(input.path);
   if (data.floor) o.evaluation.floor = data.floor->loss;
@@ -179,9 +174,9 @@ LmRunFlags flags_of(const Ranks* ranks, LmRunFlags flags) {
 
 int train(const LmFlags& flags, Ranks* ranks) {
   const LmRunFlags run_flags = flags_of(ranks, flags.run());
-  const Start start = open_start(run_flags.start, run_flags.checkpoint, "", is_first(ranks));
+  const Start start = open_start(run_flags, "", is_first(ranks));
   const Checkpoint* old = start.resumed ? start.resumed.get() : start.init.get();
-  const std::string file = start.init ? run_flags.start.init : run_flags.checkpoint;
+  const std::string file = start.init ? run_flags.init : run_flags.checkpoint;
   LmSettings s = settings_of(flags, start, file);
   if (is_first(ranks)) flags.check_files(s);
   check_plot(run_flags.plot);
@@ -198,8 +193,8 @@ int train(const LmFlags& flags, Ranks* ranks) {
                          .batch = s.batch,
                          .batches = s.accumulate * s.shards,
                          .moments = optimizer_states(s.optimizer, optimizer_options(s))});
-  RunOptions options = run_options(run_flags, s, data, config, ranks);
-  start.apply(run_flags.start, options.checkpoint);
+  RunOptions options = run_options(run_flags.options(start), s, data, config);
+  options.ranks.communicator = ranks;
   if (!config.options.causal) {
     // An error in the prompt is thrown now, not after the training.
     if (!run_flags.prompt.empty()) masked_tokens(data.tokenizer, run_flags.prompt, data.masks.mask, s.gpt.context);

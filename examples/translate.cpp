@@ -14,7 +14,6 @@
 #include <heed/plot/plot.hpp>
 #include <iostream>
 
-#include "examples/support/profile_flags.hpp"
 #include "examples/support/program.hpp"
 #include "examples/support/program_ranks.hpp"
 #include "examples/support/run_report.hpp"
@@ -27,19 +26,16 @@ using namespace heed;
 using namespace heed::examples;
 using Settings = TranslationSettings;
 
-struct RunFlags {
-  std::string checkpoint = "translate.h5", best, log, plot, translate, alignments, text;
-  StartFlags start;
-  bool unknown = false, find_nan = false;
-  Index checkpoint_every = 0, beam = 5, patience = 0;
+struct Flags : RunFlags {
+  Flags() : RunFlags{"translate.h5"} {}
+
+  std::string best, translate, alignments, text;
+  bool unknown = false;
+  Index beam = 5, patience = 0;
   double length_penalty = 1;
-  int threads = 0;
-  ProfileFlags profile;
 };
 
-TranslateOptions search_of(const RunFlags& f) {
-  return {.beam = f.beam, .alpha = f.length_penalty, .unknown = f.unknown};
-}
+TranslateOptions search_of(const Flags& f) { return {.beam = f.beam, .alpha = f.length_penalty, .unknown = f.unknown}; }
 
 // Whether to translate with an existing model instead of training one. Throws UsageError for flags that would have no
 // effect.
@@ -129,7 +125,7 @@ void print_alignments(const Translator& t, std::uint64_t seed) {
 }
 
 // Prints the quality of translations of the validation pairs: BLEU and chrF, or for dates the share of exact ones.
-void print_quality(const Translator& t, const Data& d, const Settings& s, const RunFlags& f) {
+void print_quality(const Translator& t, const Data& d, const Settings& s, const Flags& f) {
   std::vector<std::string> sources, references;
   for (const TextPair& p : d.validation)
     sources.push_back(p.source), references.push_back(normalized(p.target, t.target.unicode()));
@@ -173,7 +169,7 @@ void print_unknown(const char* of, const TextPairs& pairs) {
 }
 
 template <class M>
-int train_model(M& model, Translator& t, const Settings& s, const RunFlags& f, const Data& d, RunOptions options,
+int train_model(M& model, Translator& t, const Settings& s, const Flags& f, const Data& d, RunOptions options,
                 const std::string& resume) {
   TextPairOptions sides{.longest = s.longest, .skip = true, .source_end = true};
   const auto pairs_of = [&](const std::vector<TextPair>& pairs, const std::string& source, const std::string& target) {
@@ -235,27 +231,14 @@ int train_model(M& model, Translator& t, const Settings& s, const RunFlags& f, c
   return 0;
 }
 
-RunOptions run_options(const RunFlags& f, const Settings& s, Ranks* ranks) {
-  return {.shards = s.shards,
-          .grad_clip = s.grad_clip,
-          .seed = s.seed,
-          .precision = dtype_named(s.dtype),
-          .find_nan = f.find_nan,
-          .evaluation = {.every = s.eval_every, .patience = f.patience},
-          .checkpoint = {.path = f.checkpoint, .every = f.checkpoint_every, .best = f.best},
-          .output = {.log = f.log, .progress = stderr},
-          .ranks = {.communicator = ranks, .dtype = dtype_named(s.communication_dtype)},
-          .handle_interrupt = true};
-}
-
-int train(const Settings& given, RunFlags f, const CommandLine& line, Ranks* ranks) {
+int train(const Settings& given, Flags f, const CommandLine& line, Ranks* ranks) {
   if (!is_first(ranks)) f.log = f.plot = "", f.profile = {};  // only rank 0 writes these
-  const Start start = open_start(f.start, f.checkpoint, f.best, is_first(ranks));
+  const Start start = open_start(f, f.best, is_first(ranks));
   const Checkpoint* old = start.resumed ? start.resumed.get() : start.init.get();
   if (old) translation_config(*old);  // throws Error for a checkpoint of another program
   Settings s = given;
   std::vector<ChangedSetting> changed;
-  if (start.resumed) s = resumed_settings(given, line, *old, f.start.other_data, changed);
+  if (start.resumed) s = resumed_settings(given, line, *old, f.other_data, changed);
   if (start.init) s = initial_settings(given, line, *old);
   print_changed(changed);
   if (start.resumed)
@@ -271,22 +254,24 @@ int train(const Settings& given, RunFlags f, const CommandLine& line, Ranks* ran
   const Data d = load_data(s, old);
   const TranslationConfig config = translation_config(s, d.source, d.target);
   if (old) check_config(config, *old);
-  RunOptions o = run_options(f, s, ranks);
-  start.apply(f.start, o.checkpoint);
+  RunOptions o = f.options(start);
+  o.grad_clip = s.grad_clip, o.seed = s.seed;
+  o.precision = dtype_named(s.dtype);
+  o.ranks.dtype = dtype_named(s.communication_dtype);
+  o.evaluation.every = s.eval_every, o.evaluation.patience = f.patience;
+  o.checkpoint.best = f.best, o.ranks.communicator = ranks, o.shards = s.shards;
   o.checkpoint.texts = translator_texts(config, d.source, d.target);
   o.checkpoint.texts.insert({"settings", to_json(s)});
   for (const FileUse& text : texts) o.inputs.push_back(text.path);
   Rng rng(s.seed);
   manual_seed(s.seed);
   Translator t{old ? make_translation_model(config, *old) : make_translation_model(config, rng), d.source, d.target};
-  const std::string resume = line.resume_command(
-      f.checkpoint,
-      {"--threads", "--checkpoint-every", "--best", "--patience", "--log", "--plot", "--beam", "--length-penalty"});
+  const std::string resume = f.resume_command(line, {"--best", "--patience", "--beam", "--length-penalty"});
   return std::visit([&](auto& model) { return train_model(model, t, s, f, d, o, resume); }, t.model);
 }
 
 // Options of a search for a text of unknown length. The default limit of 1000 tokens stops a text without line feeds.
-TranslateOptions search_of(const Settings& s, const RunFlags& f, const CommandLine& line) {
+TranslateOptions search_of(const Settings& s, const Flags& f, const CommandLine& line) {
   TranslateOptions o = search_of(f);
   o.longest = line.given("--longest") ? s.longest : 1000;
   return o;
@@ -315,8 +300,7 @@ std::string text_to_translate(const Settings& s, const std::string& file, std::s
 }
 
 // Draws the attention as in figure 8.1 of the textbook: source words across, words of the translation down.
-void draw_alignment(const Translator& t, const std::string& sentence, const TranslateOptions& search,
-                    const RunFlags& f) {
+void draw_alignment(const Translator& t, const std::string& sentence, const TranslateOptions& search, const Flags& f) {
   const std::vector<std::string> source = {sentence};
   const std::string target = translate(t, source, search)[0];
   const Alignment a = align(t, source[0], target);
@@ -337,7 +321,7 @@ void draw_alignment(const Translator& t, const std::string& sentence, const Tran
 }
 
 // Runs --translate, --text or --alignments. Returns the exit code.
-int use(const Settings& s, const RunFlags& f, const CommandLine& line) {
+int use(const Settings& s, const Flags& f, const CommandLine& line) {
   check_plot(f.alignments);
   const Translator t = load_translator(mean_of_last_weights(load_checkpoint(f.checkpoint)));
   TranslateOptions search = search_of(s, f, line);
@@ -355,20 +339,12 @@ int use(const Settings& s, const RunFlags& f, const CommandLine& line) {
   return 0;
 }
 
-void add_run_flags(CommandLine& line, RunFlags& f) {
+void add_run_flags(CommandLine& line, Flags& f) {
   line.group("Run");
-  line.add("--checkpoint", f.checkpoint, "Checkpoint file of the translator [translate.h5]",
-           file_name("FILE", FileRole::checkpoint), {.input_with = {"--translate", "--text", "--alignments"}});
-  line.add("--checkpoint-every", f.checkpoint_every, "Steps between checkpoints; 0: only at the end [0]", whole(0));
+  f.add_to(line, "losses", {.input_with = {"--translate", "--text", "--alignments"}});
   line.add("--best", f.best, "File for the weights of the best evaluation, which are scored at the end",
            file_name("FILE", FileRole::checkpoint));
   line.add("--patience", f.patience, "Stop after this many evaluations without improvement; 0: never [0]", whole(0));
-  add_start_flags(line, f.start);
-  line.add("--log", f.log, "One JSON object per step", file_name("FILE.jsonl", FileRole::log));
-  line.add("--plot", f.plot, "Picture of the losses, .svg or .png", file_name("FILE.svg|png", FileRole::output));
-  line.add_threads(f.threads);
-  line.add_find_nan(f.find_nan);
-  add_profile_flags(line, f.profile);
   line.group("Translating, instead of training");
   line.add("--translate", f.translate, "Translate the lines of a file; - for standard input", text_name("FILE"));
   line.add("--text", f.text, "Translate this text", anything("TEXT"));
@@ -385,7 +361,7 @@ void add_run_flags(CommandLine& line, RunFlags& f) {
 int main(int argc, char** argv) {
   CommandLine line("Trains a translator and translates", "translate");
   Settings s;
-  RunFlags f;
+  Flags f;
   SettingFields(s).add_flags(line);
   add_run_flags(line, f);
   return run_program(line, argc, argv, [&] {

@@ -106,15 +106,8 @@ void LmSettings::fields(SettingFields& f) {
 LmFlags::LmFlags() : line_("Trains a small language model on text files, or on the built-in stories", "train_lm") {
   CommandLine& line = line_;
   SettingFields(given_).add_flags(line);
-  line.group("Training");
-  line.add_threads(run_.threads);
   line.group(kOutput);
-  line.add("--checkpoint", run_.checkpoint, "Checkpoint file, always written at the end [lm.h5]",
-           file_name("FILE", FileRole::checkpoint));
-  line.add("--checkpoint-every", run_.checkpoint_every, "Steps between checkpoints; 0: only at the end [0]", whole(0));
-  add_start_flags(line, run_.start);
-  line.add("--log", run_.log, "One JSON object per step", file_name("FILE.jsonl", FileRole::log));
-  line.add("--plot", run_.plot, "Picture of the losses, .svg or .png", file_name("FILE.svg|png", FileRole::output));
+  run_.add_to(line, "losses");
   line.add("--sample", run_.sample, "Tokens to generate at the end; mlm: tokens of held-out text to fill in [300]",
            whole(0));
   line.add("--prompt", run_.prompt,
@@ -122,8 +115,6 @@ LmFlags::LmFlags() : line_("Trains a small language model on text files, or on t
            "a text to fill in, such as 'Where is the m[MASK]p?'",
            anything("TEXT"));
   line.add_sampling(run_.sampling);
-  line.add_find_nan(run_.find_nan);
-  add_profile_flags(line, run_.profile);
 }
 
 }  // namespace heed::examples

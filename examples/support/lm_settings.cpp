@@ -123,7 +123,7 @@ LmSettings LmFlags::resolve(const std::string* stored_text, std::vector<ChangedS
   fields.read(stored);  // again, for the options of the mechanism that are stored
   check_mechanism_flags(origins, "--attention", {s.attention});
   const LmSettings before = s;
-  const std::vector<ChangedSetting> changes = fields.resume(line_, SettingFields(given), run_.start.other_data);
+  const std::vector<ChangedSetting> changes = fields.resume(line_, SettingFields(given), run_.other_data);
   if (changed != nullptr) *changed = changes;
   if (s.lr != before.lr && !line_.given("--min-lr") && before.min_lr > 0) s.min_lr = s.lr / 10;
   return settled(s, origins);
@@ -163,8 +163,7 @@ std::vector<FileUse> input_files(const LmSettings& s) {
 }
 
 std::string LmFlags::resume_command() const {
-  return line_.resume_command(run_.checkpoint, {"--threads", "--checkpoint-every", "--log", "--plot", "--sample",
-                                                "--prompt", "--temperature", "--top-k", "--top-p"});
+  return run_.resume_command(line_, {"--sample", "--prompt", "--temperature", "--top-k", "--top-p"});
 }
 
 std::string to_json(LmSettings settings) { return SettingFields(settings).json(); }

@@ -5,10 +5,9 @@
 #include <vector>
 
 #include "examples/support/command_line.hpp"
-#include "examples/support/profile_flags.hpp"
 #include "examples/support/program.hpp"
+#include "examples/support/run_flags.hpp"
 #include "examples/support/settings.hpp"
-#include "examples/support/start_flags.hpp"
 #include "examples/support/text_flags.hpp"
 
 namespace heed::examples {
@@ -47,16 +46,12 @@ struct LmSettings {
 };
 
 // Flags that may differ between a run and its continuation.
-struct LmRunFlags {
-  int threads = 0;
-  std::string checkpoint = "lm.h5", log, plot;
-  Index checkpoint_every = 0;
-  StartFlags start;
-  bool find_nan = false;
+struct LmRunFlags : RunFlags {
+  LmRunFlags() : RunFlags{"lm.h5"} {}
+
   Index sample = 300;
   std::string prompt;
   SamplingOptions sampling{.temperature = 0.8};
-  ProfileFlags profile;
 };
 
 // The files that a run with these settings reads; built-in data have none.

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "examples/support/run_flags.hpp"
 #include "examples/support/settings.hpp"
-#include "examples/support/start_flags.hpp"
 #include "examples/support/text_flags.hpp"
 
 namespace heed::examples {
