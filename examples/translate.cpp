@@ -236,19 +236,10 @@ int train(const Settings& given, Flags f, const CommandLine& line, Ranks* ranks)
   const Start start = open_start(f, f.best, is_first(ranks));
   const Checkpoint* old = start.resumed ? start.resumed.get() : start.init.get();
   if (old) translation_config(*old);  // throws Error for a checkpoint of another program
-  Settings s = given;
-  std::vector<ChangedSetting> changed;
-  if (start.resumed) s = resumed_settings(given, line, *old, f.other_data, changed);
-  if (start.init) s = initial_settings(given, line, *old);
-  print_changed(changed);
-  if (start.resumed)
-    for (const auto& [flag, path] :
-         {std::pair("--source", &s.source), std::pair("--target", &s.target), std::pair("--val-source", &s.val_source),
-          std::pair("--val-target", &s.val_target)})
-      check_stored_file(line, flag, *path, f.checkpoint);
-  if (!start.resumed) choose_defaults(line, s);
-  check_settings(setting_origins(line, old, start.resumed != nullptr), s);
+  const Settings s = settings_of(given, line, start, f.other_data);
   const std::vector<FileUse> texts = input_files(s);
+  if (start.resumed)
+    for (const FileUse& text : texts) check_stored_file(line, text.name, text.path, f.checkpoint);
   if (is_first(ranks)) check_files(line, texts);
   check_plot(f.plot);
   const Data d = load_data(s, old);

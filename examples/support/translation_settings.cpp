@@ -169,13 +169,6 @@ std::vector<FileUse> input_files(const TranslationSettings& s) {
       {"--source", s.source}, {"--target", s.target}, {"--val-source", s.val_source}, {"--val-target", s.val_target}};
 }
 
-void choose_defaults(const CommandLine& line, TranslationSettings& s) {
-  if (s.only_time_ends() && !line.given("--schedule")) s.schedule = "inverse-sqrt";  // needs no last step
-  // With wider embeddings of about sixty characters, Bahdanau's attention has as much weight on the space before a word
-  // as on the word: the backward state at the space has read the word (docs/translation.md).
-  if (s.built_in() && s.model.ends_with("-bahdanau") && !line.given("--width")) s.width = 32;
-}
-
 static void check_mechanism_options(const SettingOrigins& origins, const TranslationSettings& s) {
   const std::vector<std::string> used = mechanisms(s);
   const CommandLine& line = origins.line();
@@ -193,19 +186,7 @@ static void check_mechanism_options(const SettingOrigins& origins, const Transla
   }
 }
 
-static StoredSettings stored_settings(const Checkpoint& c) {
-  require(c.texts.contains("settings"), c.source, " is not a checkpoint of translate: it has no settings");
-  return StoredSettings(c);
-}
-
-SettingOrigins setting_origins(const CommandLine& line, const Checkpoint* checkpoint, bool resumes) {
-  if (checkpoint == nullptr) return line;
-  TranslationSettings s;
-  return {line, checkpoint->source,
-          resumes ? stored_settings(*checkpoint).names() : SettingFields(s).names(Kind::model)};
-}
-
-void check_settings(const SettingOrigins& origins, const TranslationSettings& s) {
+static void check_settings(const SettingOrigins& origins, const TranslationSettings& s) {
   const CommandLine& line = origins.line();
   const bool one_file = !s.source.empty() || !s.target.empty() || !s.val_source.empty() || !s.val_target.empty();
   if (one_file && (s.source.empty() || s.target.empty() || s.val_source.empty() || s.val_target.empty()))
@@ -235,22 +216,31 @@ void check_settings(const SettingOrigins& origins, const TranslationSettings& s)
 
 std::string to_json(TranslationSettings s) { return SettingFields(s).json(); }
 
-TranslationSettings resumed_settings(TranslationSettings given, const CommandLine& line, const Checkpoint& old,
-                                     bool other_data, std::vector<ChangedSetting>& changed) {
+TranslationSettings settings_of(TranslationSettings given, const CommandLine& line, const Start& start,
+                                bool other_data) {
   TranslationSettings s;
-  const SettingFields fields(s);
-  fields.read(stored_settings(old));
-  if (line.given("--steps") || line.given("--epochs") || line.given("--minutes"))
-    s.steps = given.steps, s.epochs = given.epochs, s.minutes = given.minutes;
-  changed = fields.resume(line, SettingFields(given), other_data);
-  return s;
-}
-
-TranslationSettings initial_settings(TranslationSettings given, const CommandLine& line, const Checkpoint& init) {
-  TranslationSettings s;
-  const SettingFields fields(s);
-  fields.read(stored_settings(init), Kind::model);
-  fields.init(line, SettingFields(given), init.source);
+  const SettingFields fields(s), flags(given);
+  const Checkpoint* old = start.resumed ? start.resumed.get() : start.init.get();
+  if (old == nullptr) s = given;
+  // With wider embeddings of about sixty characters, Bahdanau's attention has as much weight on the space before a word
+  // as on the word: the backward state at the space has read the word (docs/translation.md).
+  if (s.built_in() && s.model.ends_with("-bahdanau") && !line.given("--width")) s.width = 32;
+  std::set<std::string> stored;
+  if (old != nullptr) {
+    require(old->texts.contains("settings"), old->source, " is not a checkpoint of translate: it has no settings");
+    const StoredSettings settings(*old);
+    stored = start.resumed ? settings.names() : fields.names(Kind::model);
+    fields.read(settings, start.resumed ? std::nullopt : std::optional(Kind::model));
+  }
+  if (start.init) fields.init(line, flags, old->source);
+  if (start.resumed) {
+    if (line.given("--steps") || line.given("--epochs") || line.given("--minutes"))
+      s.steps = given.steps, s.epochs = given.epochs, s.minutes = given.minutes;
+    print_changed(fields.resume(line, flags, other_data));
+  } else if (s.only_time_ends() && !line.given("--schedule")) {
+    s.schedule = "inverse-sqrt";  // needs no last step
+  }
+  check_settings(old ? SettingOrigins(line, old->source, stored) : line, s);
   return s;
 }
 

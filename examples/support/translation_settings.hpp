@@ -53,22 +53,13 @@ struct TranslationSettings {
 
 // The files that a run with these settings reads; built-in data have none.
 std::vector<FileUse> input_files(const TranslationSettings& settings);
-// Sets defaults that depend on other flags, for a new run.
-void choose_defaults(const CommandLine& line, TranslationSettings& settings);
-// Where the settings of a run were set. `checkpoint` is the one that it resumes or starts from, or null.
-SettingOrigins setting_origins(const CommandLine& line, const Checkpoint* checkpoint, bool resumes);
-// Throws UsageError for settings that do not fit together, and for flags that would have no effect.
-void check_settings(const SettingOrigins& origins, const TranslationSettings& settings);
-
 // The settings as JSON, for a checkpoint.
 std::string to_json(TranslationSettings settings);
-// The settings of a resumed run: those of its checkpoint, with the flags that may change. Adds changed settings to
-// `changed`. Throws UsageError if another flag contradicts the checkpoint.
-TranslationSettings resumed_settings(TranslationSettings given, const CommandLine& line, const Checkpoint& old,
-                                     bool other_data, std::vector<ChangedSetting>& changed);
-// The settings of a new training that starts from a checkpoint's model. Throws UsageError if a flag contradicts the
-// model.
-TranslationSettings initial_settings(TranslationSettings given, const CommandLine& line, const Checkpoint& init);
+// The settings of a run: those given by flags; of a run that continues from a checkpoint, those of the checkpoint, or of
+// its model, with the flags that may change. Prints what changes. Throws UsageError if a flag contradicts the checkpoint
+// or would have no effect, and for settings that do not fit together.
+TranslationSettings settings_of(TranslationSettings given, const CommandLine& line, const Start& start,
+                                bool other_data);
 
 // Throws Error unless the config in the checkpoint is that of its settings.
 void check_config(const TranslationConfig& by_settings, const Checkpoint& checkpoint);
