@@ -76,6 +76,13 @@ inline void put_rows(const HeadRows<T>& to, bool add, const HeadPart& at, long c
     for (long c = 0; c < columns; c += kWidth<T>) put(i, c, load_aligned(x.row(i) + c));
 }
 
+// The keys of a chunk of queries, if causal.
+template <class T, class S>
+inline HeadPart own_keys(const LinearProblem<T, S>& p, const HeadPart& queries) {
+  const CausalSides at = alignment(p);
+  return {queries.b, queries.h / (p.heads / p.kv_heads), at.prefix + queries.first - at.keyless, queries.n};
+}
+
 // The outputs of queries without a key are 0. Stores `d` to norm, if it is not null.
 template <class T, class S>
 inline void clear_keyless(const LinearProblem<T, S>& p, const HeadRows<S>& out, T* norm, T d, long b, long h) {
