@@ -89,12 +89,6 @@ void take_parameter_gradients(AttentionMechanism& m, TensorsByName& gradients) {
   }
 }
 
-Tensor random_mask(Rng& rng, const Shape& shape, double share) {
-  Tensor mask = rng.uniform(shape) < share;
-  if (shape.back() > 0) mask.slice(-1, 0, 1).fill_(1);
-  return mask;
-}
-
 Trial rounded_to_bfloat16(Trial t) {
   for (const Part& p : parts(t)) *p.x = p.x->to(DType::bfloat16).to(DType::float64);
   t.dy = t.dy.to(DType::bfloat16).to(DType::float64);

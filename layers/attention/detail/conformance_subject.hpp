@@ -214,9 +214,6 @@ inline double rounding(DType dtype) { return dtype == DType::float64 ? kRounding
 // Share of rows that may differ in float32, where a discrete mechanism may choose other keys.
 inline double share_of(const Subject& s) { return s.can().discrete ? 0.05 : 0; }
 
-// A mask that is true with probability `share`; key 0 is always true.
-Tensor random_mask(Rng& rng, const Shape& shape, double share);
-
 // The gradient, or zeros like `like` if it is undefined.
 Tensor or_zeros(const Tensor& gradient, const Tensor& like);
 
