@@ -11,7 +11,7 @@
 //       sum = sum.defined() ? sum + x : x, count = count + 1;
 //       return sum / count.to(x.dtype());
 //     }
-//     void members(auto&& visit) { visit.buffer("sum", sum), visit.shared("count", count); }
+//     void members(MemberVisitor& visit) { visit.buffer("sum", sum), visit.shared("count", count); }
 //   };
 //   MeanState state;
 //   state.next(Tensor::arange(6).to(DType::float32).view({3, 2}));
