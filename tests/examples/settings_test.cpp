@@ -9,7 +9,7 @@ using heed::Index;
 
 namespace {
 
-struct Sample {
+struct ProgramSettings {
   Index layers = 2, limit = -1;
   std::string tokenizer = "char", mode = "slow";
   std::vector<std::string> data = {};
@@ -33,7 +33,7 @@ struct Sample {
 // Flags that were parsed.
 struct Flags {
   CommandLine line{"about", "program"};
-  Sample given = {};
+  ProgramSettings given = {};
 
   explicit Flags(std::vector<std::string> words) {
     SettingFields(given).add_flags(line);
@@ -43,7 +43,7 @@ struct Flags {
     REQUIRE_FALSE(line.parse(static_cast<int>(argv.size()), argv.data()));
   }
   std::string resumed(const std::string& stored, bool other_data = false) {
-    Sample s;
+    ProgramSettings s;
     SettingFields(s).read(StoredSettings(stored, "a.h5"));
     changed = SettingFields(s).resume(line, SettingFields(given), other_data);
     return s.json();
@@ -65,17 +65,17 @@ const std::string kDefaults =
 }  // namespace
 
 TEST_CASE("settings: flags fill them, and JSON has the older names first and no newer ones with their defaults") {
-  CHECK(Sample().json() == kDefaults);
+  CHECK(ProgramSettings().json() == kDefaults);
   Flags f({"--layers", "3", "--deep", "--data", "a", "b\xff", "--cap", "30", "--lr", "0.5"});
-  Sample s;
+  ProgramSettings s;
   SettingFields(s).take(f.line, SettingFields(f.given));
   CHECK(s.json() == R"({"lr":0.5,"layers":3,"deep":true,"tokenizer":"char","data":["a",{"hex":"62ff"}],)"
                     R"("mode":"slow","limit":-1,"cap":30.0})");
-  Sample read;
+  ProgramSettings read;
   SettingFields(read).read(StoredSettings(s.json(), "a.h5"));
   CHECK(read.json() == s.json());
   CHECK(read.data == std::vector<std::string>{"a", "b\xff"});
-  Sample of_model;
+  ProgramSettings of_model;
   SettingFields(of_model).read(StoredSettings(s.json(), "a.h5"), Kind::model);
   CHECK(of_model.layers == 3);
   CHECK(of_model.lr == 1e-3);
@@ -83,7 +83,7 @@ TEST_CASE("settings: flags fill them, and JSON has the older names first and no 
 
 TEST_CASE("settings: stored values of another type, or that the flag refuses, are errors; defaults are not") {
   const auto error = [](const std::string& stored) {
-    Sample s;
+    ProgramSettings s;
     return heed::test::error_of([&] { SettingFields(s).read(StoredSettings(stored, "a.h5")); });
   };
   CHECK(error(kDefaults) == "");  // --limit -1 would be refused
@@ -125,7 +125,7 @@ TEST_CASE("settings: a resumed run changes what its kind permits") {
 TEST_CASE("settings: flags must not contradict the model that a new run starts from") {
   const auto started = [](const std::vector<std::string>& words) {
     Flags f(words);
-    Sample s;
+    ProgramSettings s;
     s.layers = 5, s.tokenizer = "a.model";
     try {
       SettingFields(s).init(f.line, SettingFields(f.given), "a.h5");
