@@ -118,7 +118,9 @@ void TranslationSettings::model_fields(SettingFields& f) {
     one_of(mechanism_names(true), "NAME"));
   f("cross-attention", cross_attention, Kind::model, "Attention of a transformer's decoder to its encoder [softmax]",
     one_of(memory_mechanism_names(), "NAME"));
-  mechanism_fields(f, mechanism, all_mechanism_names(), [](const MechanismOption& o, bool has_value) {
+  std::vector<std::string> names = all_mechanism_names();  // and those that need a memory
+  names.insert(names.end(), memory_mechanism_names().begin(), memory_mechanism_names().end());
+  mechanism_fields(f, mechanism, names, [](const MechanismOption& o, bool has_value) {
     return has_value || o.name != "global-every";  // older checkpoints have the others
   });
   f("layers", layers, Kind::model, "Layers of the encoder and of the decoder, each [1]", whole(1));
