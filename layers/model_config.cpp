@@ -119,8 +119,9 @@ const std::vector<OptionField>& OptionFields::listed() const { return json_->lis
 std::string detail::summary_of_options(const std::function<void(OptionFields&)>& fields) {
   OptionFields f;
   fields(f);
+  const auto json = nlohmann::ordered_json::parse(f.json());
   std::string text;
-  for (const auto& [name, value] : nlohmann::ordered_json::parse(f.json()).items())
+  for (const auto& [name, value] : json.items())
     text += (text.empty() ? "options: " : ", ") + name + " " +
             (value.is_string() ? value.get<std::string>() : value.dump());
   return text + "\n";

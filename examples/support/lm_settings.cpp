@@ -174,23 +174,22 @@ void check_config(LmSettings settings, const GPTConfig& config, const std::strin
   const SettingFields all(settings), right(by_config);
   for (std::size_t i = 0; i < all.list().size(); ++i) {
     const Json here = all.list()[i].json(), there = right.list()[i].json();
-    require(here == there || here == 0, file, ": its settings have ", here.dump(), " for ",
-            all.list()[i].name,  // 0: unset
-            " and its config ", there.dump(), "; they must agree");
+    const bool agree = here == there || here == 0;  // 0: unset
+    require(agree, file, ": its settings have ", here.dump(), " for ", all.list()[i].name, " and its config ",
+            there.dump(), "; they must agree");
   }
 }
 
 std::string fast_flags(LmSettings settings) {
   LmSettings plain = preset(settings.preset), fast = plain;
   make_fast(fast);
-  const SettingFields before(plain), after(fast), final(settings);
+  const Json before = Json::parse(to_json(plain)), after = Json::parse(to_json(fast)),
+             all = Json::parse(to_json(settings));
   std::string flags;
-  for (std::size_t i = 0; i < final.list().size(); ++i) {
-    const std::string& name = final.list()[i].name;
-    if (name == "recipe" || before.list()[i].json() == after.list()[i].json()) continue;
-    const Json json = final.list()[i].json();
-    flags += (flags.empty() ? "--" : " --") + name + " " + (json.is_string() ? json.get<std::string>() : json.dump());
-  }
+  for (const auto& [name, value] : all.items())
+    if (name != "recipe" && before.value(name, Json()) != after.value(name, Json()))
+      flags +=
+          (flags.empty() ? "--" : " --") + name + " " + (value.is_string() ? value.get<std::string>() : value.dump());
   return flags;
 }
 

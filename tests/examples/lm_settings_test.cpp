@@ -323,8 +323,9 @@ TEST_CASE("train_lm: a soft cap of the logits is an option of the model, and abs
 
 TEST_CASE("train_lm: every described option of a GPT, and every option of a mechanism, is a setting") {
   LmSettings s;
+  const examples::SettingFields settings(s);
   std::set<std::string> names;
-  for (const examples::Setting& setting : examples::SettingFields(s).list()) names.insert(setting.name);
+  for (const examples::Setting& setting : settings.list()) names.insert(setting.name);
   int described = 0;
   for (const OptionField& field : list_fields(s.gpt)) {
     std::string name = field.name;
@@ -333,7 +334,9 @@ TEST_CASE("train_lm: every described option of a GPT, and every option of a mech
     described += field.text.empty() ? 0 : 1;
   }
   CHECK(described >= 12);
-  for (const MechanismOption& o : mechanism_options()) CHECK_MESSAGE(names.contains(o.name), o.name);
+  for (const MechanismOption& o : mechanism_options())
+    for (const std::string& mechanism : all_mechanism_names())
+      if (o.of(mechanism)) CHECK_MESSAGE(names.contains(o.name), o.name);
 }
 
 TEST_CASE("train_lm: options of a mechanism are flags, and a checkpoint stores them independently of the defaults") {
