@@ -1,5 +1,5 @@
-// The flags of programs that train: how a run starts if its checkpoint exists (--resume, --resume-or-start, --overwrite,
-// --init, --other-data), its files, threads and profile.
+// The flags of programs that train: how a run starts if its checkpoint exists (--resume, --resume-or-start,
+// --overwrite, --init, --other-data), its files, threads and profile.
 #pragma once
 #include <heed/optim/run/options.hpp>
 #include <memory>

@@ -55,9 +55,9 @@ struct TranslationSettings {
 std::vector<FileUse> input_files(const TranslationSettings& settings);
 // The settings as JSON, for a checkpoint.
 std::string to_json(TranslationSettings settings);
-// The settings of a run: those given by flags; of a run that continues from a checkpoint, those of the checkpoint, or of
-// its model, with the flags that may change. Prints what changes. Throws UsageError if a flag contradicts the checkpoint
-// or would have no effect, and for settings that do not fit together.
+// The settings of a run: those given by flags. If the run continues from a checkpoint: those of the checkpoint, or of
+// its model, with the flags that may change. Prints what changes. Throws UsageError if a flag contradicts the
+// checkpoint or would have no effect, and for settings that do not fit together.
 TranslationSettings settings_of(TranslationSettings given, const CommandLine& line, const Start& start,
                                 bool other_data);
 
