@@ -30,8 +30,8 @@ void copy_parameters(const std::vector<NamedParameter>& from, const std::vector<
   }
 }
 
-// Whether the parameter is the weight of a linear layer or the table of an embedding, by the names that heed's layers use.
-// linear() and embedding() read bfloat16.
+// Whether the parameter is the weight of a linear layer or the table of an embedding, by the names that heed's layers
+// use. linear() and embedding() read bfloat16.
 static bool is_weight(const NamedParameter& p) {
   const std::string_view path = p.name, name = path.substr(path.rfind('.') + 1);
   return p.parameter->rank() == 2 && (name == "weight" || name == "output") && !path.ends_with("relative.weight") &&
