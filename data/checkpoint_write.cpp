@@ -54,7 +54,7 @@ Groups groups_of(const Checkpoint& checkpoint) {
   return groups;
 }
 
-// Properties of a group that holds all its links in one header. By default, HDF5 stores more than 8 links in a fractal
+// Properties of a group that holds all its links in its header. By default, HDF5 stores more than 8 links in a fractal
 // heap. A header has at most 65,535.
 Handle group_creation(hid_t kind, const std::set<std::string>& names) {
   constexpr std::size_t kMaxLinks = 65535;
