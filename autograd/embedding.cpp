@@ -35,9 +35,8 @@ void scatter_add(const Target& dweight, const Tensor& dy, const Tensor& indices,
   const Index columns = std::clamp((grain_for(n) + 31) / 32 * 32, Index{32}, Index{4096});
   detail::with_float(to.dtype(), [&]<class T>(T) {
     const auto add_rows = kernels::of<T>(kernels::embedding_table());
-    parallel_for(d, columns, [&](Index begin, Index end) {
-      add_rows(to.ptr<T>(), dy.ptr<T>(), indices.ptr<std::int32_t>(), n, d, begin, end, padding);
-    });
+    const kernels::EmbeddingGradient<T> x{to.ptr<T>(), dy.ptr<T>(), indices.ptr<std::int32_t>(), n, d, padding};
+    parallel_for(d, columns, [&](Index begin, Index end) { add_rows(x, begin, end); });
   });
 }
 

@@ -4,13 +4,19 @@
 
 namespace heed::kernels {
 
+// dweight[indices[i]] += dy[i] for i = 0, 1, ..., n - 1. Rows whose index is `skip` are left out.
+template <class T>
+struct EmbeddingGradient {
+  T* dweight;              // [vocabulary, d]
+  const T* dy;             // [n, d]
+  const int32_t* indices;  // [n]
+  int64_t n, d, skip;
+};
+
 struct EmbeddingTable {
-  // dweight[indices[i]][begin, end) += dy[i][begin, end) for i = 0, 1, ..., n - 1. Both have rows of d elements. Rows
-  // whose index is `skip` are left out.
-  void (*f32)(float* dweight, const float* dy, const int32_t* indices, int64_t n, int64_t d, int64_t begin, int64_t end,
-              int64_t skip);
-  void (*f64)(double* dweight, const double* dy, const int32_t* indices, int64_t n, int64_t d, int64_t begin,
-              int64_t end, int64_t skip);
+  // Columns [begin, end).
+  void (*f32)(const EmbeddingGradient<float>& x, int64_t begin, int64_t end);
+  void (*f64)(const EmbeddingGradient<double>& x, int64_t begin, int64_t end);
 };
 
 const EmbeddingTable& embedding_table();  // for the level in use

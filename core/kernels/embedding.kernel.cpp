@@ -9,8 +9,8 @@ namespace heed::kernels::HEED_LEVEL {
 namespace {
 
 template <class T>
-void add_rows(T* dweight, const T* dy, const int32_t* indices, int64_t n, int64_t d, int64_t begin, int64_t end,
-              int64_t skip) {
+void add_rows(const EmbeddingGradient<T>& x, int64_t begin, int64_t end) {
+  const auto [dweight, dy, indices, n, d, skip] = x;
   for (int64_t i = 0; i < n; ++i) {
     if (indices[i] == skip) continue;
     T* to = dweight + indices[i] * d + begin;

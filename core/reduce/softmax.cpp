@@ -11,7 +11,7 @@ namespace {
 
 constexpr Index kColumnsAtOnce = 256;  // columns per chunk
 
-// Calls rows(offset, count, n) or columns(offset, stride, n, count) for all parts of x, seen as [outer, n, inner].
+// Calls rows(offset, count, n) or columns(offset, columns) for all parts of x, seen as [outer, n, inner].
 template <class Rows, class Columns>
 void walk(const Tensor& x, int axis, Rows rows, Columns columns) {
   const Index n = x.shape()[axis], outer = x.shape().first(axis).numel(),
@@ -21,7 +21,7 @@ void walk(const Tensor& x, int axis, Rows rows, Columns columns) {
   const Index parts = (inner + kColumnsAtOnce - 1) / kColumnsAtOnce;
   parallel_for_each(outer * parts, grain_for(4 * n * std::min(inner, kColumnsAtOnce)), [&](Index i) {
     const Index column = i % parts * kColumnsAtOnce;
-    columns(i / parts * n * inner + column, inner, n, std::min(kColumnsAtOnce, inner - column));
+    columns(i / parts * n * inner + column, kernels::SoftmaxColumns{inner, n, std::min(kColumnsAtOnce, inner - column)});
   });
 }
 
@@ -38,9 +38,7 @@ void softmax(bool log, const Tensor& x, int axis, Tensor& y) {
     T* to = y.ptr<T>();
     walk(
         x, axis, [&](Index at, Index rows, Index n) { table.rows(log, from + at, rows, n, to + at); },
-        [&](Index at, Index stride, Index n, Index columns) {
-          table.columns(log, from + at, stride, n, columns, to + at);
-        });
+        [&](Index at, const kernels::SoftmaxColumns& of) { table.columns(log, from + at, of, to + at); });
   });
 }
 
@@ -51,8 +49,8 @@ void softmax_backward(bool log, const Tensor& y, const Tensor& dy, int axis, Ten
     walk(
         y, axis,
         [&](Index at, Index rows, Index n) { table.rows_backward(log, p + at, g + at, rows, n, to + at, accumulate); },
-        [&](Index at, Index stride, Index n, Index columns) {
-          table.columns_backward(log, p + at, g + at, stride, n, columns, to + at, accumulate);
+        [&](Index at, const kernels::SoftmaxColumns& of) {
+          table.columns_backward(log, p + at, g + at, of, to + at, accumulate);
         });
   });
 }

@@ -62,8 +62,9 @@ inline Batch<T> column_sum(int64_t n, F f) {
 }
 
 template <class T>
-void columns(bool log_of, const T* x, int64_t stride, int64_t n, int64_t columns, T* y) {
-  sweep<T>(columns, [&](int64_t j, auto at) {
+void columns(bool log_of, const T* x, const SoftmaxColumns& of, T* y) {
+  const int64_t stride = of.stride, n = of.n;
+  sweep<T>(of.columns, [&](int64_t j, auto at) {
     const T* p = x + j;
     T* q = y + j;
     Batch<T> m = at.load(p);
@@ -84,9 +85,9 @@ void columns(bool log_of, const T* x, int64_t stride, int64_t n, int64_t columns
 }
 
 template <class T>
-void columns_backward(bool log_of, const T* y, const T* dy, int64_t stride, int64_t n, int64_t columns, T* dx,
-                      bool accumulate) {
-  sweep<T>(columns, [&](int64_t j, auto at) {
+void columns_backward(bool log_of, const T* y, const T* dy, const SoftmaxColumns& of, T* dx, bool accumulate) {
+  const int64_t stride = of.stride, n = of.n;
+  sweep<T>(of.columns, [&](int64_t j, auto at) {
     const T *p = y + j, *g = dy + j;
     T* q = dx + j;
     const Batch<T> sum = column_sum<T>(n, [&](int64_t i) {
