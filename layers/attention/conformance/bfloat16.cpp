@@ -9,7 +9,7 @@ void compare(Subject& s, Finding& f, const Trial& original) {
   const Trial t = rounded_to_bfloat16(original);
   f.about(t);
   const Outcome got = s.run(t, DType::bfloat16);
-  close_in(s, f, "bfloat16 against float64", got, s.run(t), DType::bfloat16, t);
+  close_in(s, f, "bfloat16 against float64", {DType::bfloat16, got, s.run(t)}, t);
   f.close("bfloat16, the output without a tape", s.out(t, DType::bfloat16), got.out, s.options.bfloat16_tolerance);
 }
 
@@ -34,8 +34,8 @@ void compare_state(Subject& s, Finding& f, const Trial& original, Index step) {
   Tensor all = Tensor::empty(whole.shape(), DType::float64);
   for (Index i = 0; i < static_cast<Index>(wide.size()); ++i)
     all.slice(2, i * step, std::min(n, (i + 1) * step)).copy_(wide[static_cast<std::size_t>(i)]);
-  close_in(s, f, "bfloat16, steps of " + std::to_string(step) + " against all at once in float64", {all, {}},
-           {whole, {}}, DType::bfloat16, t);
+  close_in(s, f, "bfloat16, steps of " + std::to_string(step) + " against all at once in float64",
+           {DType::bfloat16, {all, {}}, {whole, {}}}, t);
 }
 
 }  // namespace

@@ -216,7 +216,7 @@ class Comparison {
       one = sum(one, {0}, true).expand(g.shape()).dense();
       summed.insert(name);
     }
-    close_in(s_, f, what, got, expected, plan_.dtype_of(levels_), posed, summed);
+    close_in(s_, f, what, {plan_.dtype_of(levels_), got, expected}, posed, summed);
   }
 };
 

@@ -18,7 +18,7 @@ void compare(Subject& s, Finding& f, const Trial& t, DType dtype, const Outcome&
   const std::string what = std::string(name_of(dtype)) + ", apply_mapped() of map_keys() against apply()";
   const Outcome got = s.run(t, dtype, in_parts);
   f.expect(got.out.dtype() == dtype, "apply_mapped() returns " + describe(got.out) + "; it must return the dtype of q");
-  close_in(s, f, what, got, expected, dtype, t);
+  close_in(s, f, what, {dtype, got, expected}, t);
 }
 
 // Uses mapped keys as a decoder does: picks their rows, and attends with one query per step.
@@ -75,8 +75,8 @@ void check_mapped_keys(Subject& s, Finding& f) {
       Trial dirty = t;
       const double nan = std::numeric_limits<double>::quiet_NaN();
       dirty.k = with_padding(t.k, t.call, nan), dirty.v = with_padding(t.v, t.call, nan);
-      close_in(s, f, "NaN in padding of mapped keys and values", s.run(dirty, DType::float64, in_parts), expected,
-               DType::float64, t);
+      close_in(s, f, "NaN in padding of mapped keys and values",
+               {DType::float64, s.run(dirty, DType::float64, in_parts), expected}, t);
     }
   }
 }

@@ -17,7 +17,7 @@ Tensor doubled(const Tensor& x, double times) { return x * std::exp2(times); }
 
 void compare_float32(Subject& s, Finding& f, const Trial& t) {
   f.about(t);
-  close_in(s, f, "float32 against float64", s.run(t, DType::float32), s.run(t), DType::float32, t);
+  close_in(s, f, "float32 against float64", {DType::float32, s.run(t, DType::float32), s.run(t)}, t);
 }
 
 void check_lengths(Subject& all, Finding& f) {

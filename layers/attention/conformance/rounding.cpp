@@ -86,8 +86,9 @@ double uncancelled(Subject& s, const Trial& t) {
 
 // Whether rounding explains the differences. Sums that nearly cancel, e.g. of features that are mostly 0, magnify
 // rounding in proportion to the epsilon of the dtype. The wider bound applies only if it is above 4 tolerances.
-bool within_rounding(Subject& s, const Trial& t, const Outcome& got, const Outcome& expected, DType dtype,
-                     const std::set<std::string>& summed) {
+bool within_rounding(Subject& s, const Trial& t, const Outcomes& of, const std::set<std::string>& summed) {
+  const DType dtype = of.dtype;
+  const Outcome &got = of.got, &expected = of.expected;
   const std::map<std::string, double> sizes = moves(s, t);
   const double times = 8 * (dtype == DType::bfloat16 ? 0x1p14 : dtype == DType::float32 ? 1 : 0x1p-29);
   const double cancelled = expected.gradients.empty() ? 0 : times * 0x1p-23 * uncancelled(s, t);
@@ -115,8 +116,10 @@ double tolerance_of(DType dtype, const ConformanceOptions& options) {
                                    : options.bfloat16_tolerance;
 }
 
-void close_in(Subject& s, Finding& f, const std::string& what, const Outcome& got, const Outcome& expected, DType dtype,
-              const Trial& t, const std::set<std::string>& summed) {
+void close_in(Subject& s, Finding& f, const std::string& what, const Outcomes& of, const Trial& t,
+              const std::set<std::string>& summed) {
+  const DType dtype = of.dtype;
+  const Outcome &got = of.got, &expected = of.expected;
   const double tolerance = tolerance_of(dtype, s.options), share = dtype == DType::float64 ? 0 : share_of(s);
   Finding own;
   const auto close = [&](const std::string& name, const Tensor& a, const Tensor& b, double times) {
@@ -128,7 +131,7 @@ void close_in(Subject& s, Finding& f, const std::string& what, const Outcome& go
   const double times = dtype == DType::float32 ? 1 : 2;
   for (const auto& [name, gradient] : expected.gradients)
     close(what + ", gradient of " + name, got.gradients.at(name), gradient, times);
-  if (own.ok() || s.can().discrete || !within_rounding(s, t, got, expected, dtype, summed)) return f.add(own);
+  if (own.ok() || s.can().discrete || !within_rounding(s, t, of, summed)) return f.add(own);
   f.expect(true, "");
 }
 

@@ -123,7 +123,7 @@ class Program {
       const NoTape guard;
       Tensor& expected = wholes_[row.pieces];
       if (!expected.defined()) expected = s_.out(whole);
-      close_in(s_, f_, what, {concatenate(row.out, 2), {}}, {expected, {}}, dtype_, whole);
+      close_in(s_, f_, what, {dtype_, {concatenate(row.out, 2), {}}, {expected, {}}}, whole);
     }
   }
 

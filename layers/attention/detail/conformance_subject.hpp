@@ -200,11 +200,16 @@ class Finding {
 // Allowed difference of a dtype from float64, for outputs and for float32 gradients. For gradients of the other dtypes
 // twice that.
 double tolerance_of(DType dtype, const ConformanceOptions& options);
-// Compares the outcome of a call of `t` in a dtype with the float64 outcome. bfloat16 elements are coarse, so the
-// magnitude of each head is compared too. A difference is allowed if rounding of the inputs causes one as large: sums
-// of features that are mostly 0 may nearly cancel. Gradients named in `summed` are sums over sequences.
-void close_in(Subject& s, Finding& f, const std::string& what, const Outcome& got, const Outcome& expected, DType dtype,
-              const Trial& t, const std::set<std::string>& summed = {});
+// The outcome of a call in a dtype, and the float64 outcome.
+struct Outcomes {
+  DType dtype;
+  Outcome got, expected;
+};
+// Compares the outcomes of a call of `t`. bfloat16 elements are coarse, so the magnitude of each head is compared too. A
+// difference is allowed if rounding of the inputs causes one as large: sums of features that are mostly 0 may nearly
+// cancel. Gradients named in `summed` are sums over sequences.
+void close_in(Subject& s, Finding& f, const std::string& what, const Outcomes& of, const Trial& t,
+              const std::set<std::string>& summed = {});
 
 // Tolerance between two float64 results that differ only in the order of sums.
 inline constexpr double kRounding = 1e-10;
