@@ -53,17 +53,28 @@ inline Fetch ahead_of(const GemmProblem& g, long row, long rows, const DepthBloc
   return fetch;
 }
 
+// Panels [begin, end) of a packed b.
+template <class P>
+struct PackedPanels {
+  const GemmProblem& g;
+  const DepthBlocks<P>& blocks;
+  const typename Product<P>::Element* packed;
+  long begin, end;
+
+  // Panel j of block q of k: [depth of the block, kPanel].
+  const typename Product<P>::Element* at(long q, long j) const { return packed + panel_offset(g, blocks, q, j); }
+};
+
 // Prefetches of the tiles in panel j: the next packed panel, if the packed panels do not all stay in L2 until the next
 // rows of c need them.
 template <class P>
-inline Fetch next_panel(const GemmProblem& g, long begin, long end, const DepthBlocks<P>& blocks, long q, long j,
-                        const typename Product<P>::Element* packed, long tiles) {
-  const bool across = j + 1 < end;
-  const size_t all = static_cast<size_t>((end - begin) * kPanel<P> * blocks.steps) * sizeof *packed;
+inline Fetch next_panel(const PackedPanels<P>& b, long q, long j, long tiles) {
+  const bool across = j + 1 < b.end;
+  const size_t all = static_cast<size_t>((b.end - b.begin) * kPanel<P> * b.blocks.steps) * sizeof *b.packed;
   Fetch fetch;
-  if (all <= kPackedBytesInL2 || !(across || q + 1 < blocks.count)) return fetch;
-  const long at = across ? panel_offset(g, blocks, q, j + 1) : panel_offset(g, blocks, q + 1, begin);
-  fetch.to_read(packed + at, kPanel<P>, blocks.depth(across ? q : q + 1), kPanel<P>);
+  if (all <= kPackedBytesInL2 || !(across || q + 1 < b.blocks.count)) return fetch;
+  const auto* next = across ? b.at(q, j + 1) : b.at(q + 1, b.begin);
+  fetch.to_read(next, kPanel<P>, b.blocks.depth(across ? q : q + 1), kPanel<P>);
   fetch.spread(tiles);
   return fetch;
 }
@@ -75,6 +86,7 @@ inline void block(const GemmProblem& g, long row, long rows, long begin, long en
   static_assert(kBlockRows<P> % Product<P>::kRows == 0);
   alignas(64) E scratch[kBlockRows<P> / Product<P>::kRows * packed_group<P>(kBlockDepth<P>)];
   const DepthBlocks<P> blocks(g.k);
+  const PackedPanels<P> b{g, blocks, static_cast<const E*>(packed), begin, end};
   for (long q = 0; q < blocks.count; ++q) {
     const long depth = blocks.depth(q);
     const Rows<E> a = Operands<P, S>::rows(g, row, rows, blocks.first(q), depth, scratch);
@@ -85,17 +97,16 @@ inline void block(const GemmProblem& g, long row, long rows, long begin, long en
     for (long j = begin; j < end; ++j) {
       const long column = j * kPanel<P>, left = g.n - column;
       const int columns = static_cast<int>(left < kPanel<P> ? left : kPanel<P>);
-      const E* b = static_cast<const E*>(packed) + panel_offset(g, blocks, q, j);
       Fetch next;
       if (a.order == Order::packed)  // otherwise k is short, or prefetching does not pay
-        next = next_panel<P>(g, begin, end, blocks, q, j, static_cast<const E*>(packed), tiles);
+        next = next_panel(b, q, j, tiles);
       const T* bias = last && g.bias != nullptr ? static_cast<const T*>(g.bias) + column : nullptr;
       T* c = static_cast<T*>(g.c) + (row - g.c_row) * g.ldc + column - g.c_column;
       const TileOut<T> out{c, g.ldc, g.add || q > 0, static_cast<T>(g.alpha), bias, {&ahead, &next}};
       if (a.order == Order::by_row)
-        panel<P, Order::by_row, true>(rows, columns, depth, a.data, a.stride, b, kPanel<P>, out);
+        panel<P, Order::by_row, true>(rows, columns, depth, a.data, a.stride, b.at(q, j), kPanel<P>, out);
       else
-        panel<P, Order::packed, true>(rows, columns, depth, a.data, a.stride, b, kPanel<P>, out);
+        panel<P, Order::packed, true>(rows, columns, depth, a.data, a.stride, b.at(q, j), kPanel<P>, out);
     }
   }
 }

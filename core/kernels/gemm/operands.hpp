@@ -56,7 +56,7 @@ struct Operands {
   static void pack_panel(const GemmProblem& g, long column, long p, long depth, T* out) {
     const S* b = static_cast<const S*>(g.b) + column * g.b_column + p * g.b_row;
     const int lanes = static_cast<int>(g.n - column < kPanel<P> ? g.n - column : kPanel<P>);
-    pack<P>(b, g.b_column, g.b_row, lanes, kPanel<P>, numbers(g, p, depth), depth, out);
+    pack<P>(OperandLanes<S>{b, g.b_column, g.b_row, lanes, numbers(g, p, depth)}, kPanel<P>, depth, out);
   }
 
   // Packs columns of a in groups of the tile's rows.

@@ -28,26 +28,35 @@ struct Source {
   }
 };
 
-// In the functions below, `numbers` numbers of k fill `steps` steps. Missing numbers are zeros.
+// Lanes of an operand in memory, each with `numbers` numbers of k.
+template <class S>
+struct OperandLanes {
+  const S* data;
+  long lane_stride, k_stride;
+  int lanes;
+  long numbers;
+};
 
-// out[s * width + i] = x[i * stride + number_at(s)] for i < lanes <= width, 0 for other i < width: rows of x become
-// columns. `width` is a multiple of the vector.
+// The functions below compute out[s * width + i] = number number_at(s) of lane i, or 0 if there is no such lane or
+// number, for steps s < `steps` and lanes i < `width`.
+
+// For k_stride 1: lanes are transposed. `width` is a multiple of the vector.
 template <class P, class S, class T>
-inline void pack_transposed(const S* x, long stride, int lanes, int width, long numbers, long steps, T* out) {
-  transpose<T>(x, stride, lanes, numbers, width, [&](long p, long i, Batch<T> v, int) {
+inline void pack_transposed(OperandLanes<S> x, int width, long steps, T* out) {
+  transpose<T>(x.data, x.lane_stride, x.lanes, x.numbers, width, [&](long p, long i, Batch<T> v, int) {
     store(out + number_at<P>(p) * width + i, Source<P, S>::value(v));
   });
-  for (long p = numbers; p < steps; ++p)
+  for (long p = x.numbers; p < steps; ++p)
     memset(out + number_at<P>(p) * width, 0, static_cast<size_t>(width) * sizeof *out);
 }
 
-// out[s * width + i] = x[number_at(s) * stride + i] for i < lanes <= width, 0 for other i < width. `width` is a
-// multiple of the vector.
+// For lane_stride 1. `width` is a multiple of the vector.
 template <class P, class S, class T>
-inline void pack_rows(const S* x, long stride, int lanes, int width, long numbers, long steps, T* out) {
+inline void pack_rows(OperandLanes<S> x, int width, long steps, T* out) {
+  const long stride = x.k_stride;
   for (long s = 0; s < steps; ++s) {
-    const long number = number_at<P>(s), there = number < numbers ? lanes : 0;
-    const S* from = x + number * stride;
+    const long number = number_at<P>(s), there = number < x.numbers ? x.lanes : 0;
+    const S* from = x.data + number * stride;
     for (int i = 0; i < width; i += kWidth<T>) {
       __builtin_prefetch(from + 8 * stride + i);  // each line may be on another page
       store(out + s * width + i, Source<P, S>::load(from + i, there - i));
@@ -55,31 +64,30 @@ inline void pack_rows(const S* x, long stride, int lanes, int width, long number
   }
 }
 
-// The same for any strides.
+// For any strides.
 template <class P, class S, class T>
-inline void pack_strided(const S* x, long lane_stride, long k_stride, int lanes, int width, long numbers, long steps,
-                         T* out) {
+inline void pack_strided(OperandLanes<S> x, int width, long steps, T* out) {
   for (long s = 0; s < steps; ++s) {
-    const long number = number_at<P>(s), there = number < numbers ? lanes : 0;
+    const long number = number_at<P>(s), there = number < x.numbers ? x.lanes : 0;
     for (int i = 0; i < width; ++i)
-      out[s * width + i] = i < there ? Source<P, S>::element(x + i * lane_stride + number * k_stride) : T(0);
+      out[s * width + i] = i < there ? Source<P, S>::element(x.data + i * x.lane_stride + number * x.k_stride) : T(0);
   }
 }
 
 template <class P, class S, class T>
-inline void pack(const S* x, long lane_stride, long k_stride, int lanes, int width, long numbers, long steps, T* out) {
-  if (k_stride == 1)
-    pack_transposed<P>(x, lane_stride, lanes, width, numbers, steps, out);
-  else if (lane_stride == 1)
-    pack_rows<P>(x, k_stride, lanes, width, numbers, steps, out);
+inline void pack(OperandLanes<S> x, int width, long steps, T* out) {
+  if (x.k_stride == 1)
+    pack_transposed<P>(x, width, steps, out);
+  else if (x.lane_stride == 1)
+    pack_rows<P>(x, width, steps, out);
   else
-    pack_strided<P>(x, lane_stride, k_stride, lanes, width, numbers, steps, out);
+    pack_strided<P>(x, width, steps, out);
 }
 
-// One row: out[s] = x[number_at(s) * stride], padded to whole vectors if stride is 1.
+// One row: out[s] = x[number_at(s) * stride], or 0 from `numbers` on, padded to whole vectors if stride is 1.
 template <class P, class S, class T>
 inline void pack_row(const S* x, long stride, long numbers, long steps, T* out) {
-  if (stride != 1) return pack_strided<P>(x, 0, stride, 1, 1, numbers, steps, out);
+  if (stride != 1) return pack_strided<P>(OperandLanes<S>{x, 0, stride, 1, numbers}, 1, steps, out);
   for (long s = 0; s < steps; s += kWidth<T>) {
     const Batch<T> v = Source<P, S>::load(x + s, numbers - s);
     store(out + s, number_at<P>(0) == 1 ? swap_lanes<1>(v) : v);
