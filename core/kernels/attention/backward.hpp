@@ -174,20 +174,30 @@ inline void store_dbias(const AttentionProblem<T, S>& p, const Place& at, const 
                  });
 }
 
-// One tile of queries against up to kKeys keys, which start at `offset` in the block. `begun`: dqueries hold a sum.
+// A tile of queries against up to kKeys keys of the block, which start at `offset` in the block.
+template <class T>
+struct BackTile {
+  Place at;
+  long offset;
+  T* dqueries;  // [lanes, width in whole vectors]
+  bool begun;   // dqueries hold a sum
+  Finite finite;
+};
+
+// Adds the products of the tile to the gradients.
 template <class F>
-[[gnu::noinline]] void back_tile(const typename F::Problem& p, const typename F::Gradients& d, const Place& at,
-                                 long offset, bool begun, const BackwardScratch<F>& x, const Finite& finite,
-                                 Fetch& fetch) {
+[[gnu::noinline]] void back_tile(const typename F::Problem& p, const typename F::Gradients& d,
+                                 const BackTile<ValueOf<F>>& tile, const BackwardScratch<F>& x, Fetch& fetch) {
   using T = ValueOf<F>;
   constexpr long lanes = kBackLanes<T>;
-  const Matrix<F> keys = x.keys.from(offset), values = x.values.from(offset);
+  const Place& at = tile.at;
+  const Finite& finite = tile.finite;
+  const Matrix<F> keys = x.keys.from(tile.offset), values = x.values.from(tile.offset);
   T *weights = x.weights.values, *dscores = x.dscores.values;
-  const long reach = reach_of(p, at);
+  const VisiblePairs pairs = visible_pairs(p, at);
   // weights [keys, lanes] = keys queries, finished as scores in forward; dscores [keys, lanes] = values douts
-  key_products<F, lanes, kScoreFinish<F>>(keys, x.queries, p.width, reach, at.keys, score_factor<F>(p), weights,
-                                          &fetch);
-  key_products<F, lanes, Finish::set>(values, x.douts, p.value_width, reach, at.keys, T(1), dscores, &fetch);
+  key_products<F, lanes, kScoreFinish<F>>(keys, x.queries, p.width, pairs, score_factor<F>(p), weights, &fetch);
+  key_products<F, lanes, Finish::set>(values, x.douts, p.value_width, pairs, T(1), dscores, &fetch);
   finish_scores<lanes>(p, at, weights, x.addend, x.rows, d.context != nullptr ? x.x : nullptr, x.slope);
   // lanes without a query see no key, even if a masked key is NaN
   for (long j = 0; at.rows < lanes && j < at.keys; ++j)
@@ -196,9 +206,9 @@ template <class F>
   if (p.drop_below != 0) dropout_factors<lanes>(p, at, x.addend);
   const T* dropped = p.drop_below != 0 ? x.addend : nullptr;
   if (d.context == nullptr && x.slope == nullptr && d.dbias == nullptr) {
-    weights_and_dscores<F, F::kDots>(x, at.keys, reach, dropped);
+    weights_and_dscores<F, F::kDots>(x, at.keys, pairs.reach, dropped);
   } else {
-    weights_and_dscores<F, false>(x, at.keys, reach, dropped);
+    weights_and_dscores<F, false>(x, at.keys, pairs.reach, dropped);
     // gradients of the function's parameters; dscores = dx
     if (d.context != nullptr) p.rules.f.sum(*d.context, tile_at(p, at, lanes), x.x, dscores);
     if (x.slope != nullptr) chain_slope(x.slope, at.keys, dscores);
@@ -208,24 +218,29 @@ template <class F>
   }
   // dvalues [keys, value_width] += weights dout_rows
   if (d.dv.data != nullptr)
-    key_sums<F, lanes>(finite.douts, x.dout_rows, x.weights.operand, p.value_width, reach, at.keys,
-                       x.dvalues + offset * x.v_stride, &fetch);
+    key_sums<F, lanes>({x.dout_rows, p.value_width, finite.douts}, x.weights.operand, pairs,
+                       x.dvalues + tile.offset * x.v_stride, &fetch);
   // dkeys [keys, width] += dscores query_rows
   if (d.dk.data != nullptr)
-    key_sums<F, lanes>(finite.queries, x.query_rows, x.dscores.operand, p.width, reach, at.keys,
-                       x.dkeys + offset * x.k_stride, &fetch);
+    key_sums<F, lanes>({x.query_rows, p.width, finite.queries}, x.dscores.operand, pairs,
+                       x.dkeys + tile.offset * x.k_stride, &fetch);
   // dqueries [lanes, width] += dscores^T keys
   if (d.dq.data == nullptr) return;
   pair_up(x.dscores.operand, at.keys);
-  query_sums<F, lanes, Finish::add>(finite.keys, begun, keys, x.dscores.operand, p.width, reach, at.rows, at.keys,
-                                    nullptr, x.dqueries, &fetch);
+  query_sums<F, lanes, Finish::add>({keys, p.width, finite.keys}, x.dscores.operand, pairs, tile.begun, nullptr,
+                                    tile.dqueries, &fetch);
 }
 
-// Rows [row, row + rows) of head (b, h) = (or +=, if add) factor * from [rows, stride], for dq, dk and dv.
+// Rows of a head = (or +=, if add) factor * from [at.n, stride], for dq, dk and dv.
 template <class T>
-inline void write_rows(const T* from, long stride, const HeadRows<T>& to, long b, long h, long row, long rows,
-                       long width, T factor, bool add) {
-  for (long j = 0; j < rows; ++j) put_row(row_of(to, b, h, row + j), from + j * stride, width, factor, add);
+inline void write_rows(const T* from, long stride, const HeadRows<T>& to, const HeadPart& at, long width, T factor,
+                       bool add) {
+  for (long j = 0; j < at.n; ++j) put_row(row_of(to, at.b, at.h, at.first + j), from + j * stride, width, factor, add);
+}
+
+template <class T, class S>
+inline long tiles_of(const AttentionProblem<T, S>& p) {
+  return (p.queries + kBackLanes<T> - 1) / kBackLanes<T>;
 }
 
 // Elements of dq per tile: [lanes, width in whole vectors].
@@ -238,19 +253,18 @@ int64_t tile_size(const AttentionProblem<T, S>& p) {
 template <class T, class S>
 inline T* partial_of(const AttentionProblem<T, S>& p, const AttentionGradients<T, S>& d, long group, long b, long h,
                      long tile) {
-  constexpr long lanes = kBackLanes<T>;
-  const long tiles = (p.queries + lanes - 1) / lanes;
-  return d.partial_dq + (((group * p.batch + b) * p.heads + h) * tiles + tile) * tile_size(p);
+  return d.partial_dq + (((group * p.batch + b) * p.heads + h) * tiles_of(p) + tile) * tile_size(p);
 }
 
-// The rows to prefetch during the work on tile t of head h: those of tile `next`, and a share of the next block of
-// keys, of this head or the next one.
+// The rows to prefetch during the work on tile t of head h against a group's block of keys: those of tile `next`, and a
+// share of the next block, of this head or the next one.
 template <class T, class S>
-inline Fetch next_of_backward(const AttentionProblem<T, S>& p, const AttentionGradients<T, S>& d, long b, long h,
-                              long t, long next, long tiles, long begin, long group) {
+inline Fetch next_of_backward(const AttentionProblem<T, S>& p, const AttentionGradients<T, S>& d, const HeadPart& block,
+                              long group, long h, long t, long next) {
   constexpr long lanes = kBackLanes<T>;
   Fetch fetch;
-  const long shared = p.heads / p.kv_heads, next_h = next < tiles ? h : h + 1 < p.heads ? h + 1 : 0;
+  const long b = block.b, shared = p.heads / p.kv_heads, tiles = tiles_of(p);
+  const long next_h = next < tiles ? h : h + 1 < p.heads ? h + 1 : 0;
   const long next_b = next < tiles || next_h > 0 ? b : b + 1, query = next < tiles ? next * lanes : 0;
   if (next_b < p.batch) {
     const HeadPart queries{next_b, next_h, query, lanes < p.queries - query ? lanes : p.queries - query};
@@ -261,15 +275,14 @@ inline Fetch next_of_backward(const AttentionProblem<T, S>& p, const AttentionGr
     if (d.partial_dq == nullptr) fetch_rows(fetch, d.dq, queries, p.width);
   }
   if ((h + 1) % shared != 0) return fetch;
-  const long kv_head = h / shared;
-  const bool here = begin + d.groups * d.block_keys < p.keys;
-  const long key_head = here                       ? kv_head
-                        : kv_head + 1 < p.kv_heads ? kv_head + 1
+  const bool here = block.first + d.groups * d.block_keys < p.keys;
+  const long key_head = here                       ? block.h
+                        : block.h + 1 < p.kv_heads ? block.h + 1
                                                    : 0,
              key_b = here || key_head > 0 ? b : b + 1;
   if (key_b == p.batch) return fetch;
   // rows of the block, of which each tile fetches a share
-  const long key = here ? begin + d.groups * d.block_keys : group * d.block_keys,
+  const long key = here ? block.first + d.groups * d.block_keys : group * d.block_keys,
              n = d.block_keys < p.keys - key ? d.block_keys : p.keys - key, from = n * t / tiles,
              to = n * (t + 1) / tiles;
   const HeadPart keys{key_b, key_head, key + from, to - from};
@@ -280,64 +293,72 @@ inline Fetch next_of_backward(const AttentionProblem<T, S>& p, const AttentionGr
   return fetch;
 }
 
-// Keys [begin, begin + keys) of head (b, kv_head) against all queries that see them. Computes dk and dv of these keys,
-// and their share of dq. With several blocks of keys, each group sums its share of dq in partial_dq, tile by tile. With
-// one block, dq is written at once.
+// The queries of a tile against the keys of the group's block that they see: `at` is the place of all of these keys.
+// With several blocks of keys, each group sums its share of dq in partial_dq, tile by tile. With one block, dq is
+// written at once.
 template <class F>
-inline void back_block(const typename F::Problem& p, const typename F::Gradients& d, long b, long kv_head, long begin,
-                       long keys, long group, const BackwardScratch<F>& x) {
+inline void back_queries(const typename F::Problem& p, const typename F::Gradients& d, const Place& at, long group,
+                         bool finite_keys, const BackwardScratch<F>& x, Fetch& fetch) {
+  BackTile<ValueOf<F>> tile{at, 0, x.dqueries, false, {finite_keys, true, true}};
+  load_queries<F>(p, d, at, x, tile.finite);
+  if (d.partial_dq != nullptr) {
+    tile.dqueries = partial_of(p, d, group, at.b, at.h, at.query / kBackLanes<ValueOf<F>>);
+    tile.begun = at.key != group * d.block_keys || p.rules.blocks != nullptr;  // by an earlier block
+  }
+  for (long first = 0; first < at.keys; first += kKeys) {
+    tile.offset = first;
+    tile.at.key = at.key + first;
+    tile.at.keys = at.keys - first < kKeys ? at.keys - first : kKeys;
+    if (kind_of(p, at.b, at.h, at.query, tile.at.key) == BlockKind::none) continue;
+    back_tile<F>(p, d, tile, x, fetch);
+    tile.begun = true;
+  }
+  if (d.dq.data == nullptr) return;
+  if (!tile.begun) clear(tile.dqueries, tile_size(p));
+  if (d.partial_dq == nullptr)
+    write_rows(tile.dqueries, x.k_stride, d.dq, {at.b, at.h, at.query, at.rows}, p.width, p.scale, d.add_dq);
+}
+
+// A group's block of keys against all queries that see it. Computes dk and dv of these keys, and their share of dq.
+template <class F>
+inline void back_block(const typename F::Problem& p, const typename F::Gradients& d, const HeadPart& block, long group,
+                       const BackwardScratch<F>& x) {
   using T = ValueOf<F>;
   constexpr long lanes = kBackLanes<T>;
-  const long shared = p.heads / p.kv_heads, tiles = (p.queries + lanes - 1) / lanes;
+  const long shared = p.heads / p.kv_heads, tiles = tiles_of(p);
   const auto rows_of = [&](long t) { return p.queries - t * lanes < lanes ? p.queries - t * lanes : lanes; };
   // how many of the block's keys are visible to the last query of tile t
   const auto seen_of = [&](long t) {
-    const long limit = key_end(p, b, t * lanes + rows_of(t) - 1) - begin;
-    return limit < keys ? limit : keys;
+    const long limit = key_end(p, block.b, t * lanes + rows_of(t) - 1) - block.first;
+    return limit < block.n ? limit : block.n;
   };
   // the first tile from t on that sees the block; with one block, any tile, since its dq is written here
   const auto next_tile = [&](long h, long t) {
     for (; d.partial_dq != nullptr && t < tiles; ++t)
       for (long first = 0; first < seen_of(t); first += kKeys)
-        if (kind_of(p, b, h, t * lanes, begin + first) != BlockKind::none) return t;
+        if (kind_of(p, block.b, h, t * lanes, block.first + first) != BlockKind::none) return t;
     return t;
   };
-  // keys [seen, width] and values [seen, value_width]; dkeys = dvalues = 0
-  const long reach = key_end(p, b, p.queries - 1) - begin, seen = reach < keys ? reach : keys;
-  Finite finite{pack_keys<F>(p, p.k, b, kv_head, begin, seen, p.width, x.keys), true, true};
-  pack_keys<F>(p, p.v, b, kv_head, begin, seen, p.value_width, x.values);
-  if (d.dq.data != nullptr) pair_up(x.keys, seen);
-  clear(x.dkeys, keys * x.k_stride);
-  clear(x.dvalues, keys * x.v_stride);
-  for (long h = kv_head * shared; h < (kv_head + 1) * shared; ++h)
+  // keys [seen.n, width] and values [seen.n, value_width]; dkeys = dvalues = 0
+  HeadPart seen = block;
+  if (const long reach = key_end(p, block.b, p.queries - 1) - block.first; reach < seen.n) seen.n = reach;
+  const bool finite_keys = pack_keys<F>(p, p.k, seen, p.width, x.keys);
+  pack_keys<F>(p, p.v, seen, p.value_width, x.values);
+  if (d.dq.data != nullptr) pair_up(x.keys, seen.n);
+  clear(x.dkeys, block.n * x.k_stride);
+  clear(x.dvalues, block.n * x.v_stride);
+  for (long h = block.h * shared; h < (block.h + 1) * shared; ++h)
     for (long t = next_tile(h, 0), next; t < tiles; t = next) {
       next = next_tile(h, t + 1);
-      Place at{b, h, t * lanes, rows_of(t), 0, 0};
-      load_queries<F>(p, d, at, x, finite);
-      // dqueries [lanes, width]: the sum over the group's blocks so far, if begun
-      BackwardScratch<F> y = x;
-      if (d.partial_dq != nullptr) y.dqueries = partial_of(p, d, group, b, h, t);
-      bool begun = d.partial_dq != nullptr && (begin != group * d.block_keys || p.rules.blocks != nullptr);
-      const long tile_keys = seen_of(t);
-      Fetch fetch = next_of_backward(p, d, b, h, t, next, tiles, begin, group);
-      fetch.spread(2 * register_tiles<F>(tile_keys, lanes) + register_tiles<F>(tile_keys, x.k_stride) +
-                   register_tiles<F>(tile_keys, x.v_stride) +
-                   (tile_keys + kKeys - 1) / kKeys * register_tiles<F>(lanes, x.k_stride));
-      for (long first = 0; first < tile_keys; first += kKeys) {
-        at.key = begin + first;
-        at.keys = tile_keys - first < kKeys ? tile_keys - first : kKeys;
-        if (kind_of(p, b, h, at.query, at.key) == BlockKind::none) continue;
-        back_tile<F>(p, d, at, first, begun, y, finite, fetch);
-        begun = true;
-      }
-      if (d.dq.data == nullptr) continue;
-      if (!begun) clear(y.dqueries, tile_size(p));
-      if (d.partial_dq == nullptr)
-        write_rows(y.dqueries, x.k_stride, d.dq, b, h, at.query, at.rows, p.width, p.scale, d.add_dq);
+      const long keys = seen_of(t);
+      Fetch fetch = next_of_backward(p, d, block, group, h, t, next);
+      fetch.spread(2 * register_tiles<F>(keys, lanes) + register_tiles<F>(keys, x.k_stride) +
+                   register_tiles<F>(keys, x.v_stride) +
+                   (keys + kKeys - 1) / kKeys * register_tiles<F>(lanes, x.k_stride));
+      back_queries<F>(p, d, {block.b, h, t * lanes, rows_of(t), block.first, keys}, group, finite_keys, x, fetch);
     }
-  if (d.dk.data != nullptr) write_rows(x.dkeys, x.k_stride, d.dk, b, kv_head, begin, keys, p.width, p.scale, d.add_dk);
-  if (d.dv.data != nullptr)
-    write_rows(x.dvalues, x.v_stride, d.dv, b, kv_head, begin, keys, p.value_width, T(1), d.add_dv);
+  if (d.dk.data != nullptr) write_rows(x.dkeys, x.k_stride, d.dk, block, p.width, p.scale, d.add_dk);
+  if (d.dv.data != nullptr) write_rows(x.dvalues, x.v_stride, d.dv, block, p.value_width, T(1), d.add_dv);
 }
 
 template <class F>
@@ -345,9 +366,9 @@ void backward(const typename F::Problem& p, const typename F::Gradients& d, int6
               ValueOf<F>* scratch) {
   Pieces<ValueOf<F>> pieces{scratch};
   const BackwardScratch<F> x(p, pieces);
-  if (p.keys == 0 && group == 0) return back_block<F>(p, d, b, kv_head, 0, 0, 0, x);
-  for (long begin = group * d.block_keys; begin < p.keys; begin += d.groups * d.block_keys)
-    back_block<F>(p, d, b, kv_head, begin, p.keys - begin < d.block_keys ? p.keys - begin : d.block_keys, group, x);
+  if (p.keys == 0 && group == 0) return back_block<F>(p, d, {b, kv_head, 0, 0}, 0, x);
+  for (long key = group * d.block_keys; key < p.keys; key += d.groups * d.block_keys)
+    back_block<F>(p, d, {b, kv_head, key, p.keys - key < d.block_keys ? p.keys - key : d.block_keys}, group, x);
 }
 
 template <class T, class S>
@@ -363,7 +384,7 @@ void combine(const AttentionProblem<T, S>& p, const AttentionGradients<T, S>& d,
     const T* x = partial_of(p, d, g, b, h, tile);
     for (long i = 0; i < rows * stride; i += w) store_aligned(sum + i, load_aligned(sum + i) + load_aligned(x + i));
   }
-  write_rows(sum, stride, d.dq, b, h, query, rows, p.width, p.scale, d.add_dq);
+  write_rows(sum, stride, d.dq, {b, h, query, rows}, p.width, p.scale, d.add_dq);
 }
 
 }  // namespace heed::kernels::HEED_LEVEL::attention

@@ -11,34 +11,35 @@ inline long register_tiles(long rows, long columns) {
   return (rows + max_rows - 1) / max_rows * ((columns + two_vectors - 1) / two_vectors);
 }
 
-// Copies keys or values [begin, begin + n) of a head to x.rows, zeros for masked keys. Returns whether all are finite.
+// Copies keys or values to x.rows, zeros for masked keys. Returns whether all are finite.
 template <class F>
-inline bool pack_keys(const typename F::Problem& p, const HeadRows<const typename F::Stored>& from, long b, long h,
-                      long begin, long n, long width, const Matrix<F>& x) {
-  const uint8_t* key_mask = p.key_mask == nullptr ? nullptr : p.key_mask + b * p.keys + begin;
+inline bool pack_keys(const typename F::Problem& p, const HeadRows<const typename F::Stored>& from, const HeadPart& at,
+                      long width, const Matrix<F>& x) {
+  const uint8_t* key_mask = p.key_mask == nullptr ? nullptr : p.key_mask + at.b * p.keys + at.first;
   Batch<ValueOf<F>> non_finite(ValueOf<F>(0));
-  for (long j = 0; j < n; ++j) {
+  for (long j = 0; j < at.n; ++j) {
     if (key_mask == nullptr || key_mask[j] != 0)
-      copy_row(row_of(from, b, h, begin + j), width, x.rows + j * x.row_stride, non_finite);
+      copy_row(row_of(from, at.b, at.h, at.first + j), width, x.rows + j * x.row_stride, non_finite);
     else
       clear(x.rows + j * x.row_stride, x.row_stride);
   }
   return !any(isnan(non_finite));
 }
 
-// Sets a sum in c [lanes, stride] to NaN if its query sees a value in x [keys, width] that is not finite and has weight
-// 0, since 0 * infinity and 0 * NaN are NaN. A query sees a key if the score is not -inf.
-template <class F>
-[[gnu::noinline]] void spread_unweighted(const Matrix<F>& x, const ValueOf<F>* scores, const Matrix<F>& weights,
-                                         long rows, long lanes, long keys, long width, ValueOf<F>* c, long stride) {
+// Sets a sum of query_sums() to NaN if its query sees a value that is not finite and has weight 0, since 0 * infinity
+// and 0 * NaN are NaN. A query sees a key if the score is not -inf.
+template <class F, int kLanes>
+[[gnu::noinline]] void spread_unweighted(const SummedRows<F>& values, const ValueOf<F>* scores,
+                                         const Matrix<F>& weights, const VisiblePairs& pairs, ValueOf<F>* c) {
   using T = ValueOf<F>;
-  for (long j = 0; j < keys; ++j)
-    for (long d = 0; d < width; ++d) {
-      const T value = number_by_row(x.rows, x.row_stride, j, d);
+  for (long j = 0; j < pairs.keys; ++j)
+    for (long d = 0; d < values.width; ++d) {
+      const T value = number_by_row(values.x.rows, values.x.row_stride, j, d);
       if (value - value == T(0)) continue;
-      for (long i = 0; i < rows; ++i) {
-        const bool seen = scores[j * lanes + i] != -kInfinity<T>;
-        if (seen && number_by_pair(weights.pairs, weights.pair_stride, j, i) == T(0)) c[i * stride + d] = value - value;
+      for (long i = 0; i < pairs.rows; ++i) {
+        const bool seen = scores[j * kLanes + i] != -kInfinity<T>;
+        if (seen && number_by_pair(weights.pairs, weights.pair_stride, j, i) == T(0))
+          c[i * values.x.pair_stride + d] = value - value;
       }
     }
 }

@@ -91,6 +91,16 @@ inline long reach_of(const AttentionProblem<T, S>& p, const Place& at) {
   return p.causal ? query_position(at.query, p.queries, p.keys) - at.key : kNoBand;
 }
 
+// Which pairs of a tile its products need: `rows` queries, in the first lanes, and `keys` keys. Lane i sees the keys up
+// to i + reach.
+struct VisiblePairs {
+  long rows, keys, reach;
+};
+template <class T, class S>
+inline VisiblePairs visible_pairs(const AttentionProblem<T, S>& p, const Place& at) {
+  return {at.rows, at.keys, reach_of(p, at)};
+}
+
 // How many of the tile's first keys are visible to any query in its first `lanes` lanes.
 inline long seen_of_lanes(long reach, long lanes, long keys) {
   const long n = reach + lanes;
@@ -100,9 +110,10 @@ inline long seen_of_lanes(long reach, long lanes, long keys) {
 // c[j, lane] = sum_d keys[j, d] columns[d, lane], times `factor` with Finish::scale. Used for scores and for the
 // derivatives of weights.
 template <class F, int kLanes, Finish kFinish>
-inline void key_products(const Matrix<F>& keys, const ElementOf<F>* columns, long width, long reach, long n,
+inline void key_products(const Matrix<F>& keys, const ElementOf<F>* columns, long width, const VisiblePairs& pairs,
                          ValueOf<F> factor, ValueOf<F>* c, Fetch* fetch) {
   constexpr int w = kWidth<ValueOf<F>>;
+  const long n = pairs.keys, reach = pairs.reach;
   // On the diagonal of a causal mask, each vector of lanes skips the keys that none of its queries sees, in whole
   // elements of a depth. This saves a quarter of the work of a tile of two vectors; the sums below save another eighth.
   const auto seen = [=](int lanes) {
@@ -119,50 +130,59 @@ inline void key_products(const Matrix<F>& keys, const ElementOf<F>* columns, lon
   }
 }
 
-// c[lane, d] = sum_j x[j, lane] keys[j, d] for the tile's `rows` queries and n keys; d runs over whole vectors. If
-// `begun`, the old c is added, with kAdd = rescale after a multiplication by factors[lane]. If keys are not `finite`,
-// only x other than 0 count: the numbers of a masked key or query, NaN included, must not matter.
+// Rows [n, width] whose sum, weighted by a tile, is computed. If not all numbers are `finite`, terms of weight 0 are
+// left out: the numbers of a masked key or query, NaN included, must not matter.
+template <class F>
+struct SummedRows {
+  const Matrix<F>& x;
+  long width;
+  bool finite;
+};
+
+// c[lane, d] = sum_j weights[j, lane] keys[j, d]; d runs over whole vectors. If `begun`, the old c is added, with
+// kAdd = rescale after a multiplication by factors[lane].
 template <class F, int kLanes, Finish kAdd>
-inline void query_sums(bool finite, bool begun, const Matrix<F>& keys, const Matrix<F>& x, long width, long reach,
-                       long rows, long n, const ValueOf<F>* factors, ValueOf<F>* c, Fetch* fetch) {
+inline void query_sums(const SummedRows<F>& keys, const Matrix<F>& weights, const VisiblePairs& pairs, bool begun,
+                       const ValueOf<F>* factors, ValueOf<F>* c, Fetch* fetch) {
   using T = ValueOf<F>;
-  const long stride = keys.pair_stride;
-  if (!finite) {
+  const long stride = keys.x.pair_stride, rows = pairs.rows, n = pairs.keys;
+  if (!keys.finite) {
     for (long m = 0; m < rows * stride; ++m)
       c[m] = !begun ? T(0) : kAdd == Finish::rescale ? c[m] * factors[m / stride] : c[m];
     for (long j = 0; j < n; ++j)
       for (long i = 0; i < rows; ++i) {
-        const T weight = number_by_pair(x.pairs, x.pair_stride, j, i);
+        const T weight = number_by_pair(weights.pairs, weights.pair_stride, j, i);
         if (weight == T(0)) continue;
-        for (long d = 0; d < width; ++d) c[i * stride + d] += number_by_pair(keys.pairs, stride, j, d) * weight;
+        for (long d = 0; d < keys.width; ++d) c[i * stride + d] += number_by_pair(keys.x.pairs, stride, j, d) * weight;
       }
     return;
   }
-  Block<F> y{x.pairs, kLanes, keys.pairs, stride, c, stride, n, factors};
-  y.above = reach, y.fetch = fetch;
+  Block<F> y{weights.pairs, kLanes, keys.x.pairs, stride, c, stride, n, factors};
+  y.above = pairs.reach, y.fetch = fetch;
   if (begun)
     product<Order::by_column, kAdd>(y, rows, stride);
   else
     product<Order::by_column, Finish::set>(y, rows, stride);
 }
 
-// c[j, d] += sum_lane x[j, lane] queries[lane, d]; d runs over whole vectors. `finite` is as above.
+// c[j, d] += sum_lane weights[j, lane] queries[lane, d]; d runs over whole vectors.
 template <class F, int kLanes>
-inline void key_sums(bool finite, const Matrix<F>& queries, const Matrix<F>& x, long width, long reach, long n,
-                     ValueOf<F>* c, Fetch* fetch) {
+inline void key_sums(const SummedRows<F>& queries, const Matrix<F>& weights, const VisiblePairs& pairs, ValueOf<F>* c,
+                     Fetch* fetch) {
   using T = ValueOf<F>;
-  const long stride = queries.pair_stride;
-  if (!finite) {
+  const long stride = queries.x.pair_stride, n = pairs.keys;
+  if (!queries.finite) {
     for (long j = 0; j < n; ++j)
       for (long i = 0; i < kLanes; ++i) {
-        const T weight = number_by_row(x.rows, x.row_stride, j, i);
+        const T weight = number_by_row(weights.rows, weights.row_stride, j, i);
         if (weight == T(0)) continue;
-        for (long d = 0; d < width; ++d) c[j * stride + d] += number_by_pair(queries.pairs, stride, i, d) * weight;
+        for (long d = 0; d < queries.width; ++d)
+          c[j * stride + d] += number_by_pair(queries.x.pairs, stride, i, d) * weight;
       }
     return;
   }
-  Block<F> y{x.rows, x.row_stride, queries.pairs, stride, c, stride, kLanes};
-  y.below = reach, y.fetch = fetch;
+  Block<F> y{weights.rows, weights.row_stride, queries.x.pairs, stride, c, stride, kLanes};
+  y.below = pairs.reach, y.fetch = fetch;
   product<Order::by_row, Finish::add>(y, n, stride);
 }
 
