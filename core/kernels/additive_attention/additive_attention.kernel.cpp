@@ -36,17 +36,19 @@ T exponentials(T* s, long keys, T& top) {
   });
 }
 
+// The softmax of row r of the tile, whose keys are all keys, and the row of the output.
 template <class T>
-void finish_row(const AdditiveProblem<T>& p, const AttentionOutput<T>& y, long b, long h, long i, long keys,
-                const ForwardScratch<T>& to, T* s) {
+void finish_row(const AdditiveProblem<T>& p, const AttentionOutput<T>& y, const Tile& at, long r,
+                const ForwardScratch<T>& to) {
   constexpr int w = kWidth<T>;
+  const long b = at.b, h = at.h, i = at.query + r, keys = at.keys;
   const long row = (b * p.heads + h) * p.queries + i, kv_head = h / (p.heads / p.kv_heads);
-  T top;
-  mask_row(p, b, h, i, 0, keys, s);
+  T *s = to.scores + r * to.stride, top;
+  mask_row(p, at, r, s);
   const T sum = exponentials(s, keys, top), inverse = sum == T(0) ? T(0) : T(1) / sum;
   if (y.lse != nullptr) y.lse[row] = sum == T(0) ? kInfinity<T> : top + first_lane(log(Batch<T>(sum)));
   if (p.drop_below != 0) {
-    dropout_row(p, b, h, i, 0, keys, to.factors);
+    dropout_row(p, at, r, to.factors);
     for (long j = 0; j < keys; j += w) store_aligned(s + j, load_aligned(s + j) * load_aligned(to.factors + j));
   }
   // out = inverse * sum_j e_j v_j, over the keys whose e is not -0; other values may be anything
@@ -59,9 +61,9 @@ void finish_row(const AdditiveProblem<T>& p, const AttentionOutput<T>& y, long b
 template <class T, int R>
 void forward_rows(const AdditiveProblem<T>& p, const AttentionOutput<T>& y, long b, long h, long i,
                   const ForwardScratch<T>& to) {
-  const long keys = key_end(p, b, i + R - 1);
-  score_rows<T, R, false>(p, b, h, i, 0, keys, to.scores, to.stride, nullptr);
-  for (long r = 0; r < R; ++r) finish_row(p, y, b, h, i + r, keys, to, to.scores + r * to.stride);
+  const Tile at{b, h, i, 0, key_end(p, b, i + R - 1)};
+  score_rows<T, R, false>(p, at, to.scores, to.stride, nullptr);
+  for (long r = 0; r < R; ++r) finish_row(p, y, at, r, to);
 }
 
 template <class T>

@@ -24,9 +24,11 @@ struct BackwardScratch {
   }
 };
 
-// The place of a tile: its first query and first key, and its number of keys.
-struct Tile {
-  long b, h, query, key, keys;
+// The sums of a group, to which each tile adds.
+template <class T>
+struct GroupSums {
+  T* dkeys;  // [keys, size + value_size]: dk and dv
+  T* du;     // [size]
 };
 
 // For row r of the tile: turns the scores in `weights` into m p, and sets ds. `delta` is do . o.
@@ -37,13 +39,13 @@ void weights_and_ds(const AttentionProblem<T>& p, const AdditiveGradients<T>& d,
   const long i = at.query + r, row = (at.b * p.heads + at.h) * p.queries + i;
   const long kv_head = at.h / (p.heads / p.kv_heads);
   T *weights = to.weights + r * kKeys, *ds = to.ds + r * kKeys;
-  mask_row(p, at.b, at.h, i, at.key, at.keys, weights);
+  mask_row(p, at, r, weights);
   const Batch<T> minus_inf = minus_infinity<T>(), zero(T(0)), lse(d.lse[row]);
   for (long j = 0; j < at.keys; j += w) {
     const Batch<T> s = load_aligned(weights + j);
     store_aligned(weights + j, select(s == minus_inf, zero, exp(s - lse)));
   }
-  if (p.drop_below != 0) dropout_row(p, at.b, at.h, i, at.key, at.keys, to.factor);
+  if (p.drop_below != 0) dropout_row(p, at, r, to.factor);
   const T* dout = row_of(d.dout, at.b, at.h, i);
   for (long j = 0; j < at.keys; ++j) {
     const T weight = weights[j], m = p.drop_below != 0 ? to.factor[j] : T(1);
@@ -57,8 +59,8 @@ void weights_and_ds(const AttentionProblem<T>& p, const AdditiveGradients<T>& d,
     for (long j = 0; j < at.keys; ++j) d.dbias[row * p.keys + at.key + j] = ds[j];
 }
 
-// Adds the share of row r to those of the keys, dkeys [keys, size + value_size], and to dq and du. Pairs of weight 0
-// are left out, since their tanh may be anything.
+// Adds the share of row r to dkeys [keys, size + value_size], and to dq and du of `to`. Pairs of weight 0 are left out,
+// since their tanh may be anything.
 template <class T>
 void add_row(const AdditiveProblem<T>& p, const AdditiveGradients<T>& d, const Tile& at, long r, T* dkeys,
              const BackwardScratch<T>& to) {
@@ -84,8 +86,8 @@ void add_row(const AdditiveProblem<T>& p, const AdditiveGradients<T>& d, const T
 }
 
 template <class T, int R>
-void backward_rows(const AdditiveProblem<T>& p, const AdditiveGradients<T>& d, long b, long h, long i, T* dkeys, T* du,
-                   const BackwardScratch<T>& to) {
+void backward_rows(const AdditiveProblem<T>& p, const AdditiveGradients<T>& d, long b, long h, long i,
+                   GroupSums<T> sums, const BackwardScratch<T>& to) {
   T delta[R];
   for (long r = 0; r < R; ++r)
     delta[r] = lane_dot(row_of(d.dout, b, h, i + r), row_of(d.out, b, h, i + r), p.value_width);
@@ -94,15 +96,16 @@ void backward_rows(const AdditiveProblem<T>& p, const AdditiveGradients<T>& d, l
   const long end = key_end(p, b, i + R - 1);
   for (long key = 0; key < end; key += kKeys) {
     const Tile at{b, h, i, key, end - key < kKeys ? end - key : kKeys};
-    score_rows<T, R, true>(p, b, h, i, key, at.keys, to.weights, kKeys, to.tanhs);
+    score_rows<T, R, true>(p, at, to.weights, kKeys, to.tanhs);
     for (long r = 0; r < R; ++r) {
       weights_and_ds(p, d, at, r, delta[r], to);
-      add_row(p, d, at, r, dkeys, to);
+      add_row(p, d, at, r, sums.dkeys, to);
     }
   }
   if (d.dq.data != nullptr)
     for (long r = 0; r < R; ++r) put_row(row_of(d.dq, b, h, i + r), to.dq + r * to.size, p.width, T(1), d.add_dq);
-  for (long c = 0; c < to.size; c += kWidth<T>) store_aligned(du + c, load_aligned(du + c) + load_aligned(to.du + c));
+  for (long c = 0; c < to.size; c += kWidth<T>)
+    store_aligned(sums.du + c, load_aligned(sums.du + c) + load_aligned(to.du + c));
 }
 
 template <class T>
@@ -127,8 +130,8 @@ void backward(const AdditiveProblem<T>& p, const AdditiveGradients<T>& d, int64_
     T* du = d.partial_u + ((b * p.heads + h) * d.groups + group) * u_size(p);
     clear(du, u_size(p));
     long i = begin;
-    for (; i + kRows <= end; i += kRows) backward_rows<T, kRows>(p, d, b, h, i, dkeys, du, to);
-    for (; i < end; ++i) backward_rows<T, 1>(p, d, b, h, i, dkeys, du, to);
+    for (; i + kRows <= end; i += kRows) backward_rows<T, kRows>(p, d, b, h, i, {dkeys, du}, to);
+    for (; i < end; ++i) backward_rows<T, 1>(p, d, b, h, i, {dkeys, du}, to);
   }
 }
 
