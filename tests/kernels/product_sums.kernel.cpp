@@ -20,14 +20,14 @@ void lower(long n, long depth, const T* x, const T* y, const T* u, T* t, long st
 template <class T>
 void with_triangle(char part, long n, long columns, long depth, const T* x, const T* y, const T* t, const T* z, T* c,
                    long stride) {
-  const auto of = [&](auto p) {
-    product_and_triangle<p>(n, columns, depth, panel(x, stride), panel(y, stride).right(), part != '-',
-                            panel(t, stride), panel(z, stride), nullptr, into_panel(panel(c, stride)));
+  const auto of = [&](const auto& triangle) {
+    product_and_triangle(n, columns, times(panel(x, stride), panel(y, stride).right(), depth), part != '-', triangle,
+                         nullptr, into_panel(panel(c, stride)));
   };
   if (part == 'u')
-    of(std::integral_constant<Nonzero, Nonzero::upper>{});
+    of(upper_times(panel(t, stride), panel(z, stride), n));
   else
-    of(std::integral_constant<Nonzero, Nonzero::lower>{});
+    of(lower_times(panel(t, stride), panel(z, stride), n));
 }
 template <class T>
 void add(long n, long width, long columns, const T* x, const T* y, T* c, long stride) {

@@ -96,8 +96,8 @@ struct Backward {
     if (d.dk.data != nullptr || d.dweight != nullptr) {
       // dk [n, width] = v [n, value_width] after.s^T, from the queries of later chunks,
       //                 + tril(w)^T [n, n] q [n, width], from those of the same chunk
-      product_and_triangle<Nonzero::upper>(n, p.width, p.value_width, v, state_transposed(after.s), own, w, q, fetch,
-                                        into_panel(dk));
+      product_and_triangle(n, p.width, times(v, state_transposed(after.s), p.value_width), own, upper_times(w, q, n),
+                           fetch, into_panel(dk));
       const long at = (b * p.heads + h) * p.keys + first;
       for (long j = 0; d.dweight != nullptr && j < n; ++j)  // k holds weight f(k)
         if (p.weight[at + j] != T(0) && (masked == nullptr || !masked[j]))
@@ -110,8 +110,8 @@ struct Backward {
     }
     if (d.dv.data != nullptr) {
       // dv [n, value_width] = k [n, width] after.s + tril(a)^T [n, n] g [n, value_width]
-      product_and_triangle<Nonzero::upper>(n, p.value_width, p.width, k, after.s.right(), own, a, g, fetch,
-                                        rows_to<T>(d.dv, d.add_dv || later, b, kv, first, p.value_width, masked));
+      product_and_triangle(n, p.value_width, times(k, after.s.right(), p.width), own, upper_times(a, g, n), fetch,
+                           rows_to<T>(d.dv, d.add_dv || later, b, kv, first, p.value_width, masked));
     }
   }
 
@@ -128,13 +128,13 @@ struct Backward {
     }
     if (d.dq.data != nullptr) {
       // dq [n, width] = g state.s^T, from the keys before the chunk, + w k, from its own
-      product_and_triangle<Nonzero::lower>(n, p.width, p.value_width, g, state_transposed(state.s), p.causal, w, k,
-                                           fetch, into_panel(dq));
+      product_and_triangle(n, p.width, times(g, state_transposed(state.s), p.value_width), p.causal,
+                           lower_times(w, k, n), fetch, into_panel(dq));
       put_mapped(d.dq, d.add_dq, at, {.x = dq, .row_factor = u, .z = state.z, .mapped = q}, nullptr);
     }
     if (p.causal) keys(b, h, key, n, true, after, fetch);
     // after.s [width, value_width] += q^T g and after.z [width] += q^T u, for the keys before
-    add_to(after, n, p.width, p.value_width, q, g, u, fetch);
+    add_to<T>(p, after, n, q, g, u, fetch);
   }
 
   // Prefetches the inputs of a chunk of queries.

@@ -55,6 +55,20 @@ struct Panel {
   Right<T> right() const { return by_row<T>(data, ld); }
 };
 
+// Terms of a sum: x y for x [rows, depth], and t z or t^T z for a lower triangle t [n, n] and z [n, columns].
+template <class T>
+inline Term<T, Order::by_row> times(const Panel<T>& x, const Right<T>& y, long depth) {
+  return {x.data, x.ld, y, depth};
+}
+template <class T>
+inline Term<T, Order::by_row, Nonzero::lower> lower_times(const Panel<T>& t, const Panel<T>& z, long n) {
+  return {t.data, t.ld, z.right(), n};
+}
+template <class T>
+inline Term<T, Order::by_column, Nonzero::upper> upper_times(const Panel<T>& t, const Panel<T>& z, long n) {
+  return {t.data, t.ld, z.right(), n};
+}
+
 template <class T>
 inline Panel<T> take_panel(Pieces<T>& from, long rows, long columns) {
   const long ld = whole_vectors<T>(columns);
@@ -203,12 +217,12 @@ inline void add_product(const Panel<T>& s, long n, long width, long value_width,
   sum_products<T>(width, value_width, fetch, add, Term<T, Order::by_column>{x.data, x.ld, y.right(), n});
 }
 
-// S += x^T y, z += x^T u. Null u: ones.
-template <class T>
-inline void add_to(const Sums<T>& sums, long n, long width, long value_width, const Panel<T>& x, const Panel<T>& y,
+// S += x^T y, z += x^T u for x [n, width] and y [n, value_width]. Null u: ones.
+template <class T, class S>
+inline void add_to(const LinearProblem<T, S>& p, const Sums<T>& sums, long n, const Panel<T>& x, const Panel<T>& y,
                    const T* u, Fetch* fetch) {
-  add_product(sums.s, n, width, value_width, x, y, fetch);
-  add_rows(sums.z, n, width, x, u);
+  add_product(sums.s, n, p.width, p.value_width, x, y, fetch);
+  add_rows(sums.z, n, p.width, x, u);
 }
 
 // All queries from `keyless` on see the keys before `prefix`; without causal, all queries see all keys.

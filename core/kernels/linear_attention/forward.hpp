@@ -16,7 +16,7 @@ inline void sum_key_rows(const LinearProblem<T, S>& p, long b, long h, Range row
   const long end = rows.first + rows.count;
   for (long j = rows.first; j < end; j += kChunk) {
     load_keys(p, b, h, j, part(j, end), k, v);
-    add_to<T>(sums, part(j, end), p.width, p.value_width, k, v, nullptr, nullptr);
+    add_to<T>(p, sums, part(j, end), k, v, nullptr, nullptr);
   }
 }
 
@@ -73,11 +73,14 @@ struct Forward {
     if (p.causal) lower_triangle<T>(n, p.width, q, transposed(k.data, k.ld, n, p.width, kt), nullptr, a, fetch);
     denominators(n, sums.z, norm == nullptr ? nullptr : norm + (b * p.heads + h) * p.queries + first);
     const auto put = scaled_rows_to(out, b, h, first, p.value_width, inverse);
+    // out [n, value_width] = (q s, for the keys before the chunk, + a v, for its own) / d
+    const auto before = times(q, sums.s.right(), p.width);
+    const auto own = lower_times(a, v, n);
     if (finite)
-      product_and_triangle<Nonzero::lower>(n, p.value_width, p.width, q, sums.s.right(), p.causal, a, v, fetch, put);
+      product_and_triangle(n, p.value_width, before, p.causal, own, fetch, put);
     else
-      values_below_diagonal(n, p.value_width, p.width, q, sums.s, a, v, put);
-    if (p.causal) add_to<T>(sums, n, p.width, p.value_width, k, v, nullptr, fetch);
+      values_below_diagonal(n, p.value_width, before, own, put);
+    if (p.causal) add_to<T>(p, sums, n, k, v, nullptr, fetch);
   }
 
   // Prefetches the inputs of a chunk of queries.

@@ -42,7 +42,7 @@ void sum_queries(const LinearProblem<T, S>& p, const LinearGradients<T, S>& d, i
   for (long i = rows.first; i < end; i += kChunk) {
     load_mapped(p.q, {b, h, i, part(i, end)}, p.width, p.map, p.queries, x.q);
     x.load_output(b, h, i, part(i, end));
-    add_to<T>(state_at(p, state), part(i, end), p.width, p.value_width, x.q, x.g, x.u, nullptr);
+    add_to<T>(p, state_at(p, state), part(i, end), x.q, x.g, x.u, nullptr);
   }
 }
 

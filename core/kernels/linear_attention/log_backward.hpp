@@ -77,8 +77,8 @@ struct Backward : Chunks<T, kKind> {
     for (long j = 0; masked != nullptr && j < n; ++j) each_masked[j] = masked_key(p, b, first + j);
     // dk [n, width] = v [n, value_width] P^T, from the queries of later chunks, + tril(w)^T [n, n] q, from those of the
     // same chunk
-    product_and_triangle<Nonzero::upper>(n, p.width, p.value_width, v, state_transposed(after), own, w, q, nullptr,
-                                      into_panel(dk));
+    product_and_triangle(n, p.width, times(v, state_transposed(after), p.value_width), own, upper_times(w, q, n),
+                         nullptr, into_panel(dk));
     finish_keys(n, own, after);
     for (long j = 0; d.dweight != nullptr && j < n; ++j) {
       T* to = d.dweight + (b * p.heads + h) * p.keys + first + j;
@@ -88,8 +88,8 @@ struct Backward : Chunks<T, kKind> {
     if (d.dk.data != nullptr) put_rows(d.dk, d.add_dk || later, {b, kv, first, n}, p.width, dk, masked);
     if (d.dv.data != nullptr) {
       // dv [n, value_width] = k [n, width] P + tril(a)^T [n, n] g [n, value_width]
-      product_and_triangle<Nonzero::upper>(n, p.value_width, p.width, k, after.sums.s.right(), own, a, g, nullptr,
-                                        rows_to(d.dv, d.add_dv || later, b, kv, first, p.value_width, masked));
+      product_and_triangle(n, p.value_width, times(k, after.sums.s.right(), p.width), own, upper_times(a, g, n),
+                           nullptr, rows_to(d.dv, d.add_dv || later, b, kv, first, p.value_width, masked));
     }
   }
 
@@ -104,8 +104,8 @@ struct Backward : Chunks<T, kKind> {
   // W = tril(g v^T + u) [n, n], and dQ [n, width] = g S^T, from the keys before the chunk, + W k, from its own.
   void query_gradients(long n, const LogState<T>& state) {
     if (p.causal) lower_triangle<T>(n, p.value_width, g, transposed(v.data, v.ld, n, p.value_width, vt), u, w, nullptr);
-    product_and_triangle<Nonzero::lower>(n, p.width, p.value_width, g, state_transposed(state), p.causal, w, k, nullptr,
-                                      into_panel(dq));
+    product_and_triangle(n, p.width, times(g, state_transposed(state), p.value_width), p.causal, lower_times(w, k, n),
+                         nullptr, into_panel(dq));
     if constexpr (kKind == LinearKind::logs)
       for (long i = 0; i < n; ++i)
         for (long c = 0; c < p.width; c += kWidth<T>)

@@ -35,9 +35,7 @@ struct Chunks {
     return n;
   }
   // Adds the keys of the chunk to the sums.
-  void add_keys(long n, const LogState<T>& state) {
-    add_to<T>(state.sums, n, p.width, p.value_width, k, v, nullptr, nullptr);
-  }
+  void add_keys(long n, const LogState<T>& state) { add_to<T>(p, state.sums, n, k, v, nullptr, nullptr); }
 
   void sum_keys(long b, long h, Range rows, const LogState<T>& state) {
     const long end = rows.first + rows.count;
@@ -89,11 +87,13 @@ struct Forward : Chunks<T, kKind> {
       factor[i] = d == T(0) ? T(0) : T(1) / d;
     }
     const auto put = scaled_rows_to(out, b, h, first, p.value_width, factor);
-    const Panel<T>& s = state.sums.s;
+    // out [n, value_width] = (q s, for the keys before the chunk, + a v, for its own) / d
+    const auto before = times(q, state.sums.s.right(), p.width);
+    const auto own = lower_times(a, v, n);
     if (finite)
-      product_and_triangle<Nonzero::lower>(n, p.value_width, p.width, q, s.right(), p.causal, a, v, nullptr, put);
+      product_and_triangle(n, p.value_width, before, p.causal, own, nullptr, put);
     else
-      values_below_diagonal(n, p.value_width, p.width, q, s, a, v, put);
+      values_below_diagonal(n, p.value_width, before, own, put);
   }
 
   void queries(const HeadRows<T>& out, T* norm, long b, long h, Range rows, const LogState<T>& state) {

@@ -16,29 +16,28 @@ inline Range keys_of_step(const LinearProblem<T, S>& p, long s, long key_steps) 
   return rows;
 }
 
-// c [n, columns] = x y for x [n, depth]. If `own`, adds t z for z [n, columns] and a lower triangle t [n, n], or t^T z
-// if kNonzero is upper. finish(i, j, v) receives each vector of c: row i from column j on.
-template <Nonzero kNonzero, class T, class Finish>
-inline void product_and_triangle(long n, long columns, long depth, const Panel<T>& x, const Right<T>& y, bool own,
-                                 const Panel<T>& t, const Panel<T>& z, Fetch* fetch, Finish finish) {
-  constexpr Order order = kNonzero == Nonzero::lower ? Order::by_row : Order::by_column;
-  const Term<T, Order::by_row> all{x.data, x.ld, y, depth};
+// c [n, columns] = `product`, + `triangle` if `own`. finish(i, j, v) receives each vector of c: row i from column j on.
+template <class T, Order kOrder, Nonzero kNonzero, class Finish>
+inline void product_and_triangle(long n, long columns, const Term<T, Order::by_row>& product, bool own,
+                                 const Term<T, kOrder, kNonzero>& triangle, Fetch* fetch, Finish finish) {
   if (own)
-    sum_products<T>(n, columns, fetch, finish, all, Term<T, order, kNonzero>{t.data, t.ld, z.right(), n});
+    sum_products<T>(n, columns, fetch, finish, product, triangle);
   else
-    sum_products<T>(n, columns, fetch, finish, all);
+    sum_products<T>(n, columns, fetch, finish, product);
 }
 
-// The same bits for q s + tril(a) v, but without the products by zeros above the diagonal. Values of later keys may be
+// The same bits for a lower triangle, but without the products by zeros above the diagonal. Values of later keys may be
 // anything.
 template <class T, class Finish>
-inline void values_below_diagonal(long n, long columns, long depth, const Panel<T>& q, const Panel<T>& s,
-                                  const Panel<T>& a, const Panel<T>& v, Finish finish) {
+[[gnu::noinline]] void values_below_diagonal(long n, long columns, const Term<T, Order::by_row>& product,
+                                             const Term<T, Order::by_row, Nonzero::lower>& triangle, Finish finish) {
+  const Right<T>&y = product.y, &z = triangle.y;
   for (long i = 0; i < n; ++i)
     for (long c = 0; c < columns; c += kWidth<T>) {
+      const T *x = product.x + i * product.stride, *t = triangle.x + i * triangle.stride;
       Batch<T> sum(T(0));
-      for (long p = 0; p < depth; ++p) sum = fma(Batch<T>(q.row(i)[p]), load_aligned(s.row(p) + c), sum);
-      for (long j = 0; j <= i; ++j) sum = fma(Batch<T>(a.row(i)[j]), load_aligned(v.row(j) + c), sum);
+      for (long p = 0; p < product.depth; ++p) sum = fma(Batch<T>(x[p]), load_aligned(y.data + p * y.stride + c), sum);
+      for (long j = 0; j <= i; ++j) sum = fma(Batch<T>(t[j]), load_aligned(z.data + j * z.stride + c), sum);
       finish(i, c, sum);
     }
 }
