@@ -47,8 +47,8 @@ void check_prefixes(Subject& s, Finding& f, const Trial& t, std::size_t number) 
     const Outcome all = s.run(early), expected = s.run(first);
     Outcome got{.out = head(all.out, m), .gradients = {}};
     for (const Part& p : parts(early)) got.gradients[p.name] = head(all.gradients.at(p.name), m);
-    close_in(s, f, "the first " + std::to_string(m) + " positions of " + std::to_string(n), got,
-             of_parts(expected, early), DType::float64, first);
+    close_in(s, f, "the first " + std::to_string(m) + " positions of " + std::to_string(n),
+             {DType::float64, got, of_parts(expected, early)}, first);
   }
 }
 
@@ -75,8 +75,8 @@ void check_lengths_at_borders(Subject& s, Finding& f, const Variant& order, Inde
     Outcome got{.out = head(padded.out.slice(0, b, b + 1), length), .gradients = {}};
     for (const Part& p : parts(one))
       got.gradients[p.name] = head(padded.gradients.at(p.name).slice(0, b, b + 1), length);
-    close_in(s, f, "a length of " + std::to_string(length) + " against the sequence cut to that length", got,
-             of_parts(s.run(one), one), DType::float64, one);
+    close_in(s, f, "a length of " + std::to_string(length) + " against the sequence cut to that length",
+             {DType::float64, got, of_parts(s.run(one), one)}, one);
   }
 }
 
