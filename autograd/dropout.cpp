@@ -26,7 +26,7 @@ void apply(const kernels::DropoutMask& mask, double scale, const Tensor& x, cons
     const Index begin = first * kGroup, size = std::min(n, last * kGroup) - begin;
     detail::with_float(x.dtype(), [&]<class T>(T) {
       kernels::of<T>(kernels::dropout_table())(mask, first, size, x.ptr<T>() + begin, static_cast<T>(scale),
-                                                 y.ptr<T>() + begin, accumulate);
+                                               y.ptr<T>() + begin, accumulate);
     });
   });
 }

@@ -21,7 +21,8 @@ void walk(const Tensor& x, int axis, Rows rows, Columns columns) {
   const Index parts = (inner + kColumnsAtOnce - 1) / kColumnsAtOnce;
   parallel_for_each(outer * parts, grain_for(4 * n * std::min(inner, kColumnsAtOnce)), [&](Index i) {
     const Index column = i % parts * kColumnsAtOnce;
-    columns(i / parts * n * inner + column, kernels::SoftmaxColumns{inner, n, std::min(kColumnsAtOnce, inner - column)});
+    columns(i / parts * n * inner + column,
+            kernels::SoftmaxColumns{inner, n, std::min(kColumnsAtOnce, inner - column)});
   });
 }
 
