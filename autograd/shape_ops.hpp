@@ -70,7 +70,7 @@ Tensor repeat(In x, const Shape& counts);
 // x in reverse order along the axes. Throws Error if no axis is given.
 Tensor flip(In x, const Axes& axes);
 
-// Columns as heads of attention: x [B, T, H * D] -> [B, H, T, D], a view. Throws Error unless `heads` divides the width.
+// Columns as heads of attention: x [B, T, H * D] -> [B, H, T, D], a view. Throws Error unless heads divide the width.
 Tensor split_heads(In x, Exactly<Index> heads);
 // The inverse: x [B, H, T, D] -> [B, T, H * D], a view if the heads are side by side in memory.
 Tensor merge_heads(In x);

@@ -205,8 +205,8 @@ struct Outcomes {
   DType dtype;
   Outcome got, expected;
 };
-// Compares the outcomes of a call of `t`. bfloat16 elements are coarse, so the magnitude of each head is compared too. A
-// difference is allowed if rounding of the inputs causes one as large: sums of features that are mostly 0 may nearly
+// Compares the outcomes of a call of `t`. bfloat16 elements are coarse, so the magnitude of each head is compared too.
+// A difference is allowed if rounding of the inputs causes one as large: sums of features that are mostly 0 may nearly
 // cancel. Gradients named in `summed` are sums over sequences.
 void close_in(Subject& s, Finding& f, const std::string& what, const Outcomes& of, const Trial& t,
               const std::set<std::string>& summed = {});
