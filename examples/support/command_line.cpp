@@ -107,8 +107,8 @@ std::string written_as(FileRole role, const std::vector<std::string>& input_with
 }
 
 // The words in the variable of a flag; none for numbers.
-std::vector<std::string> words_of(const std::string* word) { return {*word}; }
-std::vector<std::string> words_of(const std::vector<std::string>* words) { return *words; }
+std::vector<std::string> words_of(std::string* word) { return {*word}; }
+std::vector<std::string> words_of(std::vector<std::string>* words) { return *words; }
 template <class T>
 std::vector<std::string> words_of(const T&) {
   return {};
