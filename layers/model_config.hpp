@@ -94,21 +94,21 @@ const Words<PositionKind>& position_kinds();
 // The name of a field, and its description: programs have a flag for each field that has one.
 struct FieldName {
   FieldName(const char* n, std::string t = {}) : name(n), text(std::move(t)) {}  // implicit: f("layers", layers)
-  FieldName(std::string n) : name(std::move(n)) {}
-  std::string name, text;
+  FieldName(std::string n) : name(std::move(n)) {}                               // a field without a description
+  std::string name, text;                                                        // the key in JSON; the description
 };
 
 // A field of options, as fields() declares it, for flags and tables. It refers to the options.
 struct OptionField {
   enum Type { whole, share, positive, boolean, word };  // share: 0 <= x < 1; positive: x > 0, finite
   struct Word {                                         // a value of an enum, by its name
-    std::function<std::string()> get;
-    std::function<void(const std::string&)> set;
+    std::function<std::string()> get;                   // empty for a value without a name
+    std::function<void(const std::string&)> set;        // throws std::out_of_range for another word
   };
 
-  std::string name = {}, text = {};
-  Type type = word;
-  std::variant<Index*, double*, bool*, std::string*, Word> value = {};
+  std::string name = {}, text = {};                                     // as in FieldName
+  Type type = word;                                                     // the kind of value
+  std::variant<Index*, double*, bool*, std::string*, Word> value = {};  // refers to the member of the options
   Index min = 0;                        // of a whole number
   std::vector<std::string> words = {};  // the names of an enum's values
   bool omitted = false;                 // an optional field with its default, which JSON omits
@@ -119,9 +119,9 @@ struct OptionField {
 // must be a whole number ...». Other fields of the JSON are ignored.
 class OptionFields {
  public:
-  enum Mode { write, read, list };
+  enum Mode { write, read, list };  // what a call does with a field
 
-  explicit OptionFields(Mode mode = write);
+  explicit OptionFields(Mode mode = write);                          // for writing or listing
   OptionFields(const std::string& json, const std::string& source);  // for reading; Error unless a JSON object
   ~OptionFields();
 
@@ -148,9 +148,9 @@ class OptionFields {
     if (lists()) mark_omitted(value == T());
   }
 
-  bool reads() const { return mode() == read; }
-  bool lists() const { return mode() == list; }
-  Mode mode() const;
+  bool reads() const { return mode() == read; }  // whether the fields are set from JSON
+  bool lists() const { return mode() == list; }  // whether the fields are only listed
+  Mode mode() const;                             // as constructed
   // For an optional field. Reading: whether the file has the field. Writing: returns `if_writing`.
   bool has(const std::string& name, bool if_writing) const;
   // For conditions on several fields. When reading, throws Error unless `right`; `must_be` describes the allowed

@@ -81,7 +81,7 @@ TEST_CASE("settings: flags fill them, and JSON has the older names first and no 
   CHECK(of_model.lr == 1e-3);
 }
 
-TEST_CASE("settings: stored values of another type, or that the flag refuses, are errors; defaults are not") {
+TEST_CASE("settings: stored values of another type, or that the flag refuses, are errors, but defaults are not") {
   const auto error = [](const std::string& stored) {
     ProgramSettings s;
     return heed::test::error_of([&] { SettingFields(s).read(StoredSettings(stored, "a.h5")); });
