@@ -119,7 +119,7 @@ TEST_CASE("classify: wrong flags say what is right") {
   refused("--window 3", "--window is 3 and attention is softmax (the default); --attention must be window or lsh");
   refused("--seed 7 --resume", "--seed is 7 but the checkpoint was made with 1; leave it out, or start a new training");
   refused("--heads 1 --init classify.h5 --checkpoint other.h5",
-          "--heads is 1 but the checkpoint was made with 2; leave it out, or start a new training");
+          "--heads is 1 but the model of classify.h5 has 2; leave it out");
   const Ran help = test::run(test::program("classify") + " --help");
   CHECK(help.exit_code == 0);
   for (const char* flag : {"--attention", "--layers", "--heads", "--width", "--length", "--steps", "--batch", "--lr",
