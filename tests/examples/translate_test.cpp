@@ -256,6 +256,20 @@ TEST_CASE("translate: every named model, and named attentions in the three place
                       "--cross-attention");
 }
 
+TEST_CASE("translate: --local-radius is the radius of local attention, in the model and in its checkpoint") {
+  const Translating t;
+  write_pairs(t);
+  const Ran ran = t.run(kPairs + std::string("--model gru-local-p --local-radius 1 --steps 1 --checkpoint some.h5"));
+  INFO(ran.output);
+  REQUIRE(ran.exit_code == 0);
+  const Checkpoint saved = load_checkpoint(t.file("some.h5"));
+  CHECK(contains(saved.text("config"), "\"local_radius\":1,") != contains(saved.text("config"), "\"local_radius\":1}"));
+  CHECK(contains(saved.text("settings"), "\"local-radius\":1,"));
+  test::check_refused(t.run("--model gru-bahdanau --local-radius 3"), 2,
+                      "--local-radius is an option of the attention mechanism luong-local-m or luong-local-p, but "
+                      "--model is gru-bahdanau");
+}
+
 TEST_CASE("translate: Ctrl-C saves, and tells how to go on") {
   const Translating t;
   write_pairs(t);
