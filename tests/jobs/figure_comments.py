@@ -165,6 +165,8 @@ def rule_figures(page, target, command, rule, rows):
             raise PageError(f"line {line + 1}: {len(numbers)} figures in {name}, but the commands give "
                             f"{groups * (1 if mean else len(commands))}")
         for i, number in enumerate(numbers):
+            if not NUMBER.fullmatch(number):
+                raise PageError(f"line {line + 1}: '{number}' is not a number, in {name}")
             yield Figure(page, line + 1, name, number, commands if mean else [commands[i // groups]], pattern, i % groups,
                          rule, needs, seconds)
 

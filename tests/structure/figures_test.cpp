@@ -130,6 +130,7 @@ TEST_CASE("figures: a comment that does not fit its page, and a table without on
       {start + "column loss = /x ([0-9]+) ([0-9]+)/\n-->\n" + table,
        "1 figures in small, loss, but the commands give 2"},
       {start + "text /gain ([0-9]+)/ = /x ([0-9]+)/\n-->\n" + table, "/gain ([0-9]+)/ is not in the text"},
+      {start + "text /is ([0-9.]+)/ = /x ([0-9]+)/\n-->\nThe loss is 1.9.\n", "'1.9.' is not a number"},
       {start + "colum loss\n-->\n" + table, "'colum loss' is not a rule"},
       {start + "-->\n" + table, "a command without a rule"},
       {"<!-- figures: none -->\n" + table, "must be <!-- figures, lines, -->"},
