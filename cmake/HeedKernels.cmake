@@ -69,8 +69,8 @@ function(heed_kernels name)
     target_compile_options(${target} PRIVATE $<$<CONFIG:Debug>:-O1> $<$<CONFIG:Release>:-O3> ${HEED_LEVEL_RESET} ${HEED_FLAGS_${level}})
     if(HEED_SANITIZE MATCHES "address")
       # Off for the same reason as checks of pointers (cmake/HeedOptions.cmake). Kernels return no pointer to a local
-      # array, and their indices are checked before the call. A report names the function without its line.
-      target_compile_options(${target} PRIVATE -g0 -fno-sanitize=alignment,signed-integer-overflow
+      # array, and their indices are checked before the call.
+      target_compile_options(${target} PRIVATE -fno-sanitize=alignment,signed-integer-overflow
                              -fno-sanitize-address-use-after-scope)
     endif()
     target_link_libraries(${target} PRIVATE heed_flags xsimd)

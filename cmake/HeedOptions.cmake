@@ -39,7 +39,7 @@ endif()
 # has inline checks: calls would make it slower by a third to a half.
 macro(heed_sanitize_lightly)
   if(HEED_SANITIZE MATCHES "address")
-    add_compile_options(-O0 -fno-sanitize=alignment -fno-sanitize-address-use-after-scope -g0)
+    add_compile_options(-O0 -fno-sanitize=alignment -fno-sanitize-address-use-after-scope)
     add_compile_options("$<$<CXX_COMPILER_ID:GNU>:--param=asan-instrumentation-with-call-threshold=0>"
                         "$<$<CXX_COMPILER_ID:Clang>:SHELL:-mllvm -asan-instrumentation-with-call-threshold=0>")
   endif()
