@@ -291,7 +291,8 @@ Tensor step(const char* op, In q, In k, In v, LinearAttentionSums& state, Attent
 }
 
 LinearForm form_of(FeatureMap map, double eps) {
-  return {map == FeatureMap::exp ? LinearKind::logs : LinearKind::features, map, eps};
+  if (map == FeatureMap::exp) return {LinearKind::logs, FeatureMap::identity, 0};
+  return {LinearKind::features, map, eps};
 }
 constexpr LinearForm kEfficient{LinearKind::efficient, FeatureMap::identity, 0};
 

@@ -189,24 +189,32 @@ inline void add_rows(T* z, long n, long width, const Panel<T>& x, const T* u) {
   columns(std::integral_constant<int, 1>{});
 }
 
-// A state: S [width, value_width] and z [width], or P and r.
+// A state: S [width, value_width] and z [width], or P and r. Sums of features that are given by their logarithms are
+// relative to the maxima m [width], those of the keys so far; P and r: those of the keys of the chunk computed last.
 template <class T>
 struct Sums {
   Panel<T> s;
-  T* z;
+  T *z, *m;
 };
 
 template <class T, class S>
 inline long state_row(const LinearProblem<T, S>& p) {
   return whole_vectors<T>(p.value_width);
 }
-template <class T, class S>
-inline long state_size(const LinearProblem<T, S>& p) {  // whole cache lines, so that tasks share none
-  return (p.width * state_row(p) + whole_vectors<T>(p.width) + 15) / 16 * 16;
+// Whole cache lines, so that tasks share none.
+template <LinearKind kKind, class T, class S>
+inline long state_size(const LinearProblem<T, S>& p) {
+  constexpr long vectors = kKind == LinearKind::features ? 1 : 2;  // z, and m
+  return (p.width * state_row(p) + vectors * whole_vectors<T>(p.width) + 15) / 16 * 16;
 }
 template <class T, class S, class K>  // K: T or const T
 inline Sums<K> state_at(const LinearProblem<T, S>& p, K* data) {
-  return {{data, state_row(p)}, data + p.width * state_row(p)};
+  K* const z = data + p.width * state_row(p);
+  return {{data, state_row(p)}, z, z + whole_vectors<T>(p.width)};
+}
+template <LinearKind kKind, class T, class S>
+inline void copy_state(const LinearProblem<T, S>& p, T* to, const T* from) {
+  memcpy(to, from, static_cast<size_t>(state_size<kKind>(p)) * sizeof(T));
 }
 
 // s [width, value_width] += x^T y for x [n, width] and y [n, value_width].
@@ -249,17 +257,6 @@ inline Range rows_of_step(const LinearProblem<T, S>& p, long s) {
   const long end = s < key_steps ? at.prefix : p.queries;
   const long left = end - first;
   return {first, left < 0 ? 0 : left < rows ? left : rows};
-}
-
-// The steps of a problem, whose states and scratch have these sizes.
-template <class T, class S>
-inline LinearPlan plan_of(const LinearProblem<T, S>& p, long state_size, size_t scratch) {
-  const CausalSides at = alignment(p);
-  const long rows = step_rows(p), key_steps = (at.prefix + rows - 1) / rows,
-             needed_steps = (p.queries - at.keyless + rows - 1) / rows,
-             query_steps = needed_steps > 0 ? needed_steps : 1;
-  return {key_steps,  key_steps + query_steps,    state_row(p), whole_vectors<T>(p.width),
-          state_size, p.causal ? query_steps : 1, scratch};
 }
 
 // Where the state before a step of queries is kept; null if none is kept. Without the triangle, all steps share one

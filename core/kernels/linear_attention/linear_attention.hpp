@@ -21,6 +21,9 @@
 
 namespace heed::kernels {
 
+// How features are given. features: mapped queries and keys, as above. logs, efficient: log_attention.hpp.
+enum class LinearKind { features, logs, efficient };
+
 // T: type of sums and gradients. S: type of q, k, v and out in memory: T, or uint16_t for bf16.
 template <class T, class S = T>
 struct LinearProblem {

@@ -28,11 +28,8 @@
 
 namespace heed::kernels {
 
-// The kernels of linear attention: linear_attention.hpp, and 1. and 2. above.
-enum class LinearKind { features, logs, efficient };
-
-// In LinearProblem, q and k are a (or p) and b, and the weight is added to b. The map, eps and `next` are not used. A
-// state holds m after S and z. dweight is the gradient of the added weight.
+// LinearKind::logs and ::efficient: 1. and 2. above. In LinearProblem, q and k are a (or p) and b, the map is identity,
+// eps is 0, and the weight is added to b. A state holds m after S and z. dweight is the gradient of the added weight.
 struct LogTable {
   LinearTable logs, efficient;
 };

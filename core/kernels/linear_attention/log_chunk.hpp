@@ -1,31 +1,11 @@
-// A chunk of keys and queries whose features are given by their logarithms. Included only by log_attention.kernel.cpp.
+// A chunk of keys and queries whose features are given by their logarithms. Formulas and names are in
+// log_attention.hpp. Included only by kernels of linear attention.
 #pragma once
-#include "log_attention.hpp"
 #include "rows.hpp"
 
-namespace heed::kernels::HEED_LEVEL::logs {
-
-using namespace linear;
+namespace heed::kernels::HEED_LEVEL::linear {
 
 inline constexpr double kMaxRise = 60;  // max rise of a maximum within a chunk
-
-// S, z (or P, r) relative to the maxima m, those of the keys so far. P, r: those of the keys of the chunk computed
-// last.
-template <class T>
-struct LogState {
-  Sums<T> sums;
-  T* m;
-};
-
-template <class T>
-inline long log_state_size(const LinearProblem<T>& p) {
-  return (p.width * state_row(p) + 2 * whole_vectors<T>(p.width) + 15) / 16 * 16;
-}
-template <class T>
-inline LogState<T> log_state_at(const LinearProblem<T>& p, T* data) {
-  const Sums<T> sums = state_at(p, data);
-  return {sums, sums.z + whole_vectors<T>(p.width)};
-}
 
 // exp(x - m), or 0 where x or m is -inf.
 template <class T>
@@ -37,25 +17,25 @@ enum class Sum { of_keys, of_queries };
 
 // Makes the sums relative to the maxima m, which are higher for S and z, and lower for P and r.
 template <class T>
-inline void rescale(const LinearProblem<T>& p, Sum sum, const LogState<T>& state, const T* m) {
+inline void rescale(const LinearProblem<T>& p, Sum sum, const Sums<T>& state, const T* m) {
   alignas(64) T factor[16];
   for (long c = 0; c < p.width; c += kWidth<T>) {
     const Batch<T> before = load_aligned(state.m + c), now = load_aligned(m + c);
     const Batch<T> f = sum == Sum::of_keys ? exp_below(before, now) : exp_below(now, before);
     store_aligned(state.m + c, now);
     if (all(f == Batch<T>(T(1)))) continue;
-    store_aligned(state.sums.z + c, load_aligned(state.sums.z + c) * f);
+    store_aligned(state.z + c, load_aligned(state.z + c) * f);
     store_aligned(factor, f);
     for (long r = c; r < p.width && r < c + kWidth<T>; ++r)
       for (long j = 0; j < state_row(p); j += kWidth<T>)
-        store_aligned(state.sums.s.row(r) + j, load_aligned(state.sums.s.row(r) + j) * Batch<T>(factor[r - c]));
+        store_aligned(state.s.row(r) + j, load_aligned(state.s.row(r) + j) * Batch<T>(factor[r - c]));
   }
 }
 
 // Adds the sums of `more` to `state`. Sums of keys may have any maxima. For sums of queries, `more` is of later
 // queries, with maxima that are not lower. A feature that is empty in `state` takes the sums and the maximum of `more`.
 template <class T>
-inline void add_state(const LinearProblem<T>& p, Sum sum, const LogState<T>& state, const LogState<T>& more) {
+inline void add_state(const LinearProblem<T>& p, Sum sum, const Sums<T>& state, const Sums<T>& more) {
   alignas(64) T own[16], others[16];
   for (long c = 0; c < p.width; c += kWidth<T>) {
     const Batch<T> here = load_aligned(state.m + c), there = load_aligned(more.m + c);
@@ -64,12 +44,12 @@ inline void add_state(const LinearProblem<T>& p, Sum sum, const LogState<T>& sta
     const Batch<T> f = sum == Sum::of_keys ? exp_below(here, m) : Batch<T>(T(1));
     const Batch<T> g = sum == Sum::of_keys ? exp_below(there, m) : select(none, Batch<T>(T(1)), exp_below(m, there));
     store_aligned(state.m + c, m);
-    store_aligned(state.sums.z + c, load_aligned(state.sums.z + c) * f + load_aligned(more.sums.z + c) * g);
+    store_aligned(state.z + c, load_aligned(state.z + c) * f + load_aligned(more.z + c) * g);
     store_aligned(own, f), store_aligned(others, g);
     for (long r = c; r < p.width && r < c + kWidth<T>; ++r)
       for (long j = 0; j < state_row(p); j += kWidth<T>)
-        store_aligned(state.sums.s.row(r) + j, load_aligned(state.sums.s.row(r) + j) * Batch<T>(own[r - c]) +
-                                                   load_aligned(more.sums.s.row(r) + j) * Batch<T>(others[r - c]));
+        store_aligned(state.s.row(r) + j, load_aligned(state.s.row(r) + j) * Batch<T>(own[r - c]) +
+                                              load_aligned(more.s.row(r) + j) * Batch<T>(others[r - c]));
   }
 }
 
@@ -78,9 +58,9 @@ inline void add_state(const LinearProblem<T>& p, Sum sum, const LogState<T>& sta
 template <class T>
 inline bool load_log_keys(const LinearProblem<T>& p, long b, long h, long first, long n, const Panel<T>& k,
                           const Panel<T>& v) {
-  LinearProblem<T> plain = p;  // without map and weight
-  plain.map = FeatureMap::identity, plain.weight = nullptr;
-  const bool finite = load_keys(plain, b, h, first, n, k, v);
+  LinearProblem<T> unweighted = p;
+  unweighted.weight = nullptr;
+  const bool finite = load_keys(unweighted, b, h, first, n, k, v);
   const bool has_masked = has_masked_keys(p);
   const T* weight = p.weight == nullptr ? nullptr : p.weight + (b * p.heads + h) * p.keys + first;
   for (long j = 0; j < n; ++j) {
@@ -172,4 +152,4 @@ inline void normalise_queries(const LinearProblem<T>& p, long n, const Panel<T>&
   }
 }
 
-}  // namespace heed::kernels::HEED_LEVEL::logs
+}  // namespace heed::kernels::HEED_LEVEL::linear

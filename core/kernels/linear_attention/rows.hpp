@@ -82,12 +82,12 @@ inline HeadPart own_keys(const LinearProblem<T, S>& p, const HeadPart& queries) 
   return {queries.b, queries.h / (p.heads / p.kv_heads), at.prefix + queries.first - at.keyless, queries.n};
 }
 
-// The outputs of queries without a key are 0. Stores `d` to norm, if it is not null.
+// The outputs of queries without a key are 0, and their d is eps. Stores d to norm, if it is not null.
 template <class T, class S>
-inline void clear_keyless(const LinearProblem<T, S>& p, const HeadRows<S>& out, T* norm, T d, long b, long h) {
+inline void clear_keyless(const LinearProblem<T, S>& p, const HeadRows<S>& out, T* norm, long b, long h) {
   for (long i = 0; i < alignment(p).keyless; ++i) {
     memset(row_of(out, b, h, i), 0, static_cast<size_t>(p.value_width) * sizeof(S));
-    if (norm != nullptr) norm[(b * p.heads + h) * p.queries + i] = d;
+    if (norm != nullptr) norm[(b * p.heads + h) * p.queries + i] = p.eps;
   }
 }
 
