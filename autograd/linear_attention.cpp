@@ -27,6 +27,7 @@ using kernels::LinearKind;
 using kernels::LinearNext;
 using kernels::LinearPlan;
 using kernels::LinearProblem;
+using kernels::LinearStep;
 
 // The options on which forward and backward must agree, besides the inputs.
 struct LinearForm {
@@ -83,99 +84,94 @@ Spans spans_of(Index heads, Index steps) {
   return s;
 }
 
-// The states of all spans of all heads.
+// A problem with its kernels, its spans, and the states of all spans of all heads.
 template <class T, class S>
-class States {
- public:
-  States(const LinearKernels<T, S>& kernel, const LinearProblem<T, S>& p, const LinearPlan& plan, const Spans& spans)
-      : size_(plan.state_size),
-        per_head_(spans.per_head),
-        data_(static_cast<std::size_t>(spans.heads * spans.per_head * size_)) {
-    for (Index i = 0; i < spans.heads * per_head_; ++i) kernel.clear(p, data_.data() + i * size_);
+struct LinearWork {
+  const LinearKernels<T, S>& kernel;
+  const LinearProblem<T, S> p;
+  const LinearPlan plan;
+  const Spans spans;
+  Scratch<T> states;
+
+  LinearWork(const AttentionInputs& x, const Tensor& weight, const LinearForm& form)
+      : kernel(kernels::linear_kernels<T, S>(form.kind)),
+        p(linear_problem<T, S>(x, weight, form)),
+        plan(kernel.plan(p)),
+        spans(spans_of(p.batch * p.heads, plan.steps)),
+        states(static_cast<std::size_t>(spans.heads * spans.per_head * plan.state_size)) {
+    for (Index head = 0; head < spans.heads; ++head)
+      for (Index span = 0; span < spans.per_head; ++span) kernel.clear(p, state(head, span));
   }
-  T* at(Index head, Index span) { return data_.data() + (head * per_head_ + span) * size_; }
+  T* state(Index head, Index span) { return states.data() + (head * spans.per_head + span) * plan.state_size; }
 
- private:
-  Index size_, per_head_;
-  Scratch<T> data_;
-};
-
-// Copies between a state and S [B, H, D, Dv], z [B, H, D] and maxima [B, H, D]. Undefined tensors are skipped.
-template <class T, class S, class Copy>
-void copy_sums(const LinearProblem<T, S>& p, const LinearPlan& plan, const LinearAttentionSums& sums, Index head,
-               T* state, Copy&& copy) {
-  if (!sums.sums.defined()) return;
-  for (Index c = 0; c < p.width; ++c)
-    copy(state + c * plan.state_row, sums.sums.ptr<T>() + (head * p.width + c) * p.value_width, p.value_width);
-  T* z = state + p.width * plan.state_row;
-  copy(z, sums.norms.ptr<T>() + head * p.width, p.width);
-  if (sums.maxima.defined()) copy(z + plan.vector_size, sums.maxima.ptr<T>() + head * p.width, p.width);
-}
-
-// One span of each of the heads [first, last) of a sequence.
-struct Task {
-  Index batch, first, last, span;
-};
-
-// Calls f(task, step, next step or -1, scratch) for all steps of all spans, in order or, if `to_front`, in reverse
-// order. Heads are adjacent in memory, so a task runs several heads together, step by step. `products`: operations per
-// row and element of the state.
-template <class T, class S, class F>
-void each_step(const LinearProblem<T, S>& p, const LinearPlan& plan, const Spans& spans, Index heads, double products,
-               bool to_front, F&& f) {
-  const Index tasks = p.batch * spans.per_head * heads;
-  const double rows = static_cast<double>(std::max(p.queries, p.keys)) / static_cast<double>(spans.per_head);
-  const double flops = products * rows * static_cast<double>((64 + p.width) * p.value_width);
-  // Within a chunk of 64 rows the causal triangle is half of a product.
-  detail::count_flops(dtype_of<T>, products * rows * static_cast<double>(tasks) *
-                                       static_cast<double>((p.width + (p.causal ? 32 : 0)) * p.value_width));
-  const Index min_grain = grain_for_flops(flops), share = tasks / (2 * threads());
-  parallel_for(tasks, std::max({min_grain, std::min(share, heads)}), [&](Index begin, Index end) {
-    Scratch<T> scratch(plan.scratch);
-    while (begin < end) {
-      const Index group = begin / heads, first = begin % heads, last = std::min(heads, first + end - begin);
-      const Task task{group / spans.per_head, first, last, group % spans.per_head};
-      const Index from = spans.first(task.span), steps = spans.last(task.span) - from;
-      for (Index i = 0; i < steps; ++i) {
-        const Index s = to_front ? from + steps - 1 - i : from + i;
-        f(task, s, i + 1 == steps ? -1 : to_front ? s - 1 : s + 1, scratch.data());
-      }
-      begin += last - first;
+  // Copies between the states of a span and S [B, H, D, Dv], z [B, H, D] and maxima [B, H, D]. Undefined tensors are
+  // skipped.
+  template <class Copy>
+  void copy_sums(const LinearAttentionSums& sums, Index span, Copy&& copy) {
+    for (Index head = 0; sums.sums.defined() && head < spans.heads; ++head) {
+      T *s = state(head, span), *z = s + p.width * plan.state_row;
+      for (Index c = 0; c < p.width; ++c)
+        copy(s + c * plan.state_row, sums.sums.ptr<T>() + (head * p.width + c) * p.value_width, p.value_width);
+      copy(z, sums.norms.ptr<T>() + head * p.width, p.width);
+      if (sums.maxima.defined()) copy(z + plan.vector_size, sums.maxima.ptr<T>() + head * p.width, p.width);
     }
-  });
-}
+  }
+
+  // Calls f(step, head, span, scratch) for all steps of all heads, those of a span in order or, if `to_front`, in
+  // reverse order. Heads are adjacent in memory, so a task runs several heads together, step by step. `shared`
+  // neighbouring heads run one after another in the same task. `products`: operations per row and element of the state.
+  template <class F>
+  void each_step(Index shared, double products, bool to_front, F&& f) {
+    const Index groups = p.heads / shared, tasks = p.batch * spans.per_head * groups;
+    const double rows = static_cast<double>(std::max(p.queries, p.keys)) / static_cast<double>(spans.per_head);
+    const double rows_of_heads = products * static_cast<double>(shared) * rows;
+    const double flops = rows_of_heads * static_cast<double>((64 + p.width) * p.value_width);
+    // Within a chunk of 64 rows the causal triangle is half of a product.
+    detail::count_flops(dtype_of<T>, rows_of_heads * static_cast<double>(tasks) *
+                                         static_cast<double>((p.width + (p.causal ? 32 : 0)) * p.value_width));
+    const Index min_grain = grain_for_flops(flops), share = tasks / (2 * threads());
+    parallel_for(tasks, std::max({min_grain, std::min(share, groups)}), [&](Index begin, Index end) {
+      Scratch<T> scratch(plan.scratch);
+      while (begin < end) {
+        const Index part = begin / groups, b = part / spans.per_head, span = part % spans.per_head;
+        const Index group = begin % groups, count = std::min(groups - group, end - begin);
+        const Index first = group * shared, last = (group + count) * shared;
+        const Index from = spans.first(span), steps = spans.last(span) - from;
+        for (Index i = 0; i < steps; ++i) {
+          const Index s = to_front ? from + steps - 1 - i : from + i;
+          const Index after = i + 1 == steps ? -1 : to_front ? s - 1 : s + 1;
+          for (Index h = first; h < last; ++h)
+            f(LinearStep{b, h, s, h + 1 < last ? LinearNext{h + 1, s} : LinearNext{first, after}}, b * p.heads + h,
+              span, scratch.data());
+        }
+        begin += count;
+      }
+    });
+  }
+};
 
 // Starts from the sums `first` (undefined: none before) and writes the sums at the end to `last` (undefined: not
 // needed).
 template <class T, class S>
 void forward(const AttentionInputs& x, const Tensor& weight, const LinearForm& form, const LinearAttentionSums& first,
              const LinearAttentionSums& last, const Tensor& out, const LinearKept& kept) {
-  const LinearKernels<T, S>& kernel = kernels::linear_kernels<T, S>(form.kind);
-  const LinearProblem<T, S> p = linear_problem<T, S>(x, weight, form);
-  const LinearPlan plan = kernel.plan(p);
-  const Spans spans = spans_of(p.batch * p.heads, plan.steps);
-  States<T, S> states(kernel, p, plan, spans);
+  LinearWork<T, S> work(x, weight, form);
+  const LinearProblem<T, S>& p = work.p;
   const HeadRows<S> y = rows_of<S>(out);
-  for (Index i = 0; i < spans.heads; ++i)
-    copy_sums(p, plan, first, i, states.at(i, 0), [](T* to, const T* from, Index n) { std::copy_n(from, n, to); });
-  if (spans.per_head > 1) {
-    each_step(p, plan, spans, p.heads, 2, false, [&](const Task& t, Index s, Index, T* scratch) {
-      for (Index h = t.first; h < t.last && t.span + 1 < spans.per_head; ++h)
-        kernel.sum_keys(p, t.batch, h, s, states.at(t.batch * p.heads + h, t.span + 1), scratch);
+  const Index last_span = work.spans.per_head - 1;
+  work.copy_sums(first, 0, [](T* to, const T* from, Index n) { std::copy_n(from, n, to); });
+  if (last_span > 0) {
+    work.each_step(1, 2, false, [&](const LinearStep& at, Index head, Index span, T* scratch) {
+      if (span < last_span) work.kernel.sum_keys(p, at, work.state(head, span + 1), scratch);
     });
-    for (Index i = 0; i < spans.heads; ++i)
-      for (Index span = 1; span < spans.per_head; ++span)
-        kernel.add_keys(p, states.at(i, span), states.at(i, span - 1));
+    for (Index head = 0; head < work.spans.heads; ++head)
+      for (Index span = 1; span <= last_span; ++span)
+        work.kernel.add_keys(p, work.state(head, span), work.state(head, span - 1));
   }
-  each_step(p, plan, spans, p.heads, 4, false, [&](const Task& t, Index s, Index after, T* scratch) {
-    for (Index h = t.first; h < t.last; ++h)
-      kernel.forward(p, y, pointer<T>(kept.norm), pointer<T>(kept.states),
-                     {t.batch, h, s, h + 1 < t.last ? LinearNext{h + 1, s} : LinearNext{t.first, after}},
-                     states.at(t.batch * p.heads + h, t.span), scratch);
+  work.each_step(1, 4, false, [&](const LinearStep& at, Index head, Index span, T* scratch) {
+    work.kernel.forward(p, y, pointer<T>(kept.norm), pointer<T>(kept.states), at, work.state(head, span), scratch);
   });
-  for (Index i = 0; i < spans.heads; ++i)
-    copy_sums(p, plan, last, i, states.at(i, spans.per_head - 1),
-              [](const T* from, T* to, Index n) { std::copy_n(from, n, to); });
+  work.copy_sums(last, last_span, [](const T* from, T* to, Index n) { std::copy_n(from, n, to); });
 }
 
 struct LinearTargets {
@@ -186,33 +182,24 @@ struct LinearTargets {
 template <class T, class S>
 void backward(const AttentionInputs& x, const Tensor& weight, const LinearForm& form, const Tensor& out,
               const Tensor& dout, const LinearKept& kept, const LinearTargets& to) {
-  const LinearKernels<T, S>& kernel = kernels::linear_kernels<T, S>(form.kind);
-  const LinearProblem<T, S> p = linear_problem<T, S>(x, weight, form);
+  LinearWork<T, S> work(x, weight, form);
+  const LinearProblem<T, S>& p = work.p;
   LinearGradients<T, S> g{};
   detail::set_gradients<T>(g, out, dout, to.inputs);
   g.norm = pointer<const T>(kept.norm), g.kept = pointer<const T>(kept.states), g.dweight = pointer<T>(to.weight);
-  const LinearPlan plan = kernel.plan(p);
-  const Spans spans = spans_of(p.batch * p.heads, plan.steps);
-  States<T, S> states(kernel, p, plan, spans);
-  if (spans.per_head > 1) {
-    each_step(p, plan, spans, p.heads, 3, true, [&](const Task& t, Index s, Index, T* scratch) {
-      for (Index h = t.first; h < t.last && t.span > 0; ++h)
-        kernel.sum_queries(p, g, t.batch, h, s, states.at(t.batch * p.heads + h, t.span - 1), scratch);
+  if (work.spans.per_head > 1) {
+    work.each_step(1, 3, true, [&](const LinearStep& at, Index head, Index span, T* scratch) {
+      if (span > 0) work.kernel.sum_queries(p, g, at, work.state(head, span - 1), scratch);
     });
-    for (Index i = 0; i < spans.heads; ++i)
-      for (Index span = spans.per_head - 1; span > 0; --span)
-        kernel.add_queries(p, states.at(i, span - 1), states.at(i, span));
+    for (Index head = 0; head < work.spans.heads; ++head)
+      for (Index span = work.spans.per_head - 1; span > 0; --span)
+        work.kernel.add_queries(p, work.state(head, span - 1), work.state(head, span));
   }
   // Heads that share keys add to the same gradients, one head after another.
-  const Index shared = p.heads / p.kv_heads;
-  each_step(p, plan, spans, p.kv_heads, 10 * static_cast<double>(shared), true,
-            [&](const Task& t, Index s, Index after, T* scratch) {
-              for (Index h = t.first * shared; h < t.last * shared; ++h)
-                kernel.backward(p, g,
-                                {t.batch, h, s,
-                                 h + 1 < t.last * shared ? LinearNext{h + 1, s} : LinearNext{t.first * shared, after}},
-                                states.at(t.batch * p.heads + h, t.span), scratch);
-            });
+  const Index shared = std::max<Index>(p.heads / p.kv_heads, 1);
+  work.each_step(shared, 10, true, [&](const LinearStep& at, Index head, Index span, T* scratch) {
+    work.kernel.backward(p, g, at, work.state(head, span), scratch);
+  });
 }
 
 // ---- The op ----

@@ -82,8 +82,8 @@ struct LinearKernels {
   void (*add_keys)(const Problem& p, T* state, T* more);
   void (*add_queries)(const Problem& p, T* state, T* more);
   // Only the sums: of keys for forward, of queries for backward.
-  void (*sum_keys)(const Problem& p, int64_t b, int64_t h, int64_t step, T* state, T* scratch);
-  void (*sum_queries)(const Problem& p, const Gradients& d, int64_t b, int64_t h, int64_t step, T* state, T* scratch);
+  void (*sum_keys)(const Problem& p, const LinearStep& at, T* state, T* scratch);
+  void (*sum_queries)(const Problem& p, const Gradients& d, const LinearStep& at, T* state, T* scratch);
   // norm [batch, heads, queries] and kept may be null.
   void (*forward)(const Problem& p, const HeadRows<S>& out, T* norm, T* kept, const LinearStep& at, T* state,
                   T* scratch);

@@ -36,19 +36,19 @@ struct Steps {
       for (long i = 0; i < state_size<kKind>(p); ++i) state[i] += more[i];
   }
 
-  static void sum_keys(const Problem& p, int64_t b, int64_t h, int64_t step, T* state, T* scratch) {
+  static void sum_keys(const Problem& p, const LinearStep& at, T* state, T* scratch) {
     Pieces<T> pieces{scratch};
     Forward<T, S, kKind> x(p, pieces);
-    x.sum_keys(b, h, keys_of_step(p, step, plan(p).key_steps), state_at(p, state));
+    x.sum_keys(at.b, at.h, keys_of_step(p, at.step, plan(p).key_steps), state_at(p, state));
   }
 
-  static void sum_queries(const Problem& p, const Gradients& d, int64_t b, int64_t h, int64_t step, T* state,
-                          T* scratch) {
+  static void sum_queries(const Problem& p, const Gradients& d, const LinearStep& at, T* state, T* scratch) {
     const LinearPlan steps = plan(p);
-    if (step < steps.key_steps) return;
+    if (at.step < steps.key_steps) return;
     Pieces<T> pieces{scratch};
     Backward<T, S, kKind> x(p, d, pieces);
-    x.sum_queries(b, h, rows_of_step(p, step), kept_state(p, d.kept, steps, b, h, step), state_at(p, state));
+    const T* kept = kept_state(p, d.kept, steps, at.b, at.h, at.step);
+    x.sum_queries(at.b, at.h, rows_of_step(p, at.step), kept, state_at(p, state));
   }
 
   static void forward(const Problem& p, const HeadRows<S>& out, T* norm, T* kept, const LinearStep& at, T* state,
