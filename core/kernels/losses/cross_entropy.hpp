@@ -3,6 +3,8 @@
 #pragma once
 #include <stdint.h>
 
+#include "../dispatch/dispatch.hpp"
+
 namespace heed::kernels {
 
 template <class T>
@@ -33,11 +35,7 @@ struct CrossEntropyKernels {
                    CrossEntropyGradient<T> d, int64_t rows);
 };
 
-struct CrossEntropyTable {
-  CrossEntropyKernels<float> f32;
-  CrossEntropyKernels<double> f64;
-};
-
+using CrossEntropyTable = FloatTable<CrossEntropyKernels>;
 const CrossEntropyTable& cross_entropy_table();  // for the level in use
 
 }  // namespace heed::kernels

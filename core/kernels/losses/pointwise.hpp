@@ -2,6 +2,8 @@
 #pragma once
 #include <stdint.h>
 
+#include "../dispatch/dispatch.hpp"
+
 namespace heed::kernels {
 
 enum class Pointwise { mse, l1, huber, binary_cross_entropy, kl, kl_log };
@@ -35,11 +37,7 @@ struct PointwiseKernels {
   void (*backward)(Pointwise loss, const PointwiseInputs<T>& a, int64_t n, PointwiseGradients<T> d);
 };
 
-struct PointwiseTable {
-  PointwiseKernels<float> f32;
-  PointwiseKernels<double> f64;
-};
-
+using PointwiseTable = FloatTable<PointwiseKernels>;
 const PointwiseTable& pointwise_table();  // for the level in use
 
 }  // namespace heed::kernels

@@ -8,21 +8,19 @@ namespace {
 
 // Each loss has value(a, i, at) for the elements from i on, and its derivatives by x and by t.
 
-template <class T, class At>
-Batch<T> difference(const PointwiseInputs<T>& a, int64_t i, At at) {
+template <class T>
+Batch<T> difference(const PointwiseInputs<T>& a, int64_t i, auto at) {
   return at.load(a.x + i) - at.load(a.t + i);
 }
 
 // (x - t)^2
 template <class T>
 struct Mse {
-  template <class At>
-  static Batch<T> value(const PointwiseInputs<T>& a, int64_t i, At at) {
+  static Batch<T> value(const PointwiseInputs<T>& a, int64_t i, auto at) {
     const Batch<T> d = difference(a, i, at);
     return d * d;
   }
-  template <class At>
-  static void derivative(const PointwiseInputs<T>& a, int64_t i, At at, Batch<T>& dx, Batch<T>& dt) {
+  static void derivative(const PointwiseInputs<T>& a, int64_t i, auto at, Batch<T>& dx, Batch<T>& dt) {
     const Batch<T> d = difference(a, i, at);
     dx = d + d;
     dt = neg(dx);
@@ -32,12 +30,8 @@ struct Mse {
 // |x - t|; the derivative at 0 is 0
 template <class T>
 struct L1 {
-  template <class At>
-  static Batch<T> value(const PointwiseInputs<T>& a, int64_t i, At at) {
-    return abs(difference(a, i, at));
-  }
-  template <class At>
-  static void derivative(const PointwiseInputs<T>& a, int64_t i, At at, Batch<T>& dx, Batch<T>& dt) {
+  static Batch<T> value(const PointwiseInputs<T>& a, int64_t i, auto at) { return abs(difference(a, i, at)); }
+  static void derivative(const PointwiseInputs<T>& a, int64_t i, auto at, Batch<T>& dx, Batch<T>& dt) {
     const Batch<T> d = difference(a, i, at), zero(T(0));
     dx = select(d > zero, Batch<T>(T(1)), select(d < zero, Batch<T>(T(-1)), d));
     dt = neg(dx);
@@ -47,13 +41,11 @@ struct L1 {
 // d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2), with d = x - t. The derivative is d, clamped to +-delta.
 template <class T>
 struct Huber {
-  template <class At>
-  static Batch<T> value(const PointwiseInputs<T>& a, int64_t i, At at) {
+  static Batch<T> value(const PointwiseInputs<T>& a, int64_t i, auto at) {
     const Batch<T> d = abs(difference(a, i, at)), delta(a.delta), half(T(0.5));
     return select(d <= delta, half * d * d, delta * (d - half * delta));
   }
-  template <class At>
-  static void derivative(const PointwiseInputs<T>& a, int64_t i, At at, Batch<T>& dx, Batch<T>& dt) {
+  static void derivative(const PointwiseInputs<T>& a, int64_t i, auto at, Batch<T>& dx, Batch<T>& dt) {
     dx = max(Batch<T>(-a.delta), min(Batch<T>(a.delta), difference(a, i, at)));
     dt = neg(dx);
   }
@@ -66,16 +58,14 @@ struct Huber {
 //   dt = w ((p - 1) u - x) = w ((p - 1) log(1 + e^-|x|) - (x < 0 ? p x : x)), without inf - inf
 template <class T>
 struct BinaryCrossEntropy {
-  template <class At>
-  static Batch<T> value(const PointwiseInputs<T>& a, int64_t i, At at) {
+  static Batch<T> value(const PointwiseInputs<T>& a, int64_t i, auto at) {
     const Batch<T> x = at.load(a.x + i), t = at.load(a.t + i), zero(T(0)), one(T(1));
     const Batch<T> p = a.pos_weight ? at.load(a.pos_weight + i) : one;
     const Batch<T> linear = select(x < zero, neg(p) * t * x, (one - t) * x);
     const Batch<T> v = fma(fma(p - one, t, one), log1p(exp(-abs(x))), linear);
     return a.weight ? at.load(a.weight + i) * v : v;
   }
-  template <class At>
-  static void derivative(const PointwiseInputs<T>& a, int64_t i, At at, Batch<T>& dx, Batch<T>& dt) {
+  static void derivative(const PointwiseInputs<T>& a, int64_t i, auto at, Batch<T>& dx, Batch<T>& dt) {
     const Batch<T> x = at.load(a.x + i), t = at.load(a.t + i), zero(T(0)), one(T(1));
     const Batch<T> p = a.pos_weight ? at.load(a.pos_weight + i) : one;
     const Batch<T> w = a.weight ? at.load(a.weight + i) : one;
@@ -94,13 +84,11 @@ Batch<T> nothing(Batch<T> x) {
 // t (log t - x), which is 0 where t is 0
 template <class T>
 struct Kl {
-  template <class At>
-  static Batch<T> value(const PointwiseInputs<T>& a, int64_t i, At at) {
+  static Batch<T> value(const PointwiseInputs<T>& a, int64_t i, auto at) {
     const Batch<T> x = at.load(a.x + i), t = at.load(a.t + i);
     return select(t == Batch<T>(T(0)), nothing(x), t * (log(t) - x));
   }
-  template <class At>
-  static void derivative(const PointwiseInputs<T>& a, int64_t i, At at, Batch<T>& dx, Batch<T>& dt) {
+  static void derivative(const PointwiseInputs<T>& a, int64_t i, auto at, Batch<T>& dx, Batch<T>& dt) {
     const Batch<T> t = at.load(a.t + i);
     dx = neg(t);
     dt = log(t) + Batch<T>(T(1)) - at.load(a.x + i);
@@ -110,13 +98,11 @@ struct Kl {
 // e^t (t - x), which is 0 where e^t is 0
 template <class T>
 struct KlLog {
-  template <class At>
-  static Batch<T> value(const PointwiseInputs<T>& a, int64_t i, At at) {
+  static Batch<T> value(const PointwiseInputs<T>& a, int64_t i, auto at) {
     const Batch<T> q = exp(at.load(a.t + i));
     return select(q == Batch<T>(T(0)), nothing(at.load(a.x + i)), neg(q) * difference(a, i, at));
   }
-  template <class At>
-  static void derivative(const PointwiseInputs<T>& a, int64_t i, At at, Batch<T>& dx, Batch<T>& dt) {
+  static void derivative(const PointwiseInputs<T>& a, int64_t i, auto at, Batch<T>& dx, Batch<T>& dt) {
     const Batch<T> q = exp(at.load(a.t + i));
     dx = neg(q);
     dt = select(q == Batch<T>(T(0)), nothing(at.load(a.x + i)), q * (Batch<T>(T(1)) - difference(a, i, at)));
