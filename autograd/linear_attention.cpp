@@ -174,19 +174,15 @@ void forward(const AttentionInputs& x, const Tensor& weight, const LinearForm& f
   work.copy_sums(last, last_span, [](const T* from, T* to, Index n) { std::copy_n(from, n, to); });
 }
 
-struct LinearTargets {
-  AttentionTargets inputs;
-  Tensor weight;  // [B, H, S], zeros before; undefined: not needed
-};
-
+// to.bias: memory for the gradient of the weight, zeros before; undefined: not needed.
 template <class T, class S>
 void backward(const AttentionInputs& x, const Tensor& weight, const LinearForm& form, const Tensor& out,
-              const Tensor& dout, const LinearKept& kept, const LinearTargets& to) {
+              const Tensor& dout, const LinearKept& kept, const AttentionTargets& to) {
   LinearWork<T, S> work(x, weight, form);
   const LinearProblem<T, S>& p = work.p;
   LinearGradients<T, S> g{};
-  detail::set_gradients<T>(g, out, dout, to.inputs);
-  g.norm = pointer<const T>(kept.norm), g.kept = pointer<const T>(kept.states), g.dweight = pointer<T>(to.weight);
+  detail::set_gradients<T>(g, out, dout, to);
+  g.norm = pointer<const T>(kept.norm), g.kept = pointer<const T>(kept.states), g.dweight = pointer<T>(to.bias);
   if (work.spans.per_head > 1) {
     work.each_step(1, 3, true, [&](const LinearStep& at, Index head, Index span, T* scratch) {
       if (span > 0) work.kernel.sum_queries(p, g, at, work.state(head, span - 1), scratch);
@@ -242,12 +238,12 @@ Tensor linear_attention_op(const char* op, In q, In k, In v, const AttentionCall
   record(op, q.where(), y, {x.q, x.k, x.v, call.bias}, saved(x, weight, y, kept),
          [form](Grads& d, const Tensor& dy, const AttentionInputs& in, const Tensor& w, const Tensor& out,
                 const LinearKept& of_forward) {
-           const Tensor dweight = w.defined() && d.needs(3) ? Tensor::zeros(w.shape(), w.dtype()) : Tensor();
-           const LinearTargets to{detail::attention_targets(d), dweight};
+           AttentionTargets to = detail::attention_targets(d);
+           if (w.defined() && d.needs(3)) to.bias = Tensor::zeros(w.shape(), w.dtype());
            detail::with_format(in.q.dtype(), [&]<class T, class S>(T, S) {
              backward<T, S>(in, w, form, out.transpose(1, 2), dy.transpose(1, 2), of_forward, to);
            });
-           if (dweight.defined()) d.add(3, (form.kind == LinearKind::features ? dweight * w : dweight).unsqueeze(2));
+           if (to.bias.defined()) d.add(3, (form.kind == LinearKind::features ? to.bias * w : to.bias).unsqueeze(2));
          });
   return y.transpose(1, 2);
 }
