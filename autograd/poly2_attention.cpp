@@ -84,12 +84,8 @@ void forward(const Problem<T>& p, const HeadRows<T>& out, const Tensor& states, 
   const Plan& s = p.plan;
   double* const norm = norms.ptr<double>();
   const Index kept = states.dim(1);
-  parallel_for_each(s.batch * s.heads, grain_for(s.keyless * s.value_width + 1), [&](Index n) {
-    for (Index i = 0; i < s.keyless; ++i) {
-      norm[n * s.queries + i] = p.eps;
-      std::fill_n(row_of(out, n / s.heads, n % s.heads, i), s.value_width, T(0));
-    }
-  });
+  clear_keyless(s, out, s.value_width);
+  for (Index n = 0; n < s.batch * s.heads; ++n) std::fill_n(norm + n * s.queries, s.keyless, p.eps);
   each_chunk(s, s.query_chunks, flops_of(s, s.chunk * s.shared(), 1), [&](Index b, Index g, Index c) {
     const Index state = (b * s.groups + g) * kept + s.state_of_queries(c);
     queries_forward(p, out, norm, states.ptr<double>() + state * s.state_size(), b, g, c);

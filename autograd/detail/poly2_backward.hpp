@@ -184,12 +184,7 @@ template <class T>
 void backward(const Problem<T>& p, const Gradients<T>& d, const Tensor& states) {
   const Plan& s = p.plan;
   const Index groups = s.batch * s.groups, size = s.state_size(), chunks = s.query_chunks, kept = states.dim(1);
-  if (d.dq.data != nullptr)
-    parallel_for(s.batch * s.heads, grain_for(s.keyless * s.width + 1), [&](Index begin, Index end) {
-      for (; begin < end && !d.add_dq; ++begin)
-        for (Index i = 0; i < s.keyless; ++i)
-          std::fill_n(row_of(d.dq, begin / s.heads, begin % s.heads, i), s.width, T(0));
-    });
+  if (d.dq.data != nullptr && !d.add_dq) clear_keyless(s, d.dq, s.width);
   const Tensor later = Tensor::empty({groups, d.of_keys() ? chunks : 0, size}, DType::float64);
   double* const sums = later.numel() > 0 ? later.ptr<double>() : nullptr;
   each_chunk(s, chunks, flops_of(s, s.chunk * s.shared(), 2), [&](Index b, Index g, Index c) {

@@ -80,6 +80,14 @@ T* row_of(const HeadRows<T>& x, Index b, Index h, Index i) {
   return x.data + b * x.batch + h * x.head + i * x.row;
 }
 
+// Zeroes the rows of the queries that see no key.
+template <class T>
+void clear_keyless(const Plan& p, const HeadRows<T>& x, Index width) {
+  parallel_for_each(p.batch * p.heads, grain_for(p.keyless * width + 1), [&](Index n) {
+    for (Index i = 0; i < p.keyless; ++i) std::fill_n(row_of(x, n / p.heads, n % p.heads, i), width, T(0));
+  });
+}
+
 // A matrix in scratch or in a state, whose rows are `row` elements apart.
 template <class T>
 MatrixIn by_row(const T* data, Index row) {
