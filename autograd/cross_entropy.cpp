@@ -4,6 +4,7 @@
 #include <heed/autograd/losses.hpp>
 #include <heed/core/index.hpp>
 #include <heed/core/parallel.hpp>
+#include <numeric>
 
 namespace heed {
 namespace {
@@ -53,20 +54,18 @@ CrossEntropyRows::CrossEntropyRows(const char* op, const Where& where, const Ten
   check(smoothing >= 0 && smoothing <= 1, where, op, ": label_smoothing is ", smoothing, "; it must be in [0, 1]");
   check(o.reduction != Reduction::batch_mean, where, op, ": the reduction is batch_mean; it must be none, mean or sum");
   check_indices(op, "targets", where, targets, classes, ignore_index);
-  const std::int32_t* t = targets.ptr<std::int32_t>();
-  if (o.weight.defined()) {
+  std::vector<double> weight;
+  if (weighted) {
     check(o.weight.shape() == Shape{classes} && o.weight.dtype() == dtype, where, op, ": the class weights are ",
           o.weight, "; they must be ", Shape{classes}, " ", dtype);
     check(!needs_gradient({o.weight}), where, op,
           ": the class weights require a gradient, which is not defined; detach() them");
-    const std::vector<double> w = o.weight.to_vector<double>();
-    weight_sum = 0;
-    for (double v : w) weight_sum += v;
-    for (Index i = 0; i < targets.numel(); ++i)
-      if (t[i] != ignore_index) counted += w[static_cast<std::size_t>(t[i])];
-  } else {
-    for (Index i = 0; i < targets.numel(); ++i) counted += t[i] != ignore_index ? 1 : 0;
+    weight = o.weight.to_vector<double>();
+    weight_sum = std::accumulate(weight.begin(), weight.end(), 0.0);
   }
+  const std::int32_t* t = targets.ptr<std::int32_t>();
+  for (Index i = 0; i < targets.numel(); ++i)
+    if (t[i] != ignore_index) counted += weighted ? weight[static_cast<std::size_t>(t[i])] : 1;
   if (o.reduction == Reduction::mean) scale = 1 / counted;
 }
 
@@ -74,9 +73,8 @@ CrossEntropyRows::CrossEntropyRows(const char* op, const Where& where, const Ten
 Tensor CrossEntropyRows::reduce(const Tensor& loss, Reduction reduction) const {
   if (reduction == Reduction::none) return loss;
   double sum = 0;
-  visit_dtype(loss.dtype(), [&]<class T>(T) {
-    if constexpr (std::is_floating_point_v<T>)
-      for (Index i = 0; i < loss.numel(); ++i) sum += static_cast<double>(loss.ptr<T>()[i]);
+  with_float(loss.dtype(), [&]<class T>(T) {
+    for (Index i = 0; i < loss.numel(); ++i) sum += static_cast<double>(loss.ptr<T>()[i]);
   });
   const Tensor y = Tensor::scalar(sum * scale, loss.dtype());
   if (reduction == Reduction::mean)

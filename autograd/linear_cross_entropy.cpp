@@ -145,10 +145,9 @@ Operands check_operands(In x, In weight, In bias, In targets, const CrossEntropy
 void scale(const Tensor& gradient, const Tensor& dy) {
   const double factor = dy.item();
   if (factor == 1) return;
-  visit_dtype(gradient.dtype(), [&]<class T>(T) {
-    if constexpr (std::is_floating_point_v<T>)
-      parallel_for_each(gradient.numel(), grain_for(1),
-                        [&, p = gradient.ptr<T>()](Index i) { p[i] *= static_cast<T>(factor); });
+  detail::with_float(gradient.dtype(), [&]<class T>(T) {
+    parallel_for_each(gradient.numel(), grain_for(1),
+                      [&, p = gradient.ptr<T>()](Index i) { p[i] *= static_cast<T>(factor); });
   });
 }
 
