@@ -25,15 +25,10 @@ template <class T>
 void backward(const CrossEntropyRows& rows, const Target& dlogits, const Tensor& dy, const Tensor& logits,
               const Tensor& targets, const Tensor& weight, const Tensor& lse) {
   const auto c = rows.of<T>(weight);
-  const Index dy_stride = dy.rank() == 0 ? 0 : 1;
   parallel_for(targets.numel(), grain_for(4 * c.classes), [&](Index b, Index e) {
+    T* dx = dlogits.gradient.ptr<T>() + b * c.classes;
     detail::cross_entropy_table<T>().backward(c, logits.ptr<T>() + b * c.classes, targets.ptr<std::int32_t>() + b,
-                                              lse.ptr<T>() + 2 * b,
-                                              {.dy = dy.ptr<T>() + b * dy_stride,
-                                               .dy_stride = dy_stride,
-                                               .scale = static_cast<T>(rows.scale),
-                                               .dlogits = dlogits.gradient.ptr<T>() + b * c.classes,
-                                               .accumulate = dlogits.accumulate},
+                                              lse.ptr<T>() + 2 * b, rows.gradient<T>(dy, b, dx, dlogits.accumulate),
                                               e - b);
   });
 }

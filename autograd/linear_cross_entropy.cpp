@@ -31,11 +31,10 @@ struct Chunk {
   }
 };
 
-// The memory for the gradients, and dy of the losses: one number per row (stride 1) or one for all rows (stride 0).
+// The memory for the gradients, and dy of the losses: one number per row, or one for all rows.
 struct GradientTargets {
   Target x, weight, bias;
   Tensor dy;
-  Index dy_stride = 0;
   explicit operator bool() const { return x || weight || bias; }
 };
 
@@ -61,14 +60,7 @@ void run_rows(const Operands& o, Index begin, Index count, const Chunk& chunk, c
     const auto& table = detail::cross_entropy_table<T>();
     T *row = logits.ptr<T>() + b * classes, *row_lse = lse.ptr<T>() + 2 * (begin + b);
     if (loss.defined()) table.forward(c, row, targets + b, loss.ptr<T>() + begin + b, row_lse, e - b);
-    if (g)
-      table.backward(c, row, targets + b, row_lse,
-                     {.dy = g.dy.ptr<T>() + (begin + b) * g.dy_stride,
-                      .dy_stride = g.dy_stride,
-                      .scale = static_cast<T>(o.rows.scale),
-                      .dlogits = row,
-                      .accumulate = false},
-                     e - b);
+    if (g) table.backward(c, row, targets + b, row_lse, o.rows.gradient<T>(g.dy, begin + b, row, false), e - b);
     if (g && chunk.narrow.defined()) {
       Tensor narrow = chunk.narrow.slice(0, b, e).slice(1, 0, classes);
       detail::copy_values(narrow, logits.slice(0, b, e));
@@ -173,7 +165,7 @@ Tensor linear_cross_entropy(In x, In weight, In bias, In targets, const CrossEnt
         op, x.where(), loss, {x, weight, bias}, saved(o.x, o.weight, o.bias, o.targets, o.class_weight, lse),
         [rows = o.rows, products = o.products](Grads& d, const Tensor& dy, const Tensor& xs, const Tensor& w,
                                                const Tensor& b, const Tensor& t, const Tensor& cw, const Tensor& lses) {
-          run({rows, xs, w, b, t, cw, dy.dtype(), products}, lses, {}, {d.dense(0), d.dense(1), d.dense(2), dy, 1});
+          run({rows, xs, w, b, t, cw, dy.dtype(), products}, lses, {}, {d.dense(0), d.dense(1), d.dense(2), dy});
         });
     return loss;
   }
@@ -183,7 +175,7 @@ Tensor linear_cross_entropy(In x, In weight, In bias, In targets, const CrossEnt
   // The gradient of a tied weight is complete only after the embedding's derivative. So its product is computed later,
   // from the kept gradients of the logits, and does not delay the gradients of the layers.
   const bool later = detail::gradients_leave_early() && chunks_of(o) == 1 && needs_gradient({weight});
-  const GradientTargets g = {space(x), later ? Target{} : space(weight), space(bias), Tensor::ones({}, o.dtype), 0};
+  const GradientTargets g = {space(x), later ? Target{} : space(weight), space(bias), Tensor::ones({}, o.dtype)};
   const Tensor dlogits = run(o, lse, loss, g);
   Tensor y = o.rows.reduce(loss, options.reduction);
   record(op, x.where(), y, {x, weight, bias},

@@ -28,6 +28,12 @@ struct CrossEntropyRows {
   kernels::CrossEntropy<T> of(const Tensor& weight) const {
     return {classes, ignore_index, static_cast<T>(smoothing), weight.ptr<T>(), static_cast<T>(weight_sum)};
   }
+  // The gradients of the logits of rows from `first` on. dy: one number per row, or one for all rows.
+  template <class T>
+  kernels::CrossEntropyGradient<T> gradient(const Tensor& dy, Index first, T* dlogits, bool accumulate) const {
+    const Index stride = dy.rank() == 0 ? 0 : 1;
+    return {dy.ptr<T>() + first * stride, stride, static_cast<T>(scale), dlogits, accumulate};
+  }
   Tensor reduce(const Tensor& loss, Reduction reduction) const;  // reports the weight of a mean
 };
 
