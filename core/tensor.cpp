@@ -15,36 +15,20 @@ static std::atomic<std::uint64_t> made{0};
 
 std::uint64_t storages_made() { return made.load(std::memory_order_relaxed); }
 
-static Storage* new_header() {
+StorageRef new_storage(std::size_t bytes, void* data, std::shared_ptr<void> keeper) {
   auto* s = new (pool::allocate(sizeof(Storage))) Storage;
   s->serial = made.fetch_add(1, std::memory_order_relaxed);
-  return s;
-}
-
-static void delete_header(Storage* s) noexcept {
-  s->~Storage();
-  pool::deallocate(s, sizeof(Storage));
-}
-
-Storage* new_storage(std::size_t bytes) {
-  Storage* s = new_header();
-  try {
-    s->data = pool::allocate(bytes);
-  } catch (...) {
-    delete_header(s);
-    throw;
-  }
-  s->bytes = bytes;
-  s->dry = in_dry_run();
-  if (s->dry) count_dry(*s, 1);
-  return s;
-}
-
-Storage* new_storage(std::size_t bytes, void* data, std::shared_ptr<void> keeper) {
-  Storage* s = new_header();
   s->data = data;
   s->bytes = bytes;
   s->keeper = std::move(keeper);
+  return StorageRef(s);
+}
+
+StorageRef new_storage(std::size_t bytes) {
+  StorageRef s = new_storage(bytes, nullptr, nullptr);
+  s->data = pool::allocate(bytes);  // if it throws, `s` frees the Storage
+  s->dry = in_dry_run();
+  if (s->dry) count_dry(*s.get(), 1);
   return s;
 }
 
@@ -52,7 +36,8 @@ void delete_storage(Storage* s) noexcept {
   delete s->parameter;
   if (s->keeper == nullptr) pool::deallocate(s->data, s->bytes);
   if (s->dry) count_dry(*s, -1);
-  delete_header(s);
+  s->~Storage();
+  pool::deallocate(s, sizeof(Storage));
 }
 
 std::int32_t to_int32(const char* op, std::int64_t value) {
@@ -61,13 +46,25 @@ std::int32_t to_int32(const char* op, std::int64_t value) {
   return static_cast<std::int32_t>(value);
 }
 
-// Reports a copy made in core to the tape. Without a tape, marks y as detached, or as unrecorded if x needs a gradient.
-static void note_copy(Tensor& y, const Tensor& x) {
+// Reports y, a copy of x made in core, to the tape. Without a tape, marks y as detached, or as unrecorded if x needs a
+// gradient. Returns y.
+static Tensor reported(Tensor y, const Tensor& x) {
   const Mode& m = mode();
-  if (m.copied != nullptr) return m.copied(y, x);
-  if (m.suspended || x.is_detached()) return y.mark_detached();
   const ParameterInfo* p = x.storage()->parameter;
-  if (x.is_unrecorded() || x.node() != 0 || (p != nullptr && p->requires_grad)) y.mark_unrecorded();
+  if (m.copied != nullptr)
+    m.copied(y, x);
+  else if (m.suspended || x.is_detached())
+    y.mark_detached();
+  else if (x.is_unrecorded() || x.node() != 0 || (p != nullptr && p->requires_grad))
+    y.mark_unrecorded();
+  return y;
+}
+
+// A copy of x in row-major order. No tape records it.
+static Tensor plain_copy(const Tensor& x, DType dtype) {
+  Tensor y = Tensor::empty(x.shape(), dtype);
+  copy_values(y, x);
+  return y;
 }
 
 }  // namespace detail
@@ -78,22 +75,15 @@ static std::size_t bytes_of(const Shape& shape, DType dtype) {
   return static_cast<std::size_t>(shape.numel()) * size_of(dtype);
 }
 
+Tensor::Tensor(detail::StorageRef storage, const Shape& shape, DType dtype)
+    : storage_(std::move(storage)), shape_(shape), strides_(contiguous_strides(shape)), dtype_(dtype) {}
+
 Tensor Tensor::empty(const Shape& shape, DType dtype) {
-  Tensor x;
-  x.storage_ = detail::StorageRef(bytes_of(shape, dtype));
-  x.shape_ = shape;
-  x.strides_ = contiguous_strides(shape);
-  x.dtype_ = dtype;
-  return x;
+  return Tensor(detail::new_storage(bytes_of(shape, dtype)), shape, dtype);
 }
 
 Tensor Tensor::of_memory(void* data, std::shared_ptr<void> keeper, const Shape& shape, DType dtype) {
-  Tensor x;
-  x.storage_ = detail::StorageRef(detail::new_storage(bytes_of(shape, dtype), data, std::move(keeper)));
-  x.shape_ = shape;
-  x.strides_ = contiguous_strides(shape);
-  x.dtype_ = dtype;
-  return x;
+  return Tensor(detail::new_storage(bytes_of(shape, dtype), data, std::move(keeper)), shape, dtype);
 }
 
 Tensor Tensor::zeros(const Shape& shape, DType dtype) {
@@ -138,22 +128,17 @@ void* Tensor::checked(DType requested) const {
   return raw();
 }
 
-static double load(const Tensor& x, Index offset) {
-  return visit_dtype(x.dtype(),
-                     [&]<class T>(T) { return detail::convert<double>(static_cast<const T*>(x.raw())[offset]); });
-}
-
 double Tensor::item_as_double() const {
   require(defined(), "item: the tensor is undefined; it must have one element");
   require(numel() == 1, "item: x is ", *this, "; it must have one element");
-  return load(*this, 0);
+  return visit_dtype(dtype_, [&]<class T>(T) { return detail::convert<double>(*ptr<T>()); });
 }
 
 double Tensor::at(std::initializer_list<Exactly<Index>> index) const {
   require(defined(), "at: the tensor is undefined; it must have values");
   require(static_cast<int>(index.size()) == rank(), "at: ", index.size(), " indices were given but x is ", *this,
           "; give one index per axis");
-  Index offset = 0;
+  Index offset = offset_;
   int axis = 0;
   for (Index i : index) {
     const Index n = shape_[axis];
@@ -161,7 +146,7 @@ double Tensor::at(std::initializer_list<Exactly<Index>> index) const {
             ", ", n, ")");
     offset += (i < 0 ? i + n : i) * strides_[axis++];
   }
-  return load(*this, offset);
+  return as_strided({}, {}, offset).item_as_double();
 }
 
 // Throws Error if elements of x share memory, because several threads would write to them.
@@ -189,9 +174,7 @@ void Tensor::copy_(const Tensor& from) {
     detail::copy_values(*this, from);
   } else if (offset_ != from.offset_ || !(strides_ == from.strides_)) {
     // They may overlap: a thread could read an element that another thread has already written. Copy through a buffer.
-    Tensor apart = empty(shape_, dtype_);
-    detail::copy_values(apart, from);
-    detail::copy_values(*this, apart);
+    detail::copy_values(*this, detail::plain_copy(from, dtype_));
   }
   bump_version();
 }
@@ -202,30 +185,18 @@ Tensor Tensor::detach() const {
   return y;
 }
 
-Tensor Tensor::dense() const {
-  if (is_contiguous()) return *this;
-  Tensor y = empty(shape_, dtype_);
-  detail::copy_values(y, *this);
-  return y;
-}
+Tensor Tensor::dense() const { return is_contiguous() ? *this : detail::plain_copy(*this, dtype_); }
 
 Tensor Tensor::contiguous() const { return is_contiguous() ? *this : clone(); }
 
 Tensor Tensor::clone() const {
   require(defined(), "clone: the tensor is undefined; it must have values");
-  Tensor y = empty(shape_, dtype_);
-  detail::copy_values(y, *this);
-  detail::note_copy(y, *this);
-  return y;
+  return detail::reported(detail::plain_copy(*this, dtype_), *this);
 }
 
 Tensor Tensor::to(DType dtype) const {
   require(defined(), "to: the tensor is undefined; it must have values");
-  if (dtype == dtype_) return *this;
-  Tensor y = empty(shape_, dtype);
-  detail::copy_values(y, *this);
-  detail::note_copy(y, *this);
-  return y;
+  return dtype == dtype_ ? *this : detail::reported(detail::plain_copy(*this, dtype), *this);
 }
 
 }  // namespace heed

@@ -54,8 +54,6 @@ struct Storage {
   std::shared_ptr<void> keeper = {};   // owner of memory that is not from the pool; else null
 };
 
-Storage* new_storage(std::size_t bytes);  // from the pool; throws Error if the system has no memory left
-Storage* new_storage(std::size_t bytes, void* data, std::shared_ptr<void> keeper);  // uses the keeper's memory
 void delete_storage(Storage* storage) noexcept;
 std::uint64_t storages_made();  // so far; every storage made before has a smaller serial
 
@@ -64,7 +62,6 @@ std::uint64_t storages_made();  // so far; every storage made before has a small
 class StorageRef {
  public:
   StorageRef() = default;
-  explicit StorageRef(std::size_t bytes) : storage_(new_storage(bytes)) {}
   explicit StorageRef(Storage* storage) : storage_(storage) {}  // takes over the first reference
   StorageRef(const StorageRef& other) : storage_(other.storage_) {
     if (storage_) storage_->references.fetch_add(1, std::memory_order_relaxed);
@@ -82,6 +79,9 @@ class StorageRef {
  private:
   Storage* storage_ = nullptr;
 };
+
+StorageRef new_storage(std::size_t bytes);  // from the pool; throws Error if the system has no memory left
+StorageRef new_storage(std::size_t bytes, void* data, std::shared_ptr<void> keeper);  // uses the keeper's memory
 
 }  // namespace heed::detail
 
@@ -231,6 +231,9 @@ class Tensor {
   void mark_unrecorded() { set_node(0), unrecorded_ = true; }
 
  private:
+  // A contiguous tensor at the start of the storage.
+  Tensor(detail::StorageRef storage, const Shape& shape, DType dtype);
+
   detail::StorageRef storage_;
   Index offset_ = 0;
   Shape shape_;
