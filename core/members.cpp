@@ -1,25 +1,11 @@
-// Visits the members of a model, and derives parameters, buffers and counts from the list of members.
+// Visits the members of a model, and merges tied parameters.
 #include <heed/core/members.hpp>
 #include <numeric>
 
 namespace heed {
 
-std::size_t MemberVisitor::enter(std::string_view name) {
-  const std::size_t above = path_.size();
-  if (above > 0) path_ += '.';
-  path_ += name;
-  return above;
-}
-
-void MemberVisitor::leave(std::size_t above) { path_.resize(above); }
-
-std::string MemberVisitor::number(std::size_t i) { return std::to_string(i); }
-
 void MemberVisitor::operator()(std::string_view name, Parameter& member) {
-  if (!member.defined()) return;
-  const std::size_t above = enter(name);
-  found_.parameters.push_back({path_, &member});
-  leave(above);
+  if (member.defined()) inside(name, [&] { found_.parameters.push_back({path_, &member}); });
 }
 
 void MemberVisitor::table(std::string_view name, Parameter& member) {
@@ -40,15 +26,13 @@ void MemberVisitor::mark_parts(std::size_t first, const std::vector<Index>& rows
 }
 
 void MemberVisitor::buffer(std::string_view name, Tensor& member) {
-  const std::size_t above = enter(name);
-  found_.buffers.push_back({path_, &member});
-  leave(above);
+  inside(name, [&] { found_.buffers.push_back({path_, &member}); });
 }
 
 void MemberVisitor::buffer(std::string_view name, std::vector<Tensor>& members) {
-  const std::size_t above = enter(name);
-  for (std::size_t i = 0; i < members.size(); ++i) buffer(number(i), members[i]);
-  leave(above);
+  inside(name, [&] {
+    for (std::size_t i = 0; i < members.size(); ++i) buffer(std::to_string(i), members[i]);
+  });
 }
 
 void MemberVisitor::shared(std::string_view name, Tensor& member) {
@@ -71,30 +55,6 @@ std::vector<NamedParameter> merge_tied(const std::vector<NamedParameter>& parame
     first.others.push_back(p.name);
     first.table |= p.table;  // tied: a table if any of its names is one
   }
-  return list;
-}
-
-void set_paths(const std::vector<NamedParameter>& parameters) {
-  for (const NamedParameter& p : parameters) p.parameter->set_path(p.name);
-}
-
-void freeze(const std::vector<NamedParameter>& parameters, bool frozen) {
-  for (const NamedParameter& p : parameters) p.parameter->requires_grad_(!frozen);
-}
-
-void zero_grad(const std::vector<NamedParameter>& parameters) {
-  for (const NamedParameter& p : parameters) p.parameter->zero_grad();
-}
-
-Index parameter_count(const std::vector<NamedParameter>& parameters) {
-  Index n = 0;
-  for (const NamedParameter& p : parameters) n += p.parameter->numel();
-  return n;
-}
-
-std::vector<Parameter*> pointers(const std::vector<NamedParameter>& parameters) {
-  std::vector<Parameter*> list;
-  for (const NamedParameter& p : parameters) list.push_back(p.parameter);
   return list;
 }
 

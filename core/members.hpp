@@ -141,15 +141,13 @@ class MemberVisitor {
   void table(std::string_view name, Parameter& member);
   // A layer. The paths of its members begin with `name`.
   template <detail::Layer T> void operator()(std::string_view name, T& layer) {
-    const std::size_t above = enter(name);
-    layer.members(*this);
-    leave(above);
+    inside(name, [&] { layer.members(*this); });
   }
   // The elements of a vector, each named by its index.
   template <class T> void operator()(std::string_view name, std::vector<T>& members) {
-    const std::size_t above = enter(name);
-    for (std::size_t i = 0; i < members.size(); ++i) (*this)(number(i), members[i]);
-    leave(above);
+    inside(name, [&] {
+      for (std::size_t i = 0; i < members.size(); ++i) (*this)(std::to_string(i), members[i]);
+    });
   }
   // An optional or unique_ptr is skipped if it is empty.
   template <class T> void operator()(std::string_view name, std::optional<T>& member) {
@@ -164,48 +162,48 @@ class MemberVisitor {
   std::string path_;  // of the layer being visited
 
   void mark_parts(std::size_t first, const std::vector<Index>& rows);
-  std::size_t enter(std::string_view name);  // appends to path_; returns its length before
-  void leave(std::size_t above);             // shortens path_ to that length
-  static std::string number(std::size_t i);
+  // Calls visit() with `name` appended to path_.
+  template <class F>
+  void inside(std::string_view name, const F& visit) {
+    const std::size_t above = path_.size();
+    if (above > 0) path_ += '.';
+    path_ += name;
+    visit();
+    path_.resize(above);
+  }
 };
 
 namespace detail {
 
+// The members of a layer, or of a vector of layers, such as the decoding states of a model's blocks. In a vector, paths
+// begin with the layer's index.
 template <class M>
 Members members_of(M& model) {
   Members found;
   MemberVisitor visit(found);
-  model.members(visit);
-  return found;
-}
-// The members of several layers, such as the decoding states of a model's blocks. Paths begin with the layer's index.
-template <class M>
-Members members_of(std::vector<M>& models) {
-  Members found;
-  MemberVisitor visit(found);
-  for (std::size_t i = 0; i < models.size(); ++i) visit(std::to_string(i), models[i]);
+  visit("", model);
   return found;
 }
 
 // The parameters, each once: a tied parameter has its first name, and the others in `others`.
 std::vector<NamedParameter> merge_tied(const std::vector<NamedParameter>& parameters);
-void set_paths(const std::vector<NamedParameter>& parameters);
-void freeze(const std::vector<NamedParameter>& parameters, bool frozen);
-void zero_grad(const std::vector<NamedParameter>& parameters);
-Index parameter_count(const std::vector<NamedParameter>& parameters);
-std::vector<Parameter*> pointers(const std::vector<NamedParameter>& parameters);
 }  // namespace detail
 
 // The parameters of a model, in the order of its members. A tied parameter is listed once, under its first name. Sets
 // the path of each parameter, relative to `model`, so that errors can name the parameter.
 template <class M> std::vector<NamedParameter> named_parameters(M& model) {
   std::vector<NamedParameter> all = detail::merge_tied(detail::members_of(model).parameters);
-  detail::set_paths(all);
+  for (const NamedParameter& p : all) p.parameter->set_path(p.name);
   return all;
 }
 
 // The parameters of named_parameters(), without names.
-template <class M> std::vector<Parameter*> parameters(M& model) { return detail::pointers(named_parameters(model)); }
+template <class M>
+std::vector<Parameter*> parameters(M& model) {
+  std::vector<Parameter*> all;
+  for (const NamedParameter& p : named_parameters(model)) all.push_back(p.parameter);
+  return all;
+}
 
 // The tensors of a model that are saved but not trained, in the order of its members.
 template <class M> std::vector<NamedBuffer> named_buffers(M& model) {
@@ -213,12 +211,23 @@ template <class M> std::vector<NamedBuffer> named_buffers(M& model) {
 }
 
 // Calls zero_grad() on each parameter of a model or layer.
-template <class M> void zero_grad(M& model) { detail::zero_grad(named_parameters(model)); }
+template <class M>
+void zero_grad(M& model) {
+  for (const NamedParameter& p : named_parameters(model)) p.parameter->zero_grad();
+}
 
 // Freezes all parameters of a model or layer: they get no gradients. `frozen` = false trains them again.
-template <class M> void freeze(M& model, bool frozen = true) { detail::freeze(named_parameters(model), frozen); }
+template <class M>
+void freeze(M& model, bool frozen = true) {
+  for (const NamedParameter& p : named_parameters(model)) p.parameter->requires_grad_(!frozen);
+}
 
 // The number of elements in all parameters. A tied parameter is counted once.
-template <class M> Index parameter_count(M& model) { return detail::parameter_count(named_parameters(model)); }
+template <class M>
+Index parameter_count(M& model) {
+  Index n = 0;
+  for (const NamedParameter& p : named_parameters(model)) n += p.parameter->numel();
+  return n;
+}
 
 }  // namespace heed
