@@ -11,10 +11,6 @@
 namespace heed {
 namespace {
 
-double to_unit(std::uint32_t high, std::uint32_t low) {  // [0, 1), 53 bits
-  return static_cast<double>((static_cast<std::uint64_t>(high) << 32 | low) >> 11) * 0x1p-53;
-}
-
 kernels::RandomBlocks blocks_from(const Rng& rng, std::uint64_t position) {
   return {rng.seed(), rng.stream(), position};
 }
@@ -22,8 +18,9 @@ kernels::RandomBlocks blocks_from(const Rng& rng, std::uint64_t position) {
 // Calls fill(kernels of x's dtype, blocks, count, values) for the parts of contiguous x. Each element uses one block,
 // so its value depends on its counter alone, not on the shape.
 template <class Fill>
-void fill_parts(const Tensor& x, const kernels::RandomBlocks& blocks, const Fill& fill) {
+void fill_parts(Tensor& x, Rng& rng, const Fill& fill) {
   const kernels::RandomTable& table = kernels::random_table();
+  const kernels::RandomBlocks blocks = blocks_from(rng, rng.advance(static_cast<std::uint64_t>(x.numel())));
   parallel_for(x.numel(), grain_for(8), [&](Index begin, Index end) {
     kernels::RandomBlocks part = blocks;
     part.position += static_cast<std::uint64_t>(begin);
@@ -33,14 +30,12 @@ void fill_parts(const Tensor& x, const kernels::RandomBlocks& blocks, const Fill
       default: return fill(table.f32, part, end - begin, x.ptr<float>() + begin);
     }
   });
+  x.bump_version();
 }
 
-void check_defined(const char* op, const Tensor& x) {
-  require(x.defined(), op, ": the tensor is undefined; it must have values");
-}
-
-void check_floating(const char* what, DType dtype) {
-  require(is_floating(dtype), what, ": the dtype is ", name_of(dtype), "; it must be float32, float64 or bfloat16");
+void check_tensor(const char* op, const Tensor& x) {
+  require(x.defined(), op, "_: the tensor is undefined; it must have values");
+  require(is_floating(x.dtype()), op, ": the dtype is ", x.dtype(), "; it must be float32, float64 or bfloat16");
 }
 
 // The largest value of the dtype that is less than `high`. Numbers up to this value do not round above it.
@@ -85,10 +80,7 @@ std::uint64_t Rng::next() {
   return static_cast<std::uint64_t>(w[0]) << 32 | w[1];
 }
 
-double Rng::uniform() {
-  const auto w = philox(seed_, position_++, stream_);
-  return to_unit(w[0], w[1]);
-}
+double Rng::uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
 
 double Rng::normal() {
   double x = 0;
@@ -117,44 +109,36 @@ std::vector<Index> Rng::permutation(Exactly<Index> n) {
 }
 
 Tensor Rng::uniform(const Shape& shape, double low, double high, DType dtype) {
-  check_floating("uniform", dtype);
   Tensor x = Tensor::empty(shape, dtype);
   uniform_(x, low, high);
   return x;
 }
 
 Tensor Rng::normal(const Shape& shape, double mean, double deviation, DType dtype) {
-  check_floating("normal", dtype);
   Tensor x = Tensor::empty(shape, dtype);
   normal_(x, mean, deviation);
   return x;
 }
 
 void Rng::uniform_(Tensor& x, double low, double high) {
-  check_defined("uniform_", x);
-  check_floating("uniform", x.dtype());
+  check_tensor("uniform", x);
   require(low <= high && std::isfinite(high - low), "uniform: low is ", low, " and high is ", high,
           "; low must be at most high, and both must be finite");
   if (!x.is_contiguous()) return x.copy_(uniform(x.shape(), low, high, x.dtype()));
   const double max = low < high ? below(high, x.dtype()) : high;  // upper bound after rounding to the dtype
-  fill_parts(x, blocks_from(*this, advance(static_cast<std::uint64_t>(x.numel()))),
-             [=](const auto& kernels, const auto& blocks, Index n, auto* values) {
-               kernels.uniform(blocks, n, low, high - low, max, values);
-             });
-  x.bump_version();
+  fill_parts(x, *this, [=](const auto& kernels, const auto& blocks, Index n, auto* values) {
+    kernels.uniform(blocks, n, low, high - low, max, values);
+  });
 }
 
 void Rng::normal_(Tensor& x, double mean, double deviation) {
-  check_defined("normal_", x);
-  check_floating("normal", x.dtype());
+  check_tensor("normal", x);
   require(deviation >= 0 && std::isfinite(mean) && std::isfinite(deviation), "normal: mean is ", mean,
           " and deviation is ", deviation, "; the deviation must be 0 or more, and both must be finite");
   if (!x.is_contiguous()) return x.copy_(normal(x.shape(), mean, deviation, x.dtype()));
-  fill_parts(x, blocks_from(*this, advance(static_cast<std::uint64_t>(x.numel()))),
-             [=](const auto& kernels, const auto& blocks, Index n, auto* values) {
-               kernels.normal(blocks, n, mean, deviation, values);
-             });
-  x.bump_version();
+  fill_parts(x, *this, [=](const auto& kernels, const auto& blocks, Index n, auto* values) {
+    kernels.normal(blocks, n, mean, deviation, values);
+  });
 }
 
 Tensor Rng::integers(const Shape& shape, Exactly<Index> low, Exactly<Index> high) {
