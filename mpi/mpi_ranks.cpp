@@ -17,11 +17,13 @@
 #include <cstring>
 #include <exception>
 #include <heed/core/check.hpp>
+#include <heed/core/clock.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/mpi/mpi_ranks.hpp>
 #include <initializer_list>
 #include <mutex>
 #include <random>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -29,9 +31,7 @@
 namespace heed {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+using detail::seconds_now;
 
 int first_number_of(std::initializer_list<const char*> variables) {
   for (const char* name : variables)
@@ -60,74 +60,55 @@ void report(int stream, int rank, int size, const std::string& host, const std::
 class WaitLimit {
  public:
   // done: what all ranks must have done, for the message, which is written to `stream`.
-  WaitLimit(double seconds, const char* done, int stream) {
-    thread_ = std::thread([this, seconds, done, stream] {
-      constexpr auto kSlice = std::chrono::milliseconds(100);
-      std::unique_lock lock(mutex_);
-      for (auto left = std::chrono::duration<double>(seconds); left.count() > 0; left -= kSlice)
-        if (changed_.wait_for(lock, kSlice, [this] { return ended_; })) return;
-      const int rank = rank_by_environment();
-      // Rank 0 reports an error of all ranks. mpirun takes some time to end the other ranks.
-      if (rank > 0 && changed_.wait_for(lock, std::chrono::seconds(3), [this] { return ended_; })) return;
-      detail::PlainText what;
-      what << "not all ranks have " << done << " within " << seconds << " seconds";
-      report(stream, rank, size_by_environment(), name_of_host(), what.str());
-      std::_Exit(1);
-    });
-  }
-  ~WaitLimit() {
-    {
-      const std::lock_guard lock(mutex_);
-      ended_ = true;
-    }
-    changed_.notify_one();
-    thread_.join();
-  }
-  WaitLimit(const WaitLimit&) = delete;
+  WaitLimit(double seconds, const char* done, int stream)
+      : thread_([seconds, done, stream](const std::stop_token& ended) {
+          constexpr auto kSlice = std::chrono::milliseconds(100);
+          for (auto left = std::chrono::duration<double>(seconds); left.count() > 0; left -= kSlice)
+            if (ends_within(kSlice, ended)) return;
+          const int rank = rank_by_environment();
+          // Rank 0 reports an error of all ranks. mpirun takes some time to end the other ranks.
+          if (rank > 0 && ends_within(std::chrono::seconds(3), ended)) return;
+          detail::PlainText what;
+          what << "not all ranks have " << done << " within " << seconds << " seconds";
+          report(stream, rank, size_by_environment(), name_of_host(), what.str());
+          std::_Exit(1);
+        }) {}
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool ended_ = false;
-  std::thread thread_;
+  std::jthread thread_;  // stopped and joined by the destructor
+
+  static bool ends_within(std::chrono::milliseconds time, const std::stop_token& ended) {
+    std::mutex mutex;
+    std::unique_lock lock(mutex);
+    return std::condition_variable_any().wait_for(lock, ended, time, [&] { return ended.stop_requested(); });
+  }
 };
 
-int rank_of(MPI_Comm all) {
-  int rank = 0;
-  MPI_Comm_rank(all, &rank);
-  return rank;
-}
-
-int size_of(MPI_Comm all) {
-  int size = 0;
-  MPI_Comm_size(all, &size);
-  return size;
-}
-
-MPI_Comm copy_of(MPI_Comm all) {
-  MPI_Comm copy = MPI_COMM_NULL;
-  MPI_Comm_dup(all, &copy);
-  return copy;
+// What an MPI function, such as MPI_Comm_rank, writes about a communicator to its last argument.
+template <class T>
+T result_of(int function(MPI_Comm, T*), MPI_Comm all) {
+  T result{};
+  function(all, &result);
+  return result;
 }
 
 class MpiRanks final : public Ranks {
  public:
   MpiRanks(bool finalizes, const MpiOptions& options)
-      : Ranks(rank_of(MPI_COMM_WORLD), size_of(MPI_COMM_WORLD)),
+      : Ranks(result_of(MPI_Comm_rank, MPI_COMM_WORLD), result_of(MPI_Comm_size, MPI_COMM_WORLD)),
         finalizes_(finalizes),
         timeout_(options.timeout),
-        messages_(copy_of(MPI_COMM_WORLD)),
-        beats_(copy_of(MPI_COMM_WORLD)),
+        messages_(result_of(MPI_Comm_dup, MPI_COMM_WORLD)),
+        beats_(result_of(MPI_Comm_dup, MPI_COMM_WORLD)),
         stderr_(::dup(STDERR_FILENO)) {
     meet_neighbours();
-    if (size() > 1) heart_ = std::thread([this] { beat(); });
+    if (size() > 1) heart_ = std::jthread([this](const std::stop_token& stop) { beat(stop); });
   }
 
   ~MpiRanks() override {
     if (std::uncaught_exceptions() > exceptions_) failed("ended by an exception", 1);
     finish();
-    stop_ = true;
-    if (heart_.joinable()) heart_.join();
+    heart_ = std::jthread();  // stops and joins the thread
     if (finalizes_) {
       const WaitLimit limit(timeout_, "finalized MPI", stderr_);
       MPI_Finalize();
@@ -170,14 +151,14 @@ class MpiRanks final : public Ranks {
   const int stderr_;  // for errors, even if the program redirects its standard error
   const std::string host_ = name_of_host();
   std::vector<pid_t> processes_;  // [rank]: process whose memory this rank can read; 0: none
-  std::atomic<bool> stop_ = false, ended_ = false;
-  std::thread heart_;
+  std::atomic<bool> ended_ = false;
+  std::jthread heart_;
 
   // Sets up sharing with the ranks of this machine.
   void meet_neighbours() {
     MPI_Comm here = MPI_COMM_NULL;
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
-    share_processors(size_of(here));
+    share_processors(result_of(MPI_Comm_size, here));
     share_memory(here);
     MPI_Comm_free(&here);
   }
@@ -200,7 +181,8 @@ class MpiRanks final : public Ranks {
     };
     const std::uint64_t word = std::random_device{}() | std::uint64_t{std::random_device{}()} << 32;
     const Neighbour me{::getpid(), rank(), &word, word};
-    const auto n = static_cast<std::size_t>(size_of(here)), mine = static_cast<std::size_t>(rank_of(here));
+    const auto n = static_cast<std::size_t>(result_of(MPI_Comm_size, here)),
+               mine = static_cast<std::size_t>(result_of(MPI_Comm_rank, here));
     std::vector<Neighbour> all(n);
     MPI_Allgather(&me, sizeof me, MPI_BYTE, all.data(), sizeof me, MPI_BYTE, here);
     processes_.assign(static_cast<std::size_t>(size()), 0);
@@ -267,29 +249,28 @@ class MpiRanks final : public Ranks {
   }
 
   // Each second, sends a sign of life to the next rank, and checks that the previous rank has sent one.
-  void beat() {
+  void beat(const std::stop_token& stop) {
     const int next = (rank() + 1) % size(), before = (rank() + size() - 1) % size();
     char sent = 0, received = 0;
     MPI_Request send = MPI_REQUEST_NULL, receive = MPI_REQUEST_NULL;
     MPI_Irecv(&received, 1, MPI_CHAR, before, 0, beats_, &receive);
-    Clock::time_point last_sent = Clock::now() - std::chrono::seconds(1), last_received = Clock::now();
-    Clock::time_point last_looked = Clock::now();
-    while (!stop_) {
+    double last_sent = seconds_now() - 1, last_received = seconds_now(), last_looked = seconds_now();
+    while (!stop.stop_requested()) {
       int done = 0;
       MPI_Test(&receive, &done, MPI_STATUS_IGNORE);
       if (done) {
         MPI_Irecv(&received, 1, MPI_CHAR, before, 0, beats_, &receive);
-        last_received = Clock::now();
+        last_received = seconds_now();
       }
       MPI_Test(&send, &done, MPI_STATUS_IGNORE);
-      if (done && seconds_since(last_sent) >= 1) {
+      if (done && seconds_now() - last_sent >= 1) {
         MPI_Isend(&sent, 1, MPI_CHAR, next, 0, beats_, &send);
-        last_sent = Clock::now();
+        last_sent = seconds_now();
       }
       // If this process itself was stopped for a while, it has received nothing in that time.
-      if (seconds_since(last_looked) > 2) last_received = Clock::now();
-      last_looked = Clock::now();
-      if (seconds_since(last_received) > timeout_) {
+      if (seconds_now() - last_looked > 2) last_received = seconds_now();
+      last_looked = seconds_now();
+      if (seconds_now() - last_received > timeout_) {
         detail::PlainText what;
         what << "rank " << before << " has been silent for " << timeout_ << " seconds; it is stopped or disconnected";
         failed(what.str(), 1);
@@ -321,7 +302,7 @@ std::unique_ptr<Ranks> join_mpi_ranks(const MpiOptions& options) {
     MPI_Query_thread(&threads);
   else
     MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &threads);
-  const int size = size_of(MPI_COMM_WORLD), started = size_by_environment();
+  const int size = result_of(MPI_Comm_size, MPI_COMM_WORLD), started = size_by_environment();
   require(initialized || size == started, "mpi: mpirun started ", started, " processes, but MPI sees ", size,
           "; use the mpirun of the MPI that heed was built with");
   require(threads == MPI_THREAD_MULTIPLE,
