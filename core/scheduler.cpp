@@ -67,29 +67,6 @@ struct InSlot {
   ~InSlot() { slot = before; }
 };
 
-// The body of a TBB loop, copied from task to task.
-template <class F>
-struct TbbBody {
-  const F* chunks;
-  LoopOrder* order;
-  void operator()(const tbb::blocked_range<Index>& r) const {
-    const LoopOrder::Chunk chunk(*order);
-    (*chunks)(r.begin(), r.end());
-  }
-};
-
-}  // namespace
-
-void note_thread() {
-  thread_local std::uint64_t noted = 0;
-  const std::uint64_t round = seen_round.load(std::memory_order_relaxed);
-  if (noted == round) return;
-  noted = round;
-  seen_count.fetch_add(1, std::memory_order_relaxed);
-}
-
-namespace {
-
 // Waits without sleep: pauses the core between checks, and after some microseconds yields it to other threads.
 class Spin {
  public:
@@ -160,31 +137,25 @@ class Crew {
   std::atomic<bool> failed_{false};
   alignas(64) std::atomic<std::uint64_t> shown_{0};  // odd while a loop is published
   alignas(64) std::atomic<int> inside_{0};
-  static thread_local bool in_chunk_;
+  static inline thread_local bool in_chunk_ = false;
 
   // The chunks [first, last) that remain of a thread's share. Chunks of a share are neighbours, which read the same
   // data. In each loop a thread has the same share, so that results of the loop before are in its caches.
   struct alignas(64) Share {
     std::atomic<std::uint64_t> both{0};  // first in the lower half, last in the upper half
+    std::atomic<bool> taken{false};      // a task in attend() has this place
     static std::uint64_t pair(Index first, Index last) {
       return static_cast<std::uint64_t>(first) | static_cast<std::uint64_t>(last) << 32;
     }
     void set(Index first, Index last) { both = pair(first, last); }
-    Index take_first() {
-      return take([](Index first, Index) { return first; });
-    }
-    Index take_last() {
-      return take([](Index, Index last) { return last - 1; });
-    }
-    // Takes the chunk that `which` chooses. Returns -1 if none is left.
-    template <class F>
-    Index take(F which) {
+    // Takes the first chunk, or the last. Returns -1 if none is left.
+    Index take(bool from_end) {
       std::uint64_t now = both;
       for (;;) {
         const Index first = static_cast<Index>(now & 0xffffffffu), last = static_cast<Index>(now >> 32);
         if (first >= last) return -1;
-        const Index c = which(first, last);
-        if (both.compare_exchange_weak(now, c == first ? pair(first + 1, last) : pair(first, last - 1))) return c;
+        const std::uint64_t rest = from_end ? pair(first, last - 1) : pair(first + 1, last);
+        if (both.compare_exchange_weak(now, rest)) return from_end ? last - 1 : first;
       }
     }
   };
@@ -192,19 +163,17 @@ class Crew {
   // place. TBB's index of the thread cannot be used: a thread that runs its own loops may run attend() too, and its
   // index is 0 as well.
   std::vector<Share> shares_;
-  std::vector<std::atomic<bool>> taken_;
   int threads_ = 0;
 
   // No task is in attend() here: the number of threads changes only after dismiss().
   void begin(int threads) {
     threads_ = threads;
     shares_ = std::vector<Share>(static_cast<std::size_t>(threads));
-    taken_ = std::vector<std::atomic<bool>>(static_cast<std::size_t>(threads));
   }
   int free_place() {
     int place = 1;
-    while (taken_[static_cast<std::size_t>(place)]) ++place;
-    taken_[static_cast<std::size_t>(place)] = true;
+    while (shares_[static_cast<std::size_t>(place)].taken) ++place;
+    shares_[static_cast<std::size_t>(place)].taken = true;
     return place;
   }
 
@@ -222,7 +191,7 @@ class Crew {
     in_chunk_ = true;
     for (int i = 0; i < threads_; ++i) {
       Share& share = shares_[static_cast<std::size_t>((mine + i) % threads_)];
-      for (Index c; (c = i == 0 ? share.take_first() : share.take_last()) >= 0;) run_chunk(c);
+      for (Index c; (c = share.take(i > 0)) >= 0;) run_chunk(c);
     }
     in_chunk_ = false;
   }
@@ -253,12 +222,10 @@ class Crew {
       last = loop;
       spin = Spin();
     }
-    taken_[static_cast<std::size_t>(place)] = false;
+    shares_[static_cast<std::size_t>(place)].taken = false;
     --present_;
   }
 };
-
-thread_local bool Crew::in_chunk_ = false;
 
 // Leaked on purpose, like the pool below.
 Crew& crew() {
@@ -274,6 +241,14 @@ Pool& thread_pool() {
 
 }  // namespace
 
+void note_thread() {
+  thread_local std::uint64_t noted = 0;
+  const std::uint64_t round = seen_round.load(std::memory_order_relaxed);
+  if (noted == round) return;
+  noted = round;
+  seen_count.fetch_add(1, std::memory_order_relaxed);
+}
+
 void start_threads(int n) {
   Pool& p = thread_pool();
   crew().dismiss();
@@ -288,17 +263,17 @@ void start_threads(int n) {
 void run_on_threads(const Chunks& chunks, int threads) {
   LoopOrder order;  // after all writes that chunks read
   if (crew().serves_here() && Crew::can_share(chunks)) return crew().run(*thread_pool().arena, threads, chunks, order);
-  const auto run_chunks = [&](Index begin, Index end) {
+  const auto run_chunks = [&](const tbb::blocked_range<Index>& range) {
+    const LoopOrder::Chunk chunk(order);
     note_thread();
     const InSlot scope(tbb::this_task_arena::current_thread_index());
-    for (Index c = begin; c < end; ++c) chunks.run(c);
+    for (Index c = range.begin(); c < range.end(); ++c) chunks.run(c);
   };
   // isolate: a thread that waits here must not start a chunk of an outer loop, whose scratch it might share. Other
   // threads may.
   thread_pool().arena->execute([&] {
     tbb::this_task_arena::isolate([&] {
-      tbb::parallel_for(tbb::blocked_range<Index>(0, chunks.count(), 1),
-                        TbbBody<decltype(run_chunks)>{&run_chunks, &order}, tbb::simple_partitioner());
+      tbb::parallel_for(tbb::blocked_range<Index>(0, chunks.count(), 1), run_chunks, tbb::simple_partitioner());
     });
   });
 }
