@@ -12,6 +12,7 @@
 #include <heed/core/check.hpp>
 #include <heed/core/dry_run.hpp>
 #include <mutex>
+#include <new>
 #include <string_view>
 #include <vector>
 
@@ -40,30 +41,23 @@ bool of_region(std::size_t bytes) { return kRegions && bytes >= kMinRegionBytes 
 // powers. Below 1 MiB there are 3 steps, and at most a fifth of a block is unused. From 1 MiB on there are 15 steps,
 // and at most a seventeenth is unused, to save memory.
 struct Bucket {
-  int index;
-  std::size_t bytes;
+  std::size_t index, bytes;
 };
 
-constexpr int kMaxSteps = 16;
+constexpr std::size_t kMaxSteps = 16;
 
 Bucket bucket_of(std::size_t bytes) {
   if (bytes <= kAlignment * 4) {
     const std::size_t blocks = bytes == 0 ? 1 : (bytes + kAlignment - 1) / kAlignment;
-    return {static_cast<int>(blocks), blocks * kAlignment};
+    return {blocks, blocks * kAlignment};
   }
   const int top = std::bit_width(bytes - 1) - 1;  // 2^top < bytes <= 2^(top + 1)
   const std::size_t step = std::size_t{1} << (top - (top < 20 ? 2 : 4));
   const std::size_t steps = (bytes - (std::size_t{1} << top) + step - 1) / step;  // at least 1
-  return {(top - 7) * kMaxSteps + static_cast<int>(steps), (std::size_t{1} << top) + steps * step};
+  return {static_cast<std::size_t>(top - 7) * kMaxSteps + steps, (std::size_t{1} << top) + steps * step};
 }
 
-constexpr int kBuckets = kMaxSteps * 64;
-
-// The size of a bucket's blocks, for buckets of more than 256 bytes.
-std::size_t bytes_of(int bucket) {
-  const int top = 7 + bucket / kMaxSteps;
-  return (std::size_t{1} << top) + (static_cast<std::size_t>(bucket % kMaxSteps) << (top - (top < 20 ? 2 : 4)));
-}
+constexpr std::size_t kBuckets = kMaxSteps * 64;
 
 void* system_allocate(std::size_t bytes) {
   const bool huge = bytes >= kHugePage;
@@ -74,14 +68,15 @@ void* system_allocate(std::size_t bytes) {
   return p;
 }
 
-// A freed block stores the link to the next freed block in its first bytes.
+// A freed block stores in its first bytes the link to the next freed block of its bucket, and their size.
 struct FreeBlock {
   FreeBlock* next;
+  std::size_t bytes;
 };
 
 // A block of a region whose pages were returned to the system. Its addresses are kept for the next block of its bucket.
 struct EmptyBlock {
-  int bucket;
+  std::size_t bucket;
   void* data;
 };
 
@@ -150,8 +145,8 @@ void* block_of(const Bucket& b, std::size_t bytes) {
   State& s = state();
   {
     const std::lock_guard lock(s.mutex);
-    if (FreeBlock* block = s.free[static_cast<std::size_t>(b.index)]) {
-      s.free[static_cast<std::size_t>(b.index)] = block->next;
+    if (FreeBlock* block = s.free[b.index]) {
+      s.free[b.index] = block->next;
       s.use.cached -= b.bytes;
       s.hand_out(b.bytes);
       return block;
@@ -185,9 +180,7 @@ void deallocate(void* p, std::size_t bytes) noexcept {
   const Bucket b = bucket_of(bytes);
   State& s = state();
   const std::lock_guard lock(s.mutex);
-  auto* block = static_cast<FreeBlock*>(p);
-  block->next = s.free[static_cast<std::size_t>(b.index)];
-  s.free[static_cast<std::size_t>(b.index)] = block;
+  s.free[b.index] = new (p) FreeBlock{s.free[b.index], b.bytes};
   s.use.current -= b.bytes;
   s.use.cached += b.bytes;
 }
@@ -209,18 +202,13 @@ void reset_peak_memory() {
 void release_cached_memory() {
   State& s = state();
   const std::lock_guard lock(s.mutex);
-  for (int bucket = 0; bucket < kBuckets; ++bucket) {
-    FreeBlock*& head = s.free[static_cast<std::size_t>(bucket)];
-    while (head != nullptr) {
-      FreeBlock* next = head->next;
-      if (const std::size_t bytes = bucket < kMaxSteps ? 0 : bytes_of(bucket); of_region(bytes)) {
-        s.empty.push_back({bucket, head});
-        empty_pages(head, bytes);
-      } else {
-        if (bytes >= kHugePage) empty_pages(head, bytes);  // free() may keep the memory
-        std::free(head);
-      }
-      head = next;
+  for (std::size_t bucket = 0; bucket < kBuckets; ++bucket) {
+    while (FreeBlock* block = s.free[bucket]) {
+      const auto [next, bytes] = *block;
+      if (of_region(bytes)) s.empty.push_back({bucket, block});
+      if (of_region(bytes) || bytes >= kHugePage) empty_pages(block, bytes);  // free() may keep the memory
+      if (!of_region(bytes)) std::free(block);
+      s.free[bucket] = next;
     }
   }
   s.use.cached = 0;
