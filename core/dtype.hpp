@@ -47,28 +47,27 @@ struct bfloat16 {
   }
 };
 
+// Calls f(T{}), where T is the C++ type of the dtype, and returns its result.
+template <class F>
+constexpr decltype(auto) visit_dtype(DType t, F&& f) {
+  switch (t) {
+    case DType::float64: return f(double{});
+    case DType::bfloat16: return f(bfloat16{});
+    case DType::int32: return f(std::int32_t{});
+    case DType::bool8: return f(bool{});
+    default: return f(float{});
+  }
+}
+
 // Bytes per element.
 constexpr std::size_t size_of(DType t) {
-  switch (t) {
-    case DType::float32: return 4;
-    case DType::float64: return 8;
-    case DType::bfloat16: return 2;
-    case DType::int32: return 4;
-    case DType::bool8: return 1;
-  }
-  return 0;
+  return visit_dtype(t, []<class T>(T) { return sizeof(T); });
 }
 
 // The name as it is spelled in DType: "float32".
 constexpr std::string_view name_of(DType t) {
-  switch (t) {
-    case DType::float32: return "float32";
-    case DType::float64: return "float64";
-    case DType::bfloat16: return "bfloat16";
-    case DType::int32: return "int32";
-    case DType::bool8: return "bool8";
-  }
-  return "?";
+  constexpr std::string_view kNames[] = {"float32", "float64", "bfloat16", "int32", "bool8"};  // in the order of DType
+  return kNames[static_cast<std::size_t>(t)];
 }
 
 // Whether the dtype is float32, float64 or bfloat16.
@@ -90,17 +89,6 @@ template <> struct DTypeOf<bfloat16> { static constexpr DType value = DType::bfl
 template <> struct DTypeOf<std::int32_t> { static constexpr DType value = DType::int32; };
 template <> struct DTypeOf<bool> { static constexpr DType value = DType::bool8; };
 template <class T> inline constexpr DType dtype_of = DTypeOf<T>::value;
-
-// Calls f(T{}), where T is the C++ type of the dtype, and returns its result.
-template <class F> decltype(auto) visit_dtype(DType t, F&& f) {
-  switch (t) {
-    case DType::float64: return f(double{});
-    case DType::bfloat16: return f(bfloat16{});
-    case DType::int32: return f(std::int32_t{});
-    case DType::bool8: return f(bool{});
-    default: return f(float{});
-  }
-}
 
 namespace detail {
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();

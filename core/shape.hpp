@@ -5,6 +5,7 @@
 //   const Shape heads = {2, 8, 16, 64};
 //   std::cout << heads.without(1) << ' ' << heads[-1] << ' ' << heads.numel() << '\n';  // [2, 16, 64] 64 16384
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <heed/core/dtype.hpp>
@@ -90,11 +91,7 @@ class Shape {
   Shape last(Exactly<int> n) const { return Shape(end() - n, end()); }
 
   // Whether ranks and sizes are equal.
-  friend bool operator==(const Shape& a, const Shape& b) {
-    if (a.rank_ != b.rank_) return false;
-    for (int i = 0; i < a.rank_; ++i) if (a[i] != b[i]) return false;
-    return true;
-  }
+  friend bool operator==(const Shape& a, const Shape& b) { return std::equal(a.begin(), a.end(), b.begin(), b.end()); }
 
  private:
   std::array<Index, kMaxRank> sizes_{};
