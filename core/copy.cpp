@@ -113,13 +113,9 @@ void copy_values(Tensor& to, const Tensor& from) {
 
 void add_values(Tensor& to, const Tensor& from) {
   if (to.numel() == 0) return;
-  const bool same = from.dtype() == to.dtype() || (from.dtype() == DType::bfloat16 && to.dtype() == DType::float32);
-  Tensor converted;
-  if (!same) {
-    converted = Tensor::empty(from.shape(), to.dtype());
-    copy_values(converted, from);
-  }
-  elementwise(kernels::binary<"add">().forward[kernel_type(to.dtype())], to, {to, same ? from : converted});
+  const bool widens = from.dtype() == DType::bfloat16 && to.dtype() == DType::float32;  // elementwise() does it
+  const Tensor x = widens ? from : cast(from, to.dtype());
+  elementwise(kernels::binary<"add">().forward[kernel_type(to.dtype())], to, {to, x});
 }
 
 }  // namespace heed::detail

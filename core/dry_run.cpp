@@ -13,20 +13,14 @@ thread_local bool is_dry = false;
 std::atomic<std::uint64_t> first_serial{0};  // of the first storage in the last run
 std::atomic<std::int64_t> still_there{0};    // storages of the last run that still exist
 
-struct DryScope {
-  const bool before = std::exchange(is_dry, true);
-  DryScope() {
-    first_serial = storages_made();
-    still_there = 0;
-  }
-  ~DryScope() { is_dry = before; }
-};
-
 }  // namespace
 
 void dry_run(const std::function<void()>& f) {
+  first_serial = storages_made();
+  still_there = 0;
   {
-    const DryScope scope;
+    const DryRunPause scope;  // restores is_dry, also if f throws
+    is_dry = true;
     f();
   }
   const std::int64_t remaining = still_there;

@@ -4,7 +4,6 @@
 #include <sched.h>
 
 #include <atomic>
-#include <exception>
 #include <fstream>
 #include <heed/core/check.hpp>
 #include <heed/core/dry_run.hpp>
@@ -19,15 +18,11 @@ std::atomic<int> current_threads{0};
 
 // The CPU quota of the cgroup in whole threads, rounded up; 0 if there is none. TBB respects affinity, but not quotas.
 int cgroup_threads() {
-  std::ifstream file("/sys/fs/cgroup/cpu.max");
-  std::string quota;
-  double period = 0;
-  if (!(file >> quota >> period) || quota == "max" || period <= 0) return 0;
-  try {
-    return std::max(1, static_cast<int>(std::stod(quota) / period + 0.999));
-  } catch (const std::exception&) {
-    return 0;
-  }
+  std::ifstream file("/sys/fs/cgroup/cpu.max");  // the quota, or "max", and the period
+  file.imbue(std::locale::classic());
+  double quota = 0, period = 0;
+  if (!(file >> quota >> period) || period <= 0) return 0;
+  return std::max(1, static_cast<int>(quota / period + 0.999));
 }
 
 }  // namespace

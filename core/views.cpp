@@ -160,8 +160,7 @@ Tensor Tensor::flatten(Exactly<int> from, Exactly<int> to) const {
   if (rank() == 0) return view({1});
   const int a = axis_of(*this, from, "flatten"), b = axis_of(*this, to, "flatten");
   require(a <= b, "flatten: axes ", from, " to ", to, "; the first must not be after the last");
-  Index n = 1;
-  for (int i = a; i <= b; ++i) n *= shape_[i];
+  const Index n = shape_.first(b + 1).last(b + 1 - a).numel();
   return reshape(shape_.first(a) + Shape{n} + shape_.last(rank() - 1 - b));
 }
 
