@@ -101,13 +101,12 @@ void plot_boundary(const std::filesystem::path& file, const PlotLabels& labels, 
           field.y_min + (field.y_max - field.y_min) * static_cast<double>(r) / static_cast<double>(rows - 1),
           field.values[r][c]);
   // First the 0.5 level as a separate line, then everything in two dimensions.
-  gp << "set contour base\nset cntrparam levels discrete 0.5\nunset surface\nset table $boundary\nsplot '-' using "
-        "1:2:3 notitle\n";
-  gp.send2d(cells);
-  gp << "unset table\nset surface\nunset contour\nset key outside top center horizontal Left reverse\n";
-  std::string command =
-      "plot " + drawing.block(cells) +
-      drawing.cells(rows, columns) + ", $boundary using 1:2 with lines lw 2 lc rgb '#333333' title 'boundary'";
+  const std::string block = drawing.block(cells);
+  gp << "set contour base\nset cntrparam levels discrete 0.5\nunset surface\nset table $boundary\nsplot " << block
+     << "using 1:2:3 notitle\nunset table\nset surface\nunset contour\n"
+     << "set key outside top center horizontal Left reverse\n";
+  std::string command = "plot " + block + drawing.cells(rows, columns) +
+                        ", $boundary using 1:2 with lines lw 2 lc rgb '#333333' title 'boundary'";
   for (std::size_t i = 0; i < classes.size(); ++i)
     command += ", " + drawing.block(classes[i].points) + "with points pt 7 ps 0.6 lc rgb '" +
                (i == 0 ? "#c0501f" : "#1f5fae") + "' title " + quoted(classes[i].name);
