@@ -142,9 +142,8 @@ void Job::run_direct(Index begin, Index end) const {
   while (begin < end) {
     const Index n = std::min(end - begin, at.left_in_run());
     const void* in[kMaxParts];
-    for (int k = 1; k < nest.count; ++k)
-      in[k - 1] = nest.parts[k].data + at.offset[k] * static_cast<Index>(nest.parts[k].size);
-    kernel(nest.parts[0].data + at.offset[0] * static_cast<Index>(nest.parts[0].size), in, step.data() + 1, n, options);
+    for (int k = 1; k < nest.count; ++k) in[k - 1] = nest.parts[k].at(at.offset[k]);
+    kernel(nest.parts[0].at(at.offset[0]), in, step.data() + 1, n, options);
     at.advance(n);
     begin += n;
   }
@@ -156,15 +155,14 @@ void Job::run_blocks(Index begin, Index end) const {
     const Index n = std::min(end - begin, kBlock);
     const LoopCursor start(nest, begin);
     char* at[kMaxParts];
-    for (int k = 0; k < nest.count; ++k)
-      at[k] = gathered[k] ? scratch[k] : nest.parts[k].data + start.offset[k] * static_cast<Index>(nest.parts[k].size);
+    for (int k = 0; k < nest.count; ++k) at[k] = gathered[k] ? scratch[k] : nest.parts[k].at(start.offset[k]);
     const auto transfer = [&](int k, bool to_scratch) {
       const LoopPart& p = nest.parts[k];
-      const Index stride = p.strides[nest.rank - 1], size = static_cast<Index>(p.size);
+      const Index stride = p.strides[nest.rank - 1];
       LoopCursor cursor = start;
       for (Index done = 0; done < n;) {
         const Index run = std::min(n - done, cursor.left_in_run());
-        char *own = p.data + cursor.offset[k] * size, *block = scratch[k] + done * p.size_in_block();
+        char *own = p.at(cursor.offset[k]), *block = scratch[k] + done * p.size_in_block();
         if (to_scratch)
           load_items(p, block, own, stride, run);
         else

@@ -62,6 +62,7 @@ struct LoopPart {
   std::size_t size = 4;
   std::array<Index, kMaxRank> strides{};
 
+  char* at(Index offset) const { return data + offset * static_cast<Index>(size); }  // offset: in elements
   bool is_bfloat16() const { return size == sizeof(bfloat16); }
   Index size_in_block() const { return static_cast<Index>(is_bfloat16() ? sizeof(float) : size); }
 };
