@@ -222,21 +222,14 @@ class MpiRanks final : public Ranks {
 
   std::unique_ptr<Exchange> begin(std::span<const Outgoing> out, std::span<const Incoming> in, int channel) override {
     auto messages = std::make_unique<Messages>();
-    const auto in_pieces = [](std::size_t count, auto f) {
-      for (std::size_t begin = 0; begin < count; begin += kMaxBytes)
-        f(begin, static_cast<int>(std::min(kMaxBytes, count - begin)));
+    const auto in_pieces = [&](auto begin_message, auto* bytes, std::size_t count, int rank) {
+      for (std::size_t at = 0; at < count; at += kMaxBytes)
+        begin_message(bytes + at, static_cast<int>(std::min(kMaxBytes, count - at)), MPI_BYTE, rank, channel, messages_,
+                      &messages->requests.emplace_back(MPI_REQUEST_NULL));
     };
-    for (const Incoming& i : in)
-      in_pieces(i.count, [&](std::size_t begin, int count) {
-        MPI_Irecv(static_cast<char*>(i.bytes) + begin, count, MPI_BYTE, i.rank, channel, messages_,
-                  &messages->requests.emplace_back(MPI_REQUEST_NULL));
-      });
+    for (const Incoming& i : in) in_pieces(MPI_Irecv, static_cast<char*>(i.bytes), i.count, i.rank);
     messages->receives = messages->requests.size();
-    for (const Outgoing& o : out)
-      in_pieces(o.count, [&](std::size_t begin, int count) {
-        MPI_Isend(static_cast<const char*>(o.bytes) + begin, count, MPI_BYTE, o.rank, channel, messages_,
-                  &messages->requests.emplace_back(MPI_REQUEST_NULL));
-      });
+    for (const Outgoing& o : out) in_pieces(MPI_Isend, static_cast<const char*>(o.bytes), o.count, o.rank);
     return messages;
   }
 
