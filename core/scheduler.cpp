@@ -51,11 +51,6 @@ class LoopOrder {
 #endif
 };
 
-struct Pool {
-  std::unique_ptr<tbb::global_control> control;
-  std::unique_ptr<tbb::task_arena> arena;
-};
-
 std::atomic<std::uint64_t> seen_round{1};  // raised by each call of threads_seen()
 std::atomic<int> seen_count{0};            // threads that ran a chunk in this round
 thread_local int slot = 0;
@@ -227,11 +222,11 @@ class Crew {
   }
 };
 
-// Leaked on purpose, like the pool below.
-Crew& crew() {
-  static Crew* c = new Crew;
-  return *c;
-}
+struct Pool {
+  std::unique_ptr<tbb::global_control> control;
+  std::unique_ptr<tbb::task_arena> arena;
+  Crew crew;
+};
 
 // Leaked on purpose: at exit, TBB's static objects may be destroyed before this one.
 Pool& thread_pool() {
@@ -251,7 +246,7 @@ void note_thread() {
 
 void start_threads(int n) {
   Pool& p = thread_pool();
-  crew().dismiss();
+  p.crew.dismiss();
   p.arena.reset();
   p.control.reset();
   p.control =
@@ -261,8 +256,9 @@ void start_threads(int n) {
 }
 
 void run_on_threads(const Chunks& chunks, int threads) {
+  Pool& p = thread_pool();
   LoopOrder order;  // after all writes that chunks read
-  if (crew().serves_here() && Crew::can_share(chunks)) return crew().run(*thread_pool().arena, threads, chunks, order);
+  if (p.crew.serves_here() && Crew::can_share(chunks)) return p.crew.run(*p.arena, threads, chunks, order);
   const auto run_chunks = [&](const tbb::blocked_range<Index>& range) {
     const LoopOrder::Chunk chunk(order);
     note_thread();
@@ -271,7 +267,7 @@ void run_on_threads(const Chunks& chunks, int threads) {
   };
   // isolate: a thread that waits here must not start a chunk of an outer loop, whose scratch it might share. Other
   // threads may.
-  thread_pool().arena->execute([&] {
+  p.arena->execute([&] {
     tbb::this_task_arena::isolate([&] {
       tbb::parallel_for(tbb::blocked_range<Index>(0, chunks.count(), 1), run_chunks, tbb::simple_partitioner());
     });
@@ -284,8 +280,8 @@ namespace heed {
 
 int thread_slot() { return detail::slot; }
 
-AwakeThreads::AwakeThreads() { detail::crew().enter(); }
-AwakeThreads::~AwakeThreads() { detail::crew().leave(); }
+AwakeThreads::AwakeThreads() { detail::thread_pool().crew.enter(); }
+AwakeThreads::~AwakeThreads() { detail::thread_pool().crew.leave(); }
 
 int threads_seen() {
   ++detail::seen_round;
