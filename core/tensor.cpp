@@ -67,6 +67,8 @@ static Tensor plain_copy(const Tensor& x, DType dtype) {
   return y;
 }
 
+Tensor cast(const Tensor& x, DType dtype) { return x.dtype() == dtype ? x : plain_copy(x, dtype); }
+
 }  // namespace detail
 
 static std::size_t bytes_of(const Shape& shape, DType dtype) {

@@ -7,12 +7,14 @@
 namespace heed {
 
 // The axis counted from 0, of a tensor with `extra` more axes than x. Throws Error if it is out of range.
-static int axis_of(const Tensor& x, int axis, const char* op, int extra = 0) {
+static int axis_of(const Tensor& x, int axis, const char* op, int extra = 0, const Where* where = nullptr) {
   const int rank = x.rank() + extra;
-  require(axis >= -rank && axis < rank, op, ": axis is ", axis, " but x is ", x, "; it must be in [", -rank, ", ", rank,
-          ")");
+  if (axis < -rank || axis >= rank)
+    detail::fail_at(where, op, ": axis is ", axis, " but x is ", x, "; it must be in [", -rank, ", ", rank, ")");
   return axis < 0 ? axis + rank : axis;
 }
+
+int detail::axis_of(const char* op, In x, int axis) { return heed::axis_of(x, axis, op, 0, &x.where()); }
 
 Index Tensor::dim(Exactly<int> axis) const { return shape_[axis_of(*this, axis, "dim")]; }
 

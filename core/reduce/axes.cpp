@@ -29,20 +29,6 @@ void check_float(const char* op, In x) {
   check(x->defined() && is_floating(x.dtype()), x.where(), op, ": x is ", x.tensor(), "; it must be floating");
 }
 
-Tensor cast(const Tensor& x, DType dtype) {
-  if (x.dtype() == dtype) return x;
-  Tensor y = Tensor::empty(x.shape(), dtype);
-  copy_values(y, x);
-  return y;
-}
-
-int axis_of(const char* op, In x, int axis) {
-  const int rank = x.rank();
-  check(axis >= -rank && axis < rank, x.where(), op, ": axis is ", axis, " but x is ", x.tensor(), "; it must be in [",
-        -rank, ", ", rank, ")");
-  return axis < 0 ? axis + rank : axis;
-}
-
 namespace {
 
 // A view of x whose axis i is axis order[i] of x.
