@@ -14,14 +14,17 @@
 #include <utility>
 #include <vector>
 
-// Defined in builds with the thread sanitizer. This source is compiled without it and reports the order of loops
-// itself.
+// The interface of the thread sanitizer. In other builds it does nothing. This source is compiled without the sanitizer
+// and reports the order of loops itself.
 #if defined(HEED_THREAD_SANITIZER)
 extern "C" void __tsan_acquire(void* address);
 extern "C" void __tsan_release(void* address);
 extern "C" const char* __tsan_default_suppressions();
 // Ignores calls from TBB's library, such as its memset when threads start and end.
 extern "C" const char* __tsan_default_suppressions() { return "called_from_lib:libtbb.so\n"; }
+#else
+static void __tsan_acquire(void*) {}
+static void __tsan_release(void*) {}
 #endif
 
 namespace heed::detail {
@@ -32,7 +35,6 @@ namespace {
 // race with the code around the loop.
 class LoopOrder {
  public:
-#if defined(HEED_THREAD_SANITIZER)
   LoopOrder() { __tsan_release(&begun_); }
   ~LoopOrder() { __tsan_acquire(&ended_); }
   struct Chunk {
@@ -43,12 +45,6 @@ class LoopOrder {
 
  private:
   char begun_ = 0, ended_ = 0;
-#else
-  struct Chunk {
-    explicit Chunk(LoopOrder&) {}
-    ~Chunk() {}
-  };
-#endif
 };
 
 std::atomic<std::uint64_t> seen_round{1};  // raised by each call of threads_seen()
