@@ -1,14 +1,13 @@
 // The table of optimizers by name.
 #include <heed/core/names.hpp>
 #include <heed/optim/optimizers/optimizers.hpp>
+#include <type_traits>
 
 namespace heed {
 
 namespace {
 
 using Made = std::unique_ptr<Optimizer>;
-using Groups = ParameterGroups;
-using Options = OptimizerOptions;
 
 // An optimizer by name: numbers of state per number of a large parameter, whether momentum adds one, and a function
 // that makes the optimizer.
@@ -16,49 +15,29 @@ struct Row {
   const char* name;
   int states;
   bool has_momentum;
-  Made (*make)(const Groups& p, const Options& o);
+  Made (*make)(const ParameterGroups& parameters, const OptimizerOptions& options);
 };
 
+// Makes an optimizer of type T, whose options of type Own get those values of `o` that they have a member for.
+template <class T, class Own>
+Made make(const ParameterGroups& parameters, const OptimizerOptions& o) {
+  Own own{.lr = o.lr, .weight_decay = o.weight_decay};
+  if constexpr (requires { own.betas; }) own.betas = o.betas;
+  if constexpr (requires { own.momentum; }) own.momentum = o.momentum;
+  if constexpr (std::is_same_v<T, SGD>) own.nesterov = o.momentum > 0;
+  if constexpr (std::is_same_v<T, Muon>) own.adjust_lr_fn = AdjustLr::match_rms_adamw;
+  return std::make_unique<T>(parameters, own);
+}
+
 const Row kRows[] = {
-    {"sgd", 0, true,
-     [](const Groups& p, const Options& o) -> Made {
-       return std::make_unique<SGD>(
-           p,
-           SGDOptions{.lr = o.lr, .momentum = o.momentum, .weight_decay = o.weight_decay, .nesterov = o.momentum > 0});
-     }},
-    {"adam", 2, false,
-     [](const Groups& p, const Options& o) -> Made {
-       return std::make_unique<Adam>(p, AdamOptions{.lr = o.lr, .betas = o.betas, .weight_decay = o.weight_decay});
-     }},
-    {"adamw", 2, false,
-     [](const Groups& p, const Options& o) -> Made {
-       return std::make_unique<AdamW>(p, AdamWOptions{.lr = o.lr, .betas = o.betas, .weight_decay = o.weight_decay});
-     }},
-    {"rmsprop", 1, true,
-     [](const Groups& p, const Options& o) -> Made {
-       return std::make_unique<RMSprop>(
-           p, RMSpropOptions{.lr = o.lr, .weight_decay = o.weight_decay, .momentum = o.momentum});
-     }},
-    {"adagrad", 1, false,
-     [](const Groups& p, const Options& o) -> Made {
-       return std::make_unique<Adagrad>(p, AdagradOptions{.lr = o.lr, .weight_decay = o.weight_decay});
-     }},
-    {"lion", 1, false,
-     [](const Groups& p, const Options& o) -> Made {
-       return std::make_unique<Lion>(p, LionOptions{.lr = o.lr, .betas = o.betas, .weight_decay = o.weight_decay});
-     }},
-    {"adafactor", 0, false,
-     [](const Groups& p, const Options& o) -> Made {
-       return std::make_unique<Adafactor>(p, AdafactorOptions{.lr = o.lr, .weight_decay = o.weight_decay});
-     }},
-    {"muon", 1, false,
-     [](const Groups& p, const Options& o) -> Made {
-       return std::make_unique<Muon>(p, MuonOptions{.lr = o.lr,
-                                                    .weight_decay = o.weight_decay,
-                                                    .momentum = o.momentum,
-                                                    .adjust_lr_fn = AdjustLr::match_rms_adamw,
-                                                    .betas = o.betas});
-     }},
+    {"sgd", 0, true, make<SGD, SGDOptions>},
+    {"adam", 2, false, make<Adam, AdamOptions>},
+    {"adamw", 2, false, make<AdamW, AdamWOptions>},
+    {"rmsprop", 1, true, make<RMSprop, RMSpropOptions>},
+    {"adagrad", 1, false, make<Adagrad, AdagradOptions>},
+    {"lion", 1, false, make<Lion, LionOptions>},
+    {"adafactor", 0, false, make<Adafactor, AdafactorOptions>},
+    {"muon", 1, false, make<Muon, MuonOptions>},
 };
 
 const Row& row(std::string_view name) { return detail::row_named(name, "optimizer: the name", kRows, &Row::name); }
