@@ -7,9 +7,7 @@
 #include <numbers>
 
 namespace heed {
-namespace {
-
-enum class Kind { constant, linear, cosine, inverse_sqrt, step, one_cycle, plateau };
+namespace detail {
 
 // The named schedules. resume() may replace the options, and shift or stretch the steps.
 class NamedSchedule {
@@ -28,6 +26,7 @@ class NamedSchedule {
   bool resume(const std::vector<double>& course, Index step, double last);
 
  private:
+  enum class Kind { constant, linear, cosine, inverse_sqrt, step, one_cycle, plateau };
   // Maps steps of a run to the formula: step `from` is at `phase`, and step `until` at the end of the formula.
   struct Course {
     double from = 0, phase = 0, until = 0;
@@ -152,18 +151,18 @@ constexpr std::size_t kOptions = 12, kCourse = 1 + 2 * kOptions + 3;
 
 // Calls f(option) for each option, in the order of checkpoints.
 template <class F>
-void each_option(ScheduleOptions& o, const F& f) {
+static void each_option(ScheduleOptions& o, const F& f) {
   f(o.lr), f(o.min_lr), f(o.warmup), f(o.steps), f(o.every), f(o.gamma);
   f(o.div_factor), f(o.final_div_factor), f(o.patience), f(o.threshold), f(o.cooldown), f(o.eps);
 }
 
-std::vector<double> to_numbers(ScheduleOptions o) {
+static std::vector<double> to_numbers(ScheduleOptions o) {
   std::vector<double> numbers;
   each_option(o, [&](auto value) { numbers.push_back(static_cast<double>(value)); });
   return numbers;
 }
 
-ScheduleOptions to_options(const double* number) {
+static ScheduleOptions to_options(const double* number) {
   ScheduleOptions o;
   each_option(o, [&]<class T>(T& value) { value = static_cast<T>(*number++); });
   return o;
@@ -237,7 +236,7 @@ bool NamedSchedule::resume(const std::vector<double>& course, Index done, double
   return true;
 }
 
-}  // namespace
+}  // namespace detail
 
 const std::vector<std::string>& Schedule::names() {
   static const std::vector<std::string> list = {"constant", "linear",    "cosine", "inverse-sqrt",
@@ -246,7 +245,7 @@ const std::vector<std::string>& Schedule::names() {
 }
 
 Schedule::Schedule(std::string_view name, const ScheduleOptions& options)
-    : name_(name), self_(std::make_unique<Model<NamedSchedule>>(NamedSchedule(name, options))) {}
+    : name_(name), self_(std::make_unique<Model<detail::NamedSchedule>>(detail::NamedSchedule(name, options))) {}
 
 double Schedule::operator()(Index step) const {
   require(step >= 0, "schedule ", name_, ": the step is ", step, "; it must be 0 or more");
@@ -267,9 +266,10 @@ std::vector<double> numbers_of(const std::vector<NamedTensor>& state, const std:
 
 std::vector<NamedTensor> Schedule::state() const {
   std::vector<NamedTensor> state;
-  const std::vector<double> course = self_->course(), gathered = self_->state();
-  if (!gathered.empty()) state.push_back({name_, Tensor::from(gathered)});
-  if (!course.empty()) state.push_back({kCourseName, Tensor::from(course)});
+  if (const std::vector<double> gathered = self_->state(); !gathered.empty())
+    state.push_back({name_, Tensor::from(gathered)});
+  if (const detail::NamedSchedule* named = self_->named())
+    state.push_back({kCourseName, Tensor::from(named->course())});
   return state;
 }
 
@@ -278,18 +278,17 @@ void Schedule::load_state(const std::vector<NamedTensor>& given) {
   if (numbers_of(given, kCourseName).empty())  // an older file
     std::erase_if(expected, [](const NamedTensor& t) { return t.name == kCourseName; });
   detail::check_state("schedule " + name_, expected, given);
-  if (const std::vector<double> course = numbers_of(given, kCourseName); !course.empty()) self_->load_course(course);
+  if (const std::vector<double> course = numbers_of(given, kCourseName); !course.empty())
+    self_->named()->load_course(course);
   if (const std::vector<double> gathered = numbers_of(given, name_); !gathered.empty()) self_->load_state(gathered);
 }
 
 bool Schedule::resume(const std::vector<NamedTensor>& given, Index step, double last) {
-  if (name_ == "own") {
-    load_state(given);
-    return false;
-  }
+  detail::NamedSchedule* const named = self_->named();
+  if (named == nullptr) return load_state(given), false;
   const std::vector<double> gathered = numbers_of(given, name_);
   if (!gathered.empty() && gathered.size() == self_->state().size()) self_->load_state(gathered);
-  return self_->resume(numbers_of(given, kCourseName), step, last);
+  return named->resume(numbers_of(given, kCourseName), step, last);
 }
 
 }  // namespace heed

@@ -60,6 +60,10 @@ concept ScheduleLike = requires(const T& t, Index step) {
   { t(step) } -> std::convertible_to<double>;
 };
 
+namespace detail {
+class NamedSchedule;
+}
+
 // Any schedule, by value: a copy has its own state.
 class Schedule {
  public:
@@ -110,9 +114,7 @@ class Schedule {
     virtual void observe(double validation_loss) = 0;
     virtual std::vector<double> state() const = 0;
     virtual void load_state(const std::vector<double>& state) = 0;
-    virtual std::vector<double> course() const = 0;
-    virtual void load_course(const std::vector<double>& course) = 0;
-    virtual bool resume(const std::vector<double>& course, Index step, double last) = 0;
+    virtual detail::NamedSchedule* named() = 0;  // null for your own schedule
   };
   template <class T>
   struct Model final : Concept {
@@ -135,16 +137,9 @@ class Schedule {
     void load_state(const std::vector<double>& state) override {
       if constexpr (requires { schedule.state(); }) schedule.load_state(state);
     }
-    std::vector<double> course() const override {
-      if constexpr (requires { schedule.course(); }) return schedule.course();
-      return {};
-    }
-    void load_course(const std::vector<double>& course) override {
-      if constexpr (requires { schedule.course(); }) schedule.load_course(course);
-    }
-    bool resume(const std::vector<double>& course, Index step, double last) override {
-      if constexpr (requires { schedule.course(); }) return schedule.resume(course, step, last);
-      return false;
+    detail::NamedSchedule* named() override {
+      if constexpr (std::same_as<T, detail::NamedSchedule>) return &schedule;
+      return nullptr;
     }
   };
 
