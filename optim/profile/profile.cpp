@@ -81,7 +81,7 @@ std::vector<Profile::State::Event> Profile::State::events_up_to(double now) {
 }
 
 Profile::State::Measured Profile::State::so_far() {
-  if (measured > 0 || !active_) return {measured, seconds, sums, trace};
+  if (measured.steps > 0 || !active_) return measured;
   const double now = detail::seconds_now();
   Measured m{.steps = 1, .seconds = now - begin_, .trace = events_up_to(now)};
   m.sums.add(m.trace);
@@ -93,16 +93,17 @@ void Profile::State::step() {
   if (active_) {
     const double now = detail::seconds_now();
     const std::vector<Event> events = events_up_to(now);
-    sums.add(events);
-    seconds += now - begin_;
-    ++measured;
+    measured.sums.add(events);
+    measured.seconds += now - begin_;
+    ++measured.steps;
+    std::vector<Event>& trace = measured.trace;
     if (static_cast<Index>(trace.size() + events.size()) <= options.trace_events)
       trace.insert(trace.end(), events.begin(), events.end());
     else
       ++left_out_of_trace;
   }
   ++made;
-  active_ = made >= options.warmup && (options.active == 0 || measured < options.active);
+  active_ = made >= options.warmup && (options.active == 0 || measured.steps < options.active);
   begin_step();
 }
 
@@ -291,9 +292,9 @@ void Profile::start() {
   state_->start();
 }
 
-bool Profile::done() const { return state_->options.active > 0 && state_->measured >= state_->options.active; }
+bool Profile::done() const { return state_->options.active > 0 && state_->measured.steps >= state_->options.active; }
 
-Index Profile::steps() const { return state_->measured; }
+Index Profile::steps() const { return state_->measured.steps; }
 
 double Profile::seconds() const {
   const State::Measured m = state_->so_far();

@@ -1,12 +1,12 @@
 // The state of a Profile: its events and their sums. Internal.
 #pragma once
 #include <array>
+#include <functional>
 #include <heed/core/profiler.hpp>
 #include <heed/optim/profile/profile.hpp>
 #include <map>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -22,11 +22,7 @@ class Names {
   Names() { (*this)(""); }
 
  private:
-  struct Hash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
-  };
-  std::unordered_map<std::string, std::uint32_t, Hash, std::equal_to<>> numbers_;
+  std::map<std::string, std::uint32_t, std::less<>> numbers_;
   std::vector<const std::string*> texts_;  // the keys of numbers_
 };
 
@@ -81,26 +77,24 @@ struct Profile::State final : detail::Profiler {
 
   explicit State(const ProfileOptions& o);
 
-  // Sums over completed steps.
-  const ProfileOptions options;
-  detail::Names names;
-  Index made = 0, measured = 0;  // steps with and without the warm-up
-  double seconds = 0;
-  detail::ProfileSums sums;
-  std::vector<Event> trace;
-  Index left_out_of_trace = 0;  // steps
-  detail::ProfileMachine machine;
-
-  void step();
-  void start();
-  // Results of completed steps, or if there is none, of the current step until now.
+  // Sums over some steps, and their events.
   struct Measured {
     Index steps = 0;
     double seconds = 0;
     detail::ProfileSums sums = {};
     std::vector<Event> trace = {};
   };
-  Measured so_far();
+
+  const ProfileOptions options;
+  detail::Names names;
+  Measured measured;            // completed steps without the warm-up
+  Index made = 0;               // completed steps with the warm-up
+  Index left_out_of_trace = 0;  // steps
+  detail::ProfileMachine machine;
+
+  void step();
+  void start();
+  Measured so_far();  // `measured`, or if no step is completed, the current step until now
 
   std::uint64_t op(const char* name, std::string_view module, double bytes) override;
   std::uint64_t begin(const char* name, Scope kind) override;

@@ -63,21 +63,19 @@ std::vector<ProfileRow> averages(Profile::State& state) {
   std::vector<ProfileRow> rows;
   if (m.steps == 0) return rows;
   const auto steps = static_cast<double>(m.steps);
-  double rest = m.seconds / steps;
-  for (const auto& [key, sum] : m.sums.ops) {
+  for (const auto& [key, sum] : m.sums.ops)
     rows.push_back({ProfileRow::op, state.names[key.first], state.names[key.second],
                     work_of(sum.forward, steps, machine), work_of(sum.backward, steps, machine)});
-    rest -= rows.back().seconds();
-  }
-  for (const auto& [name, sum] : m.sums.parts) {
-    rows.push_back({ProfileRow::part, state.names[name], {}, work_of(sum, steps, machine), {}});
-    rest -= rows.back().seconds();
-  }
+  const auto add = [&](ProfileRow::Kind kind, const std::map<std::uint32_t, ProfileSum>& sums) {
+    for (const auto& [name, sum] : sums)
+      rows.push_back({kind, state.names[name], {}, work_of(sum, steps, machine), {}});
+  };
+  add(ProfileRow::part, m.sums.parts);
+  double rest = m.seconds / steps;
+  for (const ProfileRow& r : rows) rest -= r.seconds();
   rows.push_back({ProfileRow::rest, "everything else", {}, {.seconds = std::max(0.0, rest)}, {}});
-  for (const auto& [name, sum] : m.sums.spans)
-    rows.push_back({ProfileRow::span, state.names[name], {}, work_of(sum, steps, machine), {}});
-  for (const auto& [name, sum] : m.sums.concurrent)
-    rows.push_back({ProfileRow::concurrent, state.names[name], {}, work_of(sum, steps, machine), {}});
+  add(ProfileRow::span, m.sums.spans);
+  add(ProfileRow::concurrent, m.sums.concurrent);
   sort_by_time(rows);
   return rows;
 }
@@ -219,19 +217,16 @@ void Profile::print(std::ostream& out, Index max_rows) const {
     return;
   }
   std::vector<ProfileRow> ops, others, spans, concurrent;
+  std::vector<ProfileRow>* const lists[] = {&ops, &others, &others, &spans, &concurrent};  // by ProfileRow::Kind
   ProfileWork work;
   double step = 0;
   for (const ProfileRow& r : all) {
-    (r.kind == ProfileRow::op           ? ops
-     : r.kind == ProfileRow::span       ? spans
-     : r.kind == ProfileRow::concurrent ? concurrent
-                                        : others)
-        .push_back(r);
+    lists[r.kind]->push_back(r);
     if (r.kind == ProfileRow::span || r.kind == ProfileRow::concurrent) continue;
     work = work + r.forward + r.backward;
     step += r.seconds();
   }
-  print_summary(out, state_->measured, step, work, state_->machine.bandwidth());
+  print_summary(out, state_->measured.steps, step, work, state_->machine.bandwidth());
 
   const std::vector<ProfileRow> by_op = joined(ops, false), by_module = joined(ops, true);
   std::size_t name_width = width_of(by_op, &ProfileRow::name, 18);
