@@ -195,6 +195,14 @@ class Chunks {
   Index room_ = 0;            // items for which the last task has room
 };
 
+// Calls f(array, first item, count) for the chunks of several arrays, in one parallel pass. Each array has a `count`.
+template <class Array, class F>
+void for_each_chunk(const std::vector<Array>& arrays, const F& f) {
+  Chunks chunks;
+  for (std::size_t i = 0; i < arrays.size(); ++i) chunks.add(static_cast<int>(i), arrays[i].count);
+  chunks.run([&](Index, const Chunk& c) { f(arrays[static_cast<std::size_t>(c.parameter)], c.begin, c.count); });
+}
+
 // The gradient of a parameter. The parameter must have one.
 inline const Tensor& gradient_of(const Trained& p) { return p.info().gradient; }
 

@@ -61,10 +61,6 @@ void ExchangeThread::wait(const Ticket& ticket) {
   }
 }
 
-bool ExchangeThread::is_idle() const {
-  return std::all_of(queues_.begin(), queues_.end(), [](const Queue& q) { return q.is_idle(); });
-}
-
 std::vector<ExchangeThread::Busy> ExchangeThread::take_busy() {
   const std::lock_guard lock(mutex_);
   return std::exchange(busy_, {});
@@ -91,7 +87,7 @@ void ExchangeThread::move_on() {
 void ExchangeThread::drive() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return stop_ || (!is_idle() && !error_); });
+    changed_.wait(lock, [this] { return stop_ || (!error_ && !std::ranges::all_of(queues_, &Queue::is_idle)); });
     if (stop_) return;
     try {
       move_on();

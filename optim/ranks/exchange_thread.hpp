@@ -75,7 +75,6 @@ class ExchangeThread {
   bool stop_ = false;
   std::thread thread_;  // started by the first add()
 
-  bool is_idle() const;
   void move_on();  // starts and finishes exchanges; needs the lock
   void drive();    // the function of the thread
 };

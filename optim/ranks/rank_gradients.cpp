@@ -55,15 +55,8 @@ void RankGradients::Values::wait() {
   const double begin = seconds_now();
   exchanges->wait(last);
   const std::lock_guard lock(mutex);
-  if (!added.empty()) {
-    Chunks chunks;
-    for (std::size_t i = 0; i < added.size(); ++i) chunks.add(static_cast<int>(i), added[i].count);
-    chunks.run([&](Index, const Chunk& c) {
-      const Added& a = added[static_cast<std::size_t>(c.parameter)];
-      add_rounded(a.to + c.begin, a.from + c.begin, c.count);
-    });
-    added.clear();
-  }
+  for_each_chunk(added, [](const Added& a, Index first, Index n) { add_rounded(a.to + first, a.from + first, n); });
+  added.clear();
   storage->arrival = nullptr;
   if (Profiler* profiler = mode().profiler) profiler->waited("waiting for values", begin, seconds_now());
 }
@@ -86,7 +79,8 @@ Stretch RankGradients::piece_of(const Piece& piece, int rank) const {
 }
 
 std::size_t RankGradients::bytes_sent(const Piece& piece, int rank) const {
-  return static_cast<std::size_t>(piece_of(piece, rank).count()) * size_sent(trained(piece.parameter).tensor);
+  const DType sent = tree_.rounds() ? DType::bfloat16 : trained(piece.parameter).tensor.dtype();
+  return static_cast<std::size_t>(piece_of(piece, rank).count()) * size_of(sent);
 }
 
 std::vector<MessageMemory::Place> RankGradients::places(MessageMemory& memory, const std::vector<Piece>& pieces,

@@ -113,9 +113,6 @@ class RankGradients final : public StepGradients {
   }
   Index longest_stretch(std::size_t parameter) const;  // over all ranks
   Stretch piece_of(const Piece& piece, int rank) const;
-  std::size_t size_sent(const Tensor& x) const {  // bytes per item
-    return size_of(tree_.rounds() ? DType::bfloat16 : x.dtype());
-  }
   std::size_t bytes_sent(const Piece& piece, int rank) const;
   // Reserves memory for one message per piece, each with a rank's part of the piece.
   std::vector<MessageMemory::Place> places(MessageMemory& memory, const std::vector<Piece>& pieces, int rank) const;

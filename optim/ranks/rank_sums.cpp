@@ -61,7 +61,7 @@ void RankGradients::send_sums(Bucket& b, Messages& all) {
     if (tree_.rounds()) rounded[other] = places(b.memory, b.pieces, r);
   }
   b.memory.allocate();
-  Rounding rounding;
+  std::vector<Rounding> roundings;
   for (const int r : others_) {
     const auto other = static_cast<std::size_t>(r);
     for (std::size_t i = 0; i < b.arrived[other].size(); ++i) {
@@ -70,14 +70,14 @@ void RankGradients::send_sums(Bucket& b, Messages& all) {
       const char* bytes = address_of(progress_[p.parameter].sum, theirs.begin);
       if (tree_.rounds()) {
         bfloat16* const to = b.memory.at<bfloat16>(rounded[other][i]);
-        rounding.add(to, reinterpret_cast<const float*>(bytes), theirs.count());
+        roundings.push_back({to, reinterpret_cast<const float*>(bytes), theirs.count()});
         bytes = reinterpret_cast<const char*>(to);
       }
       all.send(r, bytes, bytes_sent(p, r));
       all.receive(r, b.memory.at<char>(b.arrived[other][i]), bytes_sent(p, me));
     }
   }
-  rounding.run();
+  round(roundings);
 }
 
 // The sums of a rank over a chunk of a piece: where they arrived, or copied to `space`.
@@ -91,7 +91,7 @@ T* RankGradients::sums_of(std::size_t rank, const Bucket& b, std::size_t piece, 
   const MessageMemory::Place place = b.arrived[rank][piece];
   if constexpr (std::is_same_v<T, float>)
     if (tree_.rounds()) {
-      widen(space, b.memory.at<bfloat16>(place) + c.begin, c.count);
+      kernels::elementwise_table().bf16.widen(space, &b.memory.at<bfloat16>(place)[c.begin].bits, c.count);
       return space;
     }
   return b.memory.at<T>(place) + c.begin;

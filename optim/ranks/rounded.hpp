@@ -3,19 +3,23 @@
 #include <heed/core/kernels/elementwise/elementwise.hpp>
 #include <heed/core/kernels/optimizer.hpp>
 #include <heed/optim/optimizers/optimizer.hpp>
-#include <utility>
 #include <vector>
 
 namespace heed::detail {
 
 inline const kernels::SentKernels& sent_kernels() { return kernels::optimizer_table().sent; }
 
-// Rounds to nearest, ties to even.
-inline void round(bfloat16* to, const float* from, Index n) {
-  kernels::elementwise_table().bf16.round(&to->bits, from, n);
-}
-inline void widen(float* to, const bfloat16* from, Index n) {
-  kernels::elementwise_table().bf16.widen(to, &from->bits, n);
+// An array to round.
+struct Rounding {
+  bfloat16* to;
+  const float* from;
+  Index count;
+};
+// Rounds several arrays in one parallel pass, to nearest, ties to even.
+inline void round(const std::vector<Rounding>& arrays) {
+  for_each_chunk(arrays, [](const Rounding& a, Index first, Index n) {
+    kernels::elementwise_table().bf16.round(&a.to[first].bits, a.from + first, n);
+  });
 }
 
 // values += added, the change that another rank's step made.
@@ -31,7 +35,7 @@ class RoundedStep {
  public:
   // Begins the step, and updates the parameters that are updated as a whole.
   RoundedStep(Optimizer& optimizer, double gradient_scale, bool rounds);
-  bool has_work(std::size_t parameter) const { return rounds_ || !updated_[parameter]; }  // for update()
+  bool has_work(std::size_t parameter) const { return rounds_ || !(*updated_)[parameter]; }  // for update()
   // Updates a chunk, on any thread. If the step rounds, `added` receives the rounded changes. It may be null.
   void update(const Chunk& chunk, bfloat16* added) const;
   void end() { optimizer_.end_step(); }
@@ -41,28 +45,7 @@ class RoundedStep {
   double gradient_scale_;
   bool rounds_;
   std::vector<Tensor> old_;           // [parameter] if the step rounds: values before the step, of whole parameters
-  const std::vector<bool>& updated_;  // [parameter]: whether it was updated as a whole
-
-  const std::vector<bool>& begin();
-};
-
-// Rounds several arrays in one parallel pass.
-class Rounding {
- public:
-  void add(bfloat16* to, const float* from, Index count) {
-    chunks_.add(static_cast<int>(runs_.size()), count);
-    runs_.push_back({to, from});
-  }
-  void run() const {
-    chunks_.run([this](Index, const Chunk& c) {
-      const auto& [to, from] = runs_[static_cast<std::size_t>(c.parameter)];
-      round(to + c.begin, from + c.begin, c.count);
-    });
-  }
-
- private:
-  Chunks chunks_;
-  std::vector<std::pair<bfloat16*, const float*>> runs_;
+  const std::vector<bool>* updated_;  // [parameter]: whether it was updated as a whole
 };
 
 }  // namespace heed::detail

@@ -17,7 +17,7 @@ TEST_CASE("rounded: the nearest number with 8 binary digits, ties to even") {
   detail::sent_kernels().round(x.data(), static_cast<Index>(x.size()));
   CHECK(x == nearest);
   std::vector<bfloat16> bits(given.size());
-  detail::round(bits.data(), given.data(), static_cast<Index>(given.size()));
+  detail::round({{bits.data(), given.data(), static_cast<Index>(given.size())}});
   std::vector<float> sums(given.size(), 2.0f);
   detail::add_rounded(sums.data(), bits.data(), static_cast<Index>(sums.size()));
   for (std::size_t i = 0; i < sums.size(); ++i) CHECK(sums[i] == 2.0f + nearest[i]);
@@ -44,10 +44,7 @@ TEST_CASE("rounded: both terms of a sum are rounded, at any length") {
   detail::sent_kernels().add_both(sum.data(), more.data(), static_cast<Index>(sum.size()));
   CHECK(std::ranges::count(sum, 1.0f + 0.10009765625f) == 70000);
   std::vector<bfloat16> bits(sum.size());
-  detail::Rounding rounding;
-  rounding.add(bits.data(), more.data(), 50000);
-  rounding.add(bits.data() + 50000, sum.data() + 50000, 20000);
-  rounding.run();
+  detail::round({{bits.data(), more.data(), 50000}, {bits.data() + 50000, sum.data() + 50000, 20000}});
   CHECK(static_cast<float>(bits[49999]) == 0.10009765625f);
   CHECK(static_cast<float>(bits[50000]) == 1.1015625f);
   CHECK(static_cast<float>(bits[69999]) == 1.1015625f);
