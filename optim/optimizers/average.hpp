@@ -104,9 +104,6 @@ class LastWeights {
   std::vector<detail::Trained> parameters_;
   std::deque<std::vector<Tensor>> kept_;  // [kept][parameter], the oldest first
   Index count_;
-
-  static std::vector<NamedTensor> named(const std::vector<detail::Trained>& parameters,
-                                        const std::deque<std::vector<Tensor>>& kept, Index count);
 };
 
 // The model of several checkpoints, with parameters and floating buffers averaged as by LastWeights. Everything else of

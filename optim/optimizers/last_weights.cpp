@@ -44,18 +44,15 @@ void LastWeights::load_mean() {
   }
 }
 
-std::vector<NamedTensor> LastWeights::named(const std::vector<detail::Trained>& parameters,
-                                            const std::deque<std::vector<Tensor>>& kept, Index count) {
+std::vector<NamedTensor> LastWeights::state() const {
   std::vector<NamedTensor> parts;
-  for (std::size_t n = 0; n < kept.size(); ++n)
-    for (std::size_t i = 0; i < parameters.size(); ++i)
-      parts.push_back({std::to_string(n) + "." + parameters[i].name, kept[n][i]});
-  parts.push_back({"count", Tensor::scalar(static_cast<double>(count), DType::int32)});
-  parts.push_back({"kept", Tensor::scalar(static_cast<double>(kept.size()), DType::int32)});
+  for (std::size_t n = 0; n < kept_.size(); ++n)
+    for (std::size_t i = 0; i < parameters_.size(); ++i)
+      parts.push_back({std::to_string(n) + "." + parameters_[i].name, kept_[n][i]});
+  parts.push_back({"count", Tensor::scalar(static_cast<double>(count_), DType::int32)});
+  parts.push_back({"kept", Tensor::scalar(static_cast<double>(kept_.size()), DType::int32)});
   return parts;
 }
-
-std::vector<NamedTensor> LastWeights::state() const { return named(parameters_, kept_, count_); }
 
 void LastWeights::load_state(const std::vector<NamedTensor>& given) {
   const auto number = [&given](const char* name) {
@@ -70,16 +67,14 @@ void LastWeights::load_state(const std::vector<NamedTensor>& given) {
           " here; they must be the same");
   require(kept >= 0 && kept <= count, "LastWeights: kept is ", kept, " in the state; it must be from 0 to count, ",
           count);
-  std::deque<std::vector<Tensor>> next;
-  for (Index n = 0; n < kept; ++n) {
-    next.emplace_back();
-    for (const detail::Trained& p : parameters_)
-      next.back().push_back(Tensor::empty(p.tensor.shape(), p.tensor.dtype()));
-  }
-  std::vector<NamedTensor> mine = named(parameters_, next, count);
+  LastWeights loaded = *this;
+  loaded.kept_.assign(static_cast<std::size_t>(kept), {});
+  for (std::vector<Tensor>& weights : loaded.kept_)
+    for (const detail::Trained& p : parameters_) weights.push_back(Tensor::empty_like(p.tensor));
+  std::vector<NamedTensor> mine = loaded.state();
   detail::check_state("LastWeights", mine, given);
   detail::copy_state(mine, given);
-  kept_ = std::move(next);
+  kept_ = std::move(loaded.kept_);
 }
 
 Checkpoint mean_of_last_weights(Checkpoint c) {

@@ -201,7 +201,6 @@ class Optimizer {
   void require_all_kept() const;  // throws Error if items are missing in parts()
   detail::Stretch kept_of(std::size_t parameter, const Shape& state) const;
   Tensor part_of(std::size_t parameter, const Tensor& state) const;
-  std::vector<NamedTensor> small_state() const;
   std::vector<std::size_t> by_name() const;  // indices of the parameters, in the order of "steps" in a state
   void fit_states(const std::vector<NamedTensor>& given);
   double scale_of(double gradient_scale) const { return maximize_ ? -gradient_scale : gradient_scale; }

@@ -27,20 +27,14 @@ std::vector<Optimizer::StatePart> Optimizer::state_parts() const {
       if (const Tensor& here = states_[i][s]; here.defined())
         parts.push_back(
             {{slots_[s].name + "." + parameters_[i].name, here}, *state_shape(i, slots_[s]), static_cast<int>(i)});
-  for (const NamedTensor& part : small_state()) parts.push_back({part, part.tensor.shape(), -1});
-  return parts;
-}
-
-// The rest of the state: the numbers of steps, and the learning rates.
-std::vector<NamedTensor> Optimizer::small_state() const {
-  std::vector<NamedTensor> parts;
-  std::vector<double> lrs = {lr_};
-  for (const Group& g : groups_) lrs.push_back(g.lr);
+  const auto add_whole = [&parts](const char* name, const Tensor& x) { parts.push_back({{name, x}, x.shape()}); };
   std::vector<std::int32_t> steps;
   for (const std::size_t i : by_name()) steps.push_back(steps_[i]);
-  parts.push_back({"steps", Tensor::from(steps, {static_cast<Index>(steps.size())})});
-  parts.push_back({"step_count", Tensor::scalar(static_cast<double>(step_count_), DType::int32)});
-  parts.push_back({"lr", Tensor::from(lrs, {static_cast<Index>(lrs.size())})});
+  add_whole("steps", Tensor::from(steps));
+  add_whole("step_count", Tensor::scalar(static_cast<double>(step_count_), DType::int32));
+  std::vector<double> lrs = {lr_};
+  for (const Group& g : groups_) lrs.push_back(g.lr);
+  add_whole("lr", Tensor::from(lrs));
   return parts;
 }
 

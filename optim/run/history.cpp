@@ -11,16 +11,12 @@ namespace {
 const std::string kMetrics = "history/metric.";
 const std::string kLosses = "history/loss.";  // of updates with their own loss, one number per step
 
-Tensor to_tensor(const std::vector<double>& values) {
-  return Tensor::from(values, {static_cast<Index>(values.size())});
-}
-
 void store_metrics(const RunHistory& history, Checkpoint& c) {
   std::map<std::string, std::vector<double>> columns;
   for (std::size_t i = 0; i < history.validation_metrics.size(); ++i)
     for (const auto& [name, value] : history.validation_metrics[i])
       columns.try_emplace(name, history.validation_metrics.size(), std::nan("")).first->second[i] = value;
-  for (const auto& [name, values] : columns) c.tensors[kMetrics + name] = to_tensor(values);
+  for (const auto& [name, values] : columns) c.tensors[kMetrics + name] = Tensor::from(values);
 }
 
 // A row of the history. `count`: the required number of values, if known.
@@ -52,10 +48,10 @@ void store_history(const RunHistory& history, Checkpoint& c) {
     steps.push_back(static_cast<double>(step));
     values.push_back(loss);
   }
-  c.tensors["history/loss"] = to_tensor(history.losses);
-  c.tensors["history/validation_step"] = to_tensor(steps);
-  c.tensors["history/validation_loss"] = to_tensor(values);
-  for (const auto& [name, losses] : history.other_losses) c.tensors[kLosses + name] = to_tensor(losses);
+  c.tensors["history/loss"] = Tensor::from(history.losses);
+  c.tensors["history/validation_step"] = Tensor::from(steps);
+  c.tensors["history/validation_loss"] = Tensor::from(values);
+  for (const auto& [name, losses] : history.other_losses) c.tensors[kLosses + name] = Tensor::from(losses);
   store_metrics(history, c);
 }
 
