@@ -89,7 +89,7 @@ Profile::State::Measured Profile::State::so_far() {
 }
 
 void Profile::State::step() {
-  require(derivatives_ == 0, "Profile: step() is called inside a backward pass; call it after the step");
+  require(derivative_ == nullptr, "Profile: step() is called inside a backward pass; call it after the step");
   if (active_) {
     const double now = detail::seconds_now();
     const std::vector<Event> events = events_up_to(now);
@@ -108,7 +108,7 @@ void Profile::State::step() {
 }
 
 void Profile::State::start() {
-  require(derivatives_ == 0, "Profile: start() is called inside a backward pass; call it between steps");
+  require(derivative_ == nullptr, "Profile: start() is called inside a backward pass; call it between steps");
   begin_step();
 }
 
@@ -127,26 +127,18 @@ detail::Flops Profile::State::take_flops() {
 
 void Profile::State::keep_flops() {
   const detail::Flops taken = take_flops();
-  for (auto f = frames_.rbegin(); f != frames_.rend(); ++f) {
-    if (f->event.kind != Event::backward) continue;
-    for (std::size_t i = 0; i < taken.size(); ++i) f->event.flops[i] += taken[i];
-    return;
-  }
+  if (derivative_ == nullptr) return;
+  for (std::size_t i = 0; i < taken.size(); ++i) derivative_->event.flops[i] += taken[i];
 }
 
 // Call when an op or a part has ended. Its time does not count for the derivative around it.
 void Profile::State::count_inside(const Event& e, double of_seconds) {
-  if (e.inside != 0) return;
-  for (auto f = frames_.rbegin(); f != frames_.rend(); ++f) {
-    if (f->event.kind != Event::backward) continue;
-    f->inner += of_seconds;
-    return;
-  }
+  if (e.inside == 0 && derivative_ != nullptr) derivative_->inner += of_seconds;
 }
 
 std::uint64_t Profile::State::op(const char* name, std::string_view module, double bytes) {
   // Ops inside a derivative are not recorded, unless the derivative has its own tape, as in recompute().
-  if (!active_ || (derivatives_ > 0 && detail::mode().suspended)) return 0;
+  if (!active_ || (derivative_ != nullptr && detail::mode().suspended)) return 0;
   Event e{.kind = Event::forward, .name = names(name), .inside = inside_, .begin = last_, .bytes = bytes};
   e.flops = take_flops();
   if (module.empty()) {
@@ -168,7 +160,7 @@ std::uint64_t Profile::State::push(Event e) {
   e.inside = inside_;
   e.begin = active_ ? tick() : 0;
   frames_.push_back({next_number(), e});
-  recount_frames();
+  find_innermost();
   return frames_.back().number;
 }
 
@@ -209,18 +201,18 @@ void Profile::State::end(std::uint64_t begun) noexcept {
     if (active_) tick();
     const Event e = closed(frames_.back(), last_);
     frames_.pop_back();
+    find_innermost();
     if (!active_) continue;
     if (e.kind == Event::part || e.kind == Event::pass) set_modules(kNone);
     if (e.kind == Event::part || e.kind == Event::backward) count_inside(e, e.end - e.begin);
     events_.push_back(e);
   }
-  recount_frames();
 }
 
-void Profile::State::recount_frames() {
-  derivatives_ = 0, inside_ = 0;
-  for (const Frame& f : frames_) {
-    if (f.event.kind == Event::backward) ++derivatives_;
+void Profile::State::find_innermost() {
+  derivative_ = nullptr, inside_ = 0;
+  for (Frame& f : frames_) {
+    if (f.event.kind == Event::backward) derivative_ = &f;
     if (f.event.kind == Event::part && inside_ == 0) inside_ = f.event.name;
   }
 }

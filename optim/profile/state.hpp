@@ -120,7 +120,7 @@ struct Profile::State final : detail::Profiler {
   std::vector<std::size_t> unknown_;  // indices of ops whose module depends on the next parameter that is read
   std::uint32_t last_module_ = kNone;
   std::vector<Frame> frames_;
-  int derivatives_ = 0;       // number of derivatives among the frames
+  Frame* derivative_ = nullptr;  // the innermost derivative among the frames
   std::uint32_t inside_ = 0;  // name of the outermost part among the frames
 
   static constexpr std::uint32_t kNone = 0xffffffffu;
@@ -133,7 +133,7 @@ struct Profile::State final : detail::Profiler {
   std::uint64_t push(Event e);
   static Event closed(const Frame& frame, double now);
   std::vector<Event> events_up_to(double now);
-  void recount_frames();
+  void find_innermost();                 // sets derivative_ and inside_; call when frames_ has changed
   void set_modules(std::uint32_t next);  // sets the modules of unknown_ when a parameter of module `next` is read
   std::uint32_t common_module(std::uint32_t a, std::uint32_t b);
 };
