@@ -160,10 +160,7 @@ void Optimizer::step(double gradient_scale) {
   require_all_kept();
   const detail::ProfileScope scope("optimizer");
   begin_step();
-  const std::vector<bool>& updated = update_whole_parameters(gradient_scale);
-  chunks_.clear();
-  for (std::size_t i = 0; i < parameters_.size(); ++i)
-    if (parameters_[i].active() && !updated[i]) chunks_.add(static_cast<int>(i), parameters_[i].tensor.numel());
+  chunks_.assign_active(parameters_, update_whole_parameters(gradient_scale));
   chunks_.run([&](Index, const Chunk& c) { update_chunk(c, gradient_scale); });
   end_step();
 }
@@ -192,9 +189,9 @@ void Optimizer::zero_grad() {
   for (Trained& p : parameters_) p.info().has_gradient = false;
 }
 
-const Optimizer::Group& Optimizer::group_at(int group) const {
+std::size_t Optimizer::checked(int group) const {
   require(group >= 0 && group < groups(), name_, ": group is ", group, "; it must be at least 0 and below ", groups());
-  return groups_[static_cast<std::size_t>(group)];
+  return static_cast<std::size_t>(group);
 }
 
 void Optimizer::set_lr(double lr) {
@@ -205,14 +202,12 @@ void Optimizer::set_lr(double lr) {
 
 void Optimizer::set_lr(double lr, int group) {
   check_option(lr >= 0, "lr", lr, "0 or more");
-  group_at(group);
-  groups_[static_cast<std::size_t>(group)].lr = lr;
+  groups_[checked(group)].lr = lr;
 }
 
 void Optimizer::set_weight_decay(double weight_decay, int group) {
   check_option(weight_decay >= 0, "weight_decay", weight_decay, "0 or more");
-  group_at(group);
-  groups_[static_cast<std::size_t>(group)].weight_decay = weight_decay;
+  groups_[checked(group)].weight_decay = weight_decay;
 }
 
 bool Optimizer::trains(const Parameter& parameter) const {

@@ -91,10 +91,10 @@ class Optimizer {
   // The learning rate. A group has this rate times its lr_scale, until set_lr(lr, group) sets its own rate. Rates and
   // weight decays must be 0 or more. The functions throw Error for other values and for a group that does not exist.
   double lr() const { return lr_; }
-  double lr(int group) const { return group_at(group).lr; }
+  double lr(int group) const { return groups_[checked(group)].lr; }
   void set_lr(double lr);
   void set_lr(double lr, int group);  // of one group, until the next set_lr(lr)
-  double weight_decay(int group) const { return group_at(group).weight_decay; }
+  double weight_decay(int group) const { return groups_[checked(group)].weight_decay; }
   void set_weight_decay(double weight_decay, int group);
   int groups() const { return static_cast<int>(groups_.size()); }
   bool trains(const Parameter& parameter) const;  // whether this optimizer has the parameter
@@ -194,7 +194,7 @@ class Optimizer {
   std::vector<bool> updated_;           // [parameter]: whether the current step updated it as a whole
   std::vector<double> sums_;            // sums of squares, one per chunk
 
-  const Group& group_at(int group) const;
+  std::size_t checked(int group) const;  // the number of a group; throws Error if there is no such group
   std::optional<Shape> state_shape(std::size_t parameter, const StateSlot& slot) const;
   void allocate_states(std::size_t parameter);
   bool keeps_all(std::size_t parameter) const;

@@ -87,6 +87,32 @@ ParameterSplit split_parameters(M& model, const std::vector<std::string>& parts)
   return split_parameters(named_parameters(model), parts);
 }
 
+// ---- Clipping ----
+
+// What to do if the norm of the gradients is NaN or infinite.
+enum class NonFinite {
+  error,      // throw Error that names the first parameter whose gradient is not finite
+  skip,       // leave gradients and weights unchanged; the returned norm is not finite
+  propagate,  // scale anyway, as PyTorch does by default
+};
+
+// The 2-norm of all gradients together, computed in float64, with the same bits at any number of threads. Frozen
+// parameters and parameters without a gradient count as 0.
+double grad_norm(const ParameterGroups& parameters);
+
+// min(1, max_norm / (norm + 1e-6)), the factor by which PyTorch scales gradients, for Optimizer::step(). NaN if the
+// norm is NaN. Throws Error unless max_norm is positive.
+double clip_coefficient(double norm, double max_norm);
+
+// Scales the gradients so that their norm is at most max_norm, which is positive (infinity only measures). Returns the
+// norm before. Optimizer::clipped_step() does the same without a separate pass for the scaling.
+double clip_grad_norm_(const ParameterGroups& parameters, double max_norm, NonFinite non_finite = NonFinite::error);
+
+// Clamps each gradient to [-limit, limit]; NaN stays NaN. Throws Error unless the limit is positive.
+void clip_grad_value_(const ParameterGroups& parameters, double limit);
+
+// ---- For sources of optim ----
+
 namespace detail {
 
 // A parameter as optimizers hold it: by its storage, so the model may be moved.
@@ -112,15 +138,7 @@ void check_state(const std::string& caller, const std::vector<NamedTensor>& expe
 // Copies the values of a checked state into tensors, by name.
 void copy_state(std::vector<NamedTensor>& to, const std::vector<NamedTensor>& from);
 
-}  // namespace detail
-}  // namespace heed
-
-namespace heed::detail {
-
 // ---- Chunks ----
-
-// A pass of an optimizer over all parameters, split into chunks. The chunks are grouped into tasks, so that many small
-// parameters cost one parallel_for and large parameters are shared among threads. Internal.
 
 // Items of a tensor, in row-major order.
 struct Stretch {
@@ -147,16 +165,13 @@ struct Chunk {
   Index count = {};  // at most Chunks::kLongest
 };
 
+// A pass of an optimizer over all parameters, split into chunks. The chunks are grouped into tasks, so that many small
+// parameters cost one parallel_for and large parameters are shared among threads.
 class Chunks {
  public:
   // Max items of a chunk and of a task: about 450 kB of memory traffic in AdamW.
   static constexpr Index kLongest = 16384;
 
-  void clear() {
-    chunks_.clear();
-    tasks_.clear();
-    room_ = 0;
-  }
   void add(int parameter, Index numel) {
     for (Index begin = 0; begin < numel; begin += kLongest) {
       const Index count = std::min(kLongest, numel - begin);
@@ -172,11 +187,14 @@ class Chunks {
   Index size() const { return static_cast<Index>(chunks_.size()); }
   const Chunk& operator[](Index i) const { return chunks_[static_cast<std::size_t>(i)]; }
 
-  // The chunks of the parameters that have a gradient and are not frozen.
-  void assign_active(const std::vector<Trained>& parameters) {
-    clear();
+  // The chunks of the parameters that have a gradient and are not frozen. `left_out`: [parameter], or empty.
+  void assign_active(const std::vector<Trained>& parameters, const std::vector<bool>& left_out = {}) {
+    chunks_.clear();
+    tasks_.clear();
+    room_ = 0;
     for (std::size_t i = 0; i < parameters.size(); ++i)
-      if (parameters[i].active()) add(static_cast<int>(i), parameters[i].tensor.numel());
+      if (parameters[i].active() && (left_out.empty() || !left_out[i]))
+        add(static_cast<int>(i), parameters[i].tensor.numel());
   }
 
   // Calls f(chunk number, chunk) for all chunks, on several threads at once.
@@ -206,36 +224,6 @@ void for_each_chunk(const std::vector<Array>& arrays, const F& f) {
 // The gradient of a parameter. The parameter must have one.
 inline const Tensor& gradient_of(const Trained& p) { return p.info().gradient; }
 
-}  // namespace heed::detail
-
-namespace heed {
-
-// ---- Clipping ----
-
-// What to do if the norm of the gradients is NaN or infinite.
-enum class NonFinite {
-  error,      // throw Error that names the first parameter whose gradient is not finite
-  skip,       // leave gradients and weights unchanged; the returned norm is not finite
-  propagate,  // scale anyway, as PyTorch does by default
-};
-
-// The 2-norm of all gradients together, computed in float64, with the same bits at any number of threads. Frozen
-// parameters and parameters without a gradient count as 0.
-double grad_norm(const ParameterGroups& parameters);
-
-// min(1, max_norm / (norm + 1e-6)), the factor by which PyTorch scales gradients, for Optimizer::step(). NaN if the
-// norm is NaN. Throws Error unless max_norm is positive.
-double clip_coefficient(double norm, double max_norm);
-
-// Scales the gradients so that their norm is at most max_norm, which is positive (infinity only measures). Returns the
-// norm before. Optimizer::clipped_step() does the same without a separate pass for the scaling.
-double clip_grad_norm_(const ParameterGroups& parameters, double max_norm, NonFinite non_finite = NonFinite::error);
-
-// Clamps each gradient to [-limit, limit]; NaN stays NaN. Throws Error unless the limit is positive.
-void clip_grad_value_(const ParameterGroups& parameters, double limit);
-
-namespace detail {
-class Chunks;
 // Sets `sums` to the sums of squares of the gradients, one per chunk. norm_of() adds the sums in this order.
 void squares_of(const std::vector<Trained>& parameters, const Chunks& chunks, std::vector<double>& sums);
 // The square root of the total.
@@ -245,6 +233,6 @@ double norm_of(const std::vector<double>& sums);
                                   const Chunks& chunks, const std::vector<double>& sums);
 // Throws Error unless max_norm is positive.
 void check_max_norm(std::string_view caller, double max_norm);
-}  // namespace detail
 
+}  // namespace detail
 }  // namespace heed
