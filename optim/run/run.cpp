@@ -281,16 +281,12 @@ void detail::check_trained(const std::vector<NamedParameter>& parameters, const 
   }
 }
 
-static RunResult checked_run(RunParts parts, const RunOptions& options) {
-  check_options(options, parts.validation.size());
-  if (!parts.metrics && parts.validation.size() > 0) detail::check_monitor(options.evaluation.monitor, {{"loss", 0}});
-  return Run(std::move(parts), options).go();
-}
-
 RunResult run(RunParts parts, const RunOptions& options) {
   Ranks& ranks = detail::ranks_of(options.ranks);
   try {
-    return checked_run(std::move(parts), options);
+    check_options(options, parts.validation.size());
+    if (!parts.metrics && parts.validation.size() > 0) detail::check_monitor(options.evaluation.monitor, {{"loss", 0}});
+    return Run(std::move(parts), options).go();
   } catch (const std::exception& e) {
     ranks.failed(e.what(), dynamic_cast<const FileError*>(&e) != nullptr ? 2 : 1);
     throw;

@@ -40,14 +40,6 @@ void check_loss(const Tensor& loss) {
           "; it must be one number, such as the mean() of the losses of rows");
 }
 
-// Begins a step of the loss of update `first`.
-StepGradients& RunSteps::begin_gradients(std::size_t first) {
-  std::unique_ptr<StepGradients>& gradients = gradients_[first];
-  if (gradients == nullptr) gradients = run_.ranks.gradients();
-  gradients->begin();
-  return *gradients;
-}
-
 // Advice for an Error about numbers that are not finite.
 std::string RunSteps::advice() const {
   std::ostringstream text;
@@ -103,22 +95,6 @@ RunSteps::ShardSums RunSteps::compute(const Loss& loss, const Shard& shard, bool
     tape.backward(l, Tensor::full(l.shape(), share, l.dtype()));
   }
   return sums;
-}
-
-// Starts the sum of the loss and of the reasons to end over all ranks, which is exchanged while optimizers step.
-void RunSteps::start_loss(const std::vector<ShardSums>& sums, const std::function<RunEnd()>& end) {
-  const RunEnd here = end();
-  const bool flags[] = {here.stop, here.out_of_time};
-  std::vector<double> losses;
-  for (const ShardSums& s : sums) losses.push_back(s.loss);
-  run_.ranks.start_sum_of_shards(std::move(losses), flags);
-}
-
-double RunSteps::finish_loss() {
-  bool flags[2];
-  const double loss = run_.ranks.finish_sum_of_shards(flags);
-  end_ = {flags[0], flags[1]};
-  return loss;
 }
 
 // The norm of an optimizer's gradients. Throws Error if it is not finite. `of_shards`: as for StepGradients::norm().
@@ -180,12 +156,20 @@ void RunSteps::follow_loss(std::size_t first, std::size_t end, std::vector<Shard
   for (const Update& u : updates) u.optimizer.zero_grad();  // losses of a GAN reach the weights of both players
   for (std::size_t i = first; i < end; ++i) updates[i].optimizer.set_lr(updates[i].schedule(run_.done));
   lr_ = updates[first].optimizer.lr();
-  StepGradients& gradients = begin_gradients(first);
+  std::unique_ptr<StepGradients>& gradients = gradients_[first];
+  if (gradients == nullptr) gradients = run_.ranks.gradients();
+  gradients->begin();
   const Loss& loss_of = updates[first].loss ? updates[first].loss : run_.parts.loss;
-  const std::vector<ShardSums> sums = compute(loss_of, shards, totals, gradients);
-  start_loss(sums, end_here);
-  const auto [norm, scale] = apply(first, end, gradients, sums, totals()[0]);
-  const double loss = scale * finish_loss();
+  const std::vector<ShardSums> sums = compute(loss_of, shards, totals, *gradients);
+  // The loss and the reasons to end are summed over all ranks while optimizers step.
+  const RunEnd here = end_here();
+  bool flags[] = {here.stop, here.out_of_time};
+  std::vector<double> losses;
+  for (const ShardSums& s : sums) losses.push_back(s.loss);
+  run_.ranks.start_sum_of_shards(std::move(losses), flags);
+  const auto [norm, scale] = apply(first, end, *gradients, sums, totals()[0]);
+  const double loss = scale * run_.ranks.finish_sum_of_shards(flags);
+  end_ = {flags[0], flags[1]};
   const std::string& name = run_.names[first];
   for (std::size_t i = first; i < end; ++i)
     (i == 0 ? made.lr : made.others["lr_" + run_.names[i]]) = updates[i].optimizer.lr();

@@ -69,7 +69,6 @@ class RunSteps {
   std::vector<Shard> shards() const;
   void follow_loss(std::size_t first, std::size_t end, std::vector<Shard>& shards, const Totals& totals,
                    const std::function<RunEnd()>& end_here, RunStep& made);
-  StepGradients& begin_gradients(std::size_t first);
   std::vector<ShardSums> compute(const Loss& loss, std::vector<Shard>& shards, const Totals& totals,
                                  StepGradients& gradients);
   ShardSums compute(const Loss& loss, const Shard& shard, bool is_last, const Totals& totals, StepGradients& gradients);
@@ -78,8 +77,6 @@ class RunSteps {
   double checked_norm(const Optimizer& optimizer, StepGradients& gradients, std::span<double> of_shards) const;
   Applied apply(std::size_t first, std::size_t end, StepGradients& gradients, const std::vector<ShardSums>& sums,
                 double counted);
-  void start_loss(const std::vector<ShardSums>& sums, const std::function<RunEnd()>& end);
-  double finish_loss();
 };
 
 void check_loss(const Tensor& loss);  // throws Error unless the loss of a batch is one number
