@@ -1,4 +1,5 @@
-// A step of Adam or AdamW on a chunk, also for optimizers that give some parameters AdamW's step. Internal.
+// A step of Adam or AdamW on a chunk: for Adam, and for optimizers that give some parameters AdamW's step. Private to
+// optim/optimizers.
 #pragma once
 #include <array>
 #include <heed/optim/optimizers/optimizer.hpp>

@@ -1,4 +1,4 @@
-// The optimizer kernels for the dtype of a parameter. Internal: included by sources only.
+// The optimizer kernels for the dtype of a parameter, for updates of weights and sums of gradients. Private to optim.
 #pragma once
 #include <heed/core/kernels/dispatch/dispatch.hpp>
 #include <heed/core/kernels/optimizer.hpp>

@@ -1,4 +1,4 @@
-// The state of a Profile: its events and their sums. Internal.
+// The state of a Profile: it records events, and its tables and traces read their sums. Private to optim/profile.
 #pragma once
 #include <array>
 #include <functional>

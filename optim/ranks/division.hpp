@@ -1,5 +1,5 @@
 // The division of a run among its ranks: the shards that each rank computes, and the part of each parameter that each
-// rank updates. Internal.
+// rank updates. Private to optim/ranks.
 #pragma once
 #include <heed/optim/optimizers/optimizer.hpp>
 #include <heed/optim/ranks/ranks.hpp>

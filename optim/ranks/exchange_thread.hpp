@@ -1,4 +1,4 @@
-// A thread that drives exchanges between ranks while other threads compute. Internal.
+// A thread that drives exchanges between ranks while other threads compute. Private to optim/ranks.
 #pragma once
 #include <array>
 #include <atomic>

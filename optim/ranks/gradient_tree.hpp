@@ -1,5 +1,5 @@
 // Sums the gradients of a step's shards, in an order that does not depend on the rank or thread that computed them.
-// Internal.
+// Private to optim/ranks.
 #pragma once
 #include <heed/optim/ranks/division.hpp>
 #include <vector>

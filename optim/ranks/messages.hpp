@@ -1,4 +1,4 @@
-// Messages of an exchange between ranks, memory for them, and gathering of small data. Internal.
+// Messages of an exchange between ranks, memory for them, and gathering of small data. Private to optim.
 #pragma once
 #include <cstring>
 #include <heed/core/dtype.hpp>

@@ -1,5 +1,5 @@
 // The gradients of several ranks. They are summed over the ranks during the backward pass of the last shard. New values
-// are exchanged during the forward pass of the next step. Internal.
+// are exchanged during the forward pass of the next step. Private to optim/ranks.
 #pragma once
 #include <heed/optim/ranks/exchange_thread.hpp>
 #include <heed/optim/ranks/messages.hpp>

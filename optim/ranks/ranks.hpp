@@ -1,5 +1,5 @@
-// The interface of ranks, the processes that train one model together and the options of a run with
-// ranks. heed::mpi implements it over MPI (mpi/mpi_ranks.hpp). docs/several_processes.md explains how a run is divided.
+// The interface of ranks, the processes that train one model together, and the options of a run with ranks. heed::mpi
+// implements it over MPI (mpi/mpi_ranks.hpp). docs/several_processes.md explains how a run is divided.
 //
 // Example:
 //

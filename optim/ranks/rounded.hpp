@@ -1,4 +1,4 @@
-// Rounding of the numbers that ranks send in bfloat16 (RankOptions::dtype). Internal.
+// Rounding of the numbers that ranks send in bfloat16 (RankOptions::dtype). Private to optim/ranks.
 #pragma once
 #include <heed/core/kernels/elementwise/elementwise.hpp>
 #include <heed/core/kernels/optimizer.hpp>

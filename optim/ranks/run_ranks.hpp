@@ -1,4 +1,5 @@
-// The ranks of a run: their shards, their optimizers, and their communication except gradients and values. Internal.
+// The ranks of run(): their shards, their optimizers, and their communication except gradients and values. Private to
+// optim.
 #pragma once
 #include <filesystem>
 #include <heed/data/checkpoint.hpp>

@@ -1,4 +1,5 @@
-// The gradients of a step: summed over the shards of all ranks, and applied by the optimizers. Internal.
+// The gradients of a step of run(): summed over the shards of all ranks, and applied by the optimizers. Private to
+// optim.
 #pragma once
 #include <heed/autograd/tape.hpp>
 #include <heed/optim/ranks/gradient_tree.hpp>

@@ -1,4 +1,4 @@
-// The checkpoints of a run: saving them, and beginning a run with them. Internal.
+// The checkpoints of run(): saving them, and beginning a run with them. Private to optim/run.
 #pragma once
 #include <heed/data/detail/disk.hpp>
 #include <heed/optim/run/state.hpp>

@@ -1,4 +1,4 @@
-// The data of a run: batches, fingerprints, and the number of batches read. Internal.
+// The data of run(): batches, fingerprints, and the number of batches read. Private to optim/run.
 #pragma once
 #include <heed/optim/run/options.hpp>
 #include <heed/optim/run/parts.hpp>

@@ -1,4 +1,4 @@
-// The step and the history of a run in its checkpoint. Internal.
+// How run() stores its step and its history in a checkpoint, and loads them. Private to optim/run.
 #pragma once
 #include <heed/data/checkpoint.hpp>
 #include <heed/optim/run/options.hpp>

@@ -1,4 +1,5 @@
-// Records signals that request the end of the program, so that current work is finished and saved. Internal.
+// Records signals that request the end of the program, so that current work is finished and saved. For run() and for
+// the programs of this repository; not installed.
 #pragma once
 #include <signal.h>
 

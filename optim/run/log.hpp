@@ -1,4 +1,4 @@
-// The log of a run: one JSON object per line, one line per step. Internal.
+// The log that run() writes: one JSON object per line, one line per step. Private to optim/run.
 #pragma once
 #include <heed/data/detail/disk.hpp>
 #include <heed/optim/run/options.hpp>

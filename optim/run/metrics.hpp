@@ -1,4 +1,4 @@
-// Evaluations of a run, and checks of their metrics. Internal.
+// The evaluations that run() makes on all ranks, and checks of their metrics. Private to optim/run.
 #pragma once
 #include <heed/optim/ranks/run_ranks.hpp>
 #include <heed/optim/run/evaluation.hpp>

@@ -1,4 +1,4 @@
-// Properties of a run that must be the same on all ranks. Internal.
+// Properties that must be the same on all ranks of run(), and the check of them. Private to optim/run.
 #pragma once
 #include <heed/optim/run/state.hpp>
 #include <string>

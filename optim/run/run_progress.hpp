@@ -1,4 +1,4 @@
-// The progress output of a run. Internal.
+// Shows the progress of run(): fills the progress line from its state. Private to optim/run.
 #pragma once
 #include <heed/optim/run/progress.hpp>
 #include <heed/optim/run/steps.hpp>

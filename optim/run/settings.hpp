@@ -1,4 +1,4 @@
-// The options of a run as its checkpoint stores them. Internal.
+// The options of run() as its checkpoint stores them. Private to optim/run.
 #pragma once
 #include <heed/optim/run/options.hpp>
 #include <string>

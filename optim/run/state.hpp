@@ -1,4 +1,4 @@
-// The state of a run between two steps. Internal.
+// The state of run() between two steps: its arguments and its progress. Private to optim/run.
 #pragma once
 #include <heed/optim/ranks/run_ranks.hpp>
 #include <heed/optim/run/data.hpp>

@@ -1,4 +1,4 @@
-// The steps of a run: batches, gradients, optimizer steps and averages. Internal.
+// The steps of run(): batches, gradients, optimizer steps and averages. Private to optim/run.
 #pragma once
 #include <functional>
 #include <heed/core/random.hpp>
