@@ -26,16 +26,15 @@ void ProfileSum::add(const ProfileEvent& e, double of_seconds) {
 void ProfileSums::add(std::span<const ProfileEvent> events) {
   for (const ProfileEvent& e : events) {
     const double whole = e.end - e.begin;
-    if (e.kind == ProfileEvent::concurrent) concurrent[e.name].add(e, whole);
-    if (e.inside != 0) continue;  // its time counts for the part
+    if (e.inside != 0 && e.kind != ProfileEvent::concurrent) continue;  // its time counts for the part
     switch (e.kind) {
       case ProfileEvent::forward: ops[{e.name, e.module}].forward.add(e, e.self); break;
       case ProfileEvent::backward: ops[{e.name, e.module}].backward.add(e, e.self); break;
       case ProfileEvent::part: parts[e.name].add(e, whole); break;
       case ProfileEvent::span: spans[e.name].add(e, whole); break;
+      case ProfileEvent::concurrent: concurrent[e.name].add(e, whole); break;
       case ProfileEvent::pass:
-      case ProfileEvent::step:
-      case ProfileEvent::concurrent: break;
+      case ProfileEvent::step: break;
     }
   }
 }

@@ -55,8 +55,7 @@ std::vector<std::string> all_gather(Ranks& ranks, const std::string& mine);
 // Numbers and names packed into a text for all_gather(), and read in the order in which they were added.
 class Packed {
  public:
-  Packed() = default;
-  explicit Packed(std::string bytes) : bytes_(std::move(bytes)) {}
+  explicit Packed(std::string bytes = {}) : bytes_(std::move(bytes)) {}
 
   void add(double x) { bytes_.append(reinterpret_cast<const char*>(&x), sizeof x); }
   void add(const std::string& text) {

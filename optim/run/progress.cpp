@@ -67,12 +67,11 @@ void Progress::draw() {
 
 void Progress::update(const ProgressState& state, bool important) {
   const double t = detail::seconds_now();
+  if (!important && t - last_ < (terminal_ ? 0.1 : quiet_seconds_)) return;
   if (terminal_) {
-    if (!important && t - last_ < 0.1) return;
     state_ = state;
     draw();
   } else {
-    if (!important && t - last_ < quiet_seconds_) return;
     std::fprintf(file_, "%s\n", progress_line(state).c_str());
     flush();
   }

@@ -10,12 +10,6 @@
 namespace heed::detail {
 namespace {
 
-std::string hash_of(const TensorsByName& tensors) {
-  ContentHash hash;
-  for (const auto& [name, tensor] : tensors) hash.add(name), hash.add(tensor);
-  return hash.hex();
-}
-
 std::string hash_of_program() {
   std::ifstream file("/proc/self/exe", std::ios::binary);
   ContentHash hash;
@@ -72,7 +66,9 @@ RunProperties properties_of(const RunState& run) {
   }
   Checkpoint model;
   parts.store(model);
-  all.emplace_back("the model's weights", hash_of(model.tensors));
+  ContentHash hash;
+  for (const auto& [name, tensor] : model.tensors) hash.add(name), hash.add(tensor);
+  all.emplace_back("the model's weights", hash.hex());
   all.emplace_back("the training data", run.data.training());
   all.emplace_back("the validation data", run.data.validation());
   return all;
