@@ -11,14 +11,6 @@ namespace {
 const std::string kMetrics = "history/metric.";
 const std::string kLosses = "history/loss.";  // of updates with their own loss, one number per step
 
-void store_metrics(const RunHistory& history, Checkpoint& c) {
-  std::map<std::string, std::vector<double>> columns;
-  for (std::size_t i = 0; i < history.validation_metrics.size(); ++i)
-    for (const auto& [name, value] : history.validation_metrics[i])
-      columns.try_emplace(name, history.validation_metrics.size(), std::nan("")).first->second[i] = value;
-  for (const auto& [name, values] : columns) c.tensors[kMetrics + name] = Tensor::from(values);
-}
-
 // A row of the history. `count`: the required number of values, if known.
 std::vector<double> row(const Checkpoint& c, const std::string& path, std::optional<std::size_t> count = {}) {
   const Tensor& x = c.tensor(path);
@@ -28,16 +20,6 @@ std::vector<double> row(const Checkpoint& c, const std::string& path, std::optio
   require(!count || found == *count, "resume: ", printable(path), " of ", c.source, " has ", found,
           " numbers; it must have ", count.value_or(found));
   return x.to_vector<double>();
-}
-
-void load_metrics(const Checkpoint& c, RunHistory& history) {
-  history.validation_metrics.assign(history.validation_losses.size(), {});
-  for (const auto& [path, tensor] : c.tensors) {
-    if (!path.starts_with(kMetrics)) continue;
-    const std::vector<double> values = row(c, path, history.validation_metrics.size());
-    for (std::size_t i = 0; i < values.size(); ++i)
-      if (!std::isnan(values[i])) history.validation_metrics[i][path.substr(kMetrics.size())] = values[i];
-  }
 }
 
 }  // namespace
@@ -52,7 +34,11 @@ void store_history(const RunHistory& history, Checkpoint& c) {
   c.tensors["history/validation_step"] = Tensor::from(steps);
   c.tensors["history/validation_loss"] = Tensor::from(values);
   for (const auto& [name, losses] : history.other_losses) c.tensors[kLosses + name] = Tensor::from(losses);
-  store_metrics(history, c);
+  std::map<std::string, std::vector<double>> metrics;
+  for (std::size_t i = 0; i < history.validation_metrics.size(); ++i)
+    for (const auto& [name, value] : history.validation_metrics[i])
+      metrics.try_emplace(name, history.validation_metrics.size(), std::nan("")).first->second[i] = value;
+  for (const auto& [name, column] : metrics) c.tensors[kMetrics + name] = Tensor::from(column);
 }
 
 Index step_of(const Checkpoint& c, const std::vector<std::string>& optimizers) {
@@ -86,10 +72,15 @@ RunHistory load_history(const Checkpoint& c, Index step) {
             "; evaluations must be after whole steps, in order, up to ", step);
     history.validation_losses.emplace_back(static_cast<Index>(steps[i]), values[i]);
   }
-  for (const auto& [path, tensor] : c.tensors)
+  history.validation_metrics.resize(steps.size());
+  for (const auto& [path, tensor] : c.tensors) {
     if (path.starts_with(kLosses))
       history.other_losses[path.substr(kLosses.size())] = row(c, path, static_cast<std::size_t>(step));
-  load_metrics(c, history);
+    if (!path.starts_with(kMetrics)) continue;
+    const std::vector<double> metric = row(c, path, steps.size());
+    for (std::size_t i = 0; i < metric.size(); ++i)
+      if (!std::isnan(metric[i])) history.validation_metrics[i][path.substr(kMetrics.size())] = metric[i];
+  }
   return history;
 }
 
