@@ -10,8 +10,7 @@ extern "C" void note_interrupt(int) { interrupted = 1; }
 
 }  // namespace
 
-InterruptScope::InterruptScope(bool on) : on_(on) {
-  if (!on_) return;
+InterruptScope::InterruptScope() {
   interrupted = 0;
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
     ::sigaction(kSignals[i], nullptr, &before_[i]);
@@ -24,10 +23,9 @@ InterruptScope::InterruptScope(bool on) : on_(on) {
 }
 
 InterruptScope::~InterruptScope() {
-  if (!on_) return;
   for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
 }
 
-bool InterruptScope::requested() const { return on_ && interrupted != 0; }
+bool InterruptScope::requested() const { return interrupted != 0; }
 
 }  // namespace heed::detail

@@ -10,10 +10,10 @@ namespace heed::detail {
 
 // During its lifetime, the first Ctrl-C, SIGTERM or SIGHUP is recorded; a second signal of the same kind ends the
 // program. Signals that were ignored before (by nohup, or in background jobs of scripts) stay ignored. Writing to a
-// pipe without a reader gives an error and no signal. Does nothing if `on` is false.
+// pipe without a reader gives an error and no signal.
 class InterruptScope {
  public:
-  explicit InterruptScope(bool on = true);
+  InterruptScope();
   ~InterruptScope();
   InterruptScope(const InterruptScope&) = delete;
   InterruptScope& operator=(const InterruptScope&) = delete;
@@ -21,7 +21,6 @@ class InterruptScope {
 
  private:
   static constexpr std::array<int, 4> kSignals = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
-  bool on_;
   std::array<struct sigaction, kSignals.size()> before_ = {};  // actions to restore
 };
 

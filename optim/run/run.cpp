@@ -91,7 +91,7 @@ class Run {
   detail::RunProgress progress_;
   double begin_ = detail::seconds_now();
   bool out_of_time_ = false, stop_requested_ = false;  // on any rank
-  std::optional<detail::InterruptScope> interrupt_;   // set by go()
+  std::optional<detail::InterruptScope> interrupt_;    // set by go() with RunOptions::handle_interrupt
   std::string checkpoint_error_, best_error_;         // of the last save; empty if it was written
   std::vector<std::string> warnings_;
 
@@ -212,7 +212,7 @@ bool Run::is_stuck() const {
 }
 
 RunResult Run::go() {
-  interrupt_.emplace(o_.handle_interrupt);
+  if (o_.handle_interrupt) interrupt_.emplace();
   if (resumed_ > 0) progress_.show_resumed(checkpoint_.saved_on(), checkpoint_.changes());
   Index saved = resumed_ > 0 ? resumed_ : -1;
   bool stopped = is_stuck();

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <heed/optim/run/interrupt.hpp>
 
+#include "tests/optim/plane_run.hpp"
 #include "tests/support.hpp"
 
 using heed::detail::InterruptScope;
@@ -45,17 +46,25 @@ TEST_CASE("interrupt: ignored signals stay ignored, and handlers are restored") 
   std::signal(SIGHUP, before);
 }
 
-TEST_CASE("interrupt: a broken pipe is not an interrupt, and a scope that is off does nothing") {
-  {
-    const InterruptScope scope;
-    int ends[2];
-    REQUIRE(pipe(ends) == 0);
-    close(ends[0]);
-    CHECK(write(ends[1], "x", 1) == -1);
-    close(ends[1]);
-    CHECK(!scope.requested());
+TEST_CASE("interrupt: a broken pipe is not an interrupt") {
+  const InterruptScope scope;
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  close(ends[0]);
+  CHECK(write(ends[1], "x", 1) == -1);
+  close(ends[1]);
+  CHECK(!scope.requested());
+}
+
+TEST_CASE("interrupt: a run handles signals only if its options say so") {
+  const auto before = handler_of(SIGINT);
+  for (const bool handles : {false, true}) {
+    heed::test::PlaneRun run;
+    bool same = false;
+    run.go({.steps = 1,
+            .after_step = [&](heed::RunStep&) { same = handler_of(SIGINT) == before; },
+            .handle_interrupt = handles});
+    CHECK(same == !handles);
   }
-  const auto interrupt = handler_of(SIGINT);
-  const InterruptScope off(false);
-  CHECK((handler_of(SIGINT) == interrupt));
+  CHECK((handler_of(SIGINT) == before));
 }
