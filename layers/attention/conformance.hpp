@@ -48,7 +48,7 @@
 //   empty tensors    without sequences, queries or keys, outputs and gradients have the right shapes, and are 0 where
 //                    there is no key
 //
-//   calls and states (conformance/calls.cpp, conformance/state.cpp)
+//   calls and states (conformance/calls.cpp, conformance/state.cpp, conformance/state_programs.cpp)
 //   calls            a call has the same bits after other calls, also of other lengths, and in reused memory; two calls
 //                    on one tape have the gradients of each; no argument is written to, and the output shares memory
 //                    with nothing

@@ -1,8 +1,7 @@
-// The checks of decode states: "state", "state copies", "state rows", "ragged state" and "state resumed".
+// The checks of decode states whose rows have equal lengths: "state", "state copies", "state rows" and "state resumed".
 #include <algorithm>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/layers/attention/detail/conformance_subject.hpp>
-#include <limits>
 
 namespace heed::detail::conformance {
 namespace {
@@ -23,33 +22,6 @@ Tensor steps(AttentionState& state, const Trial& t, DType dtype, Index begin, In
     for (const Part& p : parts(part)) p.x->fill_(7);
   }
   return concatenate(outputs, 2);
-}
-
-TensorsByName saved_buffers(AttentionState& state) {
-  TensorsByName all;
-  for (const NamedBuffer& b : named_buffers(state))
-    if (b.buffer->defined()) all[b.name] = b.buffer->detach().clone();
-  return all;
-}
-
-// Copies buffers into a fresh state. Returns the buffers that the state does not have.
-TensorsByName restore(AttentionState& state, TensorsByName buffers) {
-  for (const NamedBuffer& b : named_buffers(state)) {
-    const auto found = buffers.find(b.name);
-    if (found == buffers.end()) continue;
-    *b.buffer = found->second;
-    buffers.erase(found);
-  }
-  return buffers;
-}
-
-AttentionState cloned(Subject& s, AttentionState& state, DType dtype, Finding& f) {
-  TensorsByName kept = saved_buffers(state);
-  f.expect(!kept.empty(), "the state names no buffers");
-  if (s.options.save_and_load) kept = s.options.save_and_load(kept);
-  AttentionState fresh = s.mechanism(dtype).make_state();
-  for (const auto& [name, left] : restore(fresh, kept)) f.expect(false, "a new state has no buffer " + name);
-  return fresh;
 }
 
 // Checks that two states of one mechanism that are stepped alternately are independent.
@@ -90,92 +62,20 @@ void check_steps_match(Subject& s, Finding& f, Index n) {
   }
 }
 
-// A state of a batch whose rows are at different positions of their sequences, and a separate state for each row.
-struct Ragged {
-  Subject& s;
-  Finding& f;
-  const Trial& t;
-  DType dtype;
-  AttentionState together = s.mechanism(dtype).make_state();
-  std::vector<AttentionState> alone;
-  std::vector<std::int32_t> seen;
-
-  Ragged(Subject& subject, Finding& finding, const Trial& trial, DType type)
-      : s(subject), f(finding), t(trial), dtype(type) {
-    for (Index b = 0; b < t.q.dim(0); ++b) alone.push_back(s.mechanism(dtype).make_state());
-    seen.resize(alone.size());
-  }
-
-  // The next counts[b] positions of row b, padded to `count`: keys and values with NaN.
-  Trial next(const std::vector<std::int32_t>& counts, Index count) const {
-    const auto batch = static_cast<Index>(seen.size());
-    Trial padded = t;
-    for (const Part& p : parts(padded)) {
-      const Tensor x = *p.x;
-      const double padding = p.of_keys ? std::numeric_limits<double>::quiet_NaN() : 0.5;
-      *p.x = Tensor::full({batch, x.dim(1), count, x.dim(3)}, padding, dtype);
-      for (Index b = 0; b < batch; ++b) {
-        const Index from = seen[static_cast<std::size_t>(b)], n = counts[static_cast<std::size_t>(b)];
-        if (n > 0) (*p.x)[b].slice(1, 0, n).copy_(x[b].slice(1, from, from + n).to(dtype));
-      }
-    }
-    return padded;
-  }
-
-  // Feeds the next counts[b] positions of row b, padded to the max count, and compares with a step of that row alone.
-  void step(const std::vector<std::int32_t>& counts) {
-    const NoTape guard;
-    const Index batch = static_cast<Index>(seen.size()), count = *std::max_element(counts.begin(), counts.end());
-    const Index longest = *std::max_element(seen.begin(), seen.end());
-    const Trial padded = next(counts, count);
-    const bool with_bias = t.call.bias.defined();
-    AttentionCall call{.key_lengths = Tensor::from(counts, {batch})};
-    if (with_bias) call.bias = Tensor::zeros({batch, t.q.dim(1), count, longest + count}, dtype);
-    std::vector<Tensor> expected;
-    for (Index b = 0; b < batch; ++b) {
-      const auto row = static_cast<std::size_t>(b);
-      const Index from = seen[row], end = from + counts[row];
-      if (from == end) {
-        expected.emplace_back();
-        continue;
-      }
-      Trial part = t;
-      for (const Part& p : parts(part)) *p.x = p.x->slice(0, b, b + 1).slice(2, from, end).to(dtype).contiguous();
-      AttentionCall own;
-      if (with_bias) {
-        own.bias = t.call.bias.slice(-2, from, end).slice(-1, 0, end).to(dtype).contiguous();
-        call.bias[b].slice(1, 0, end - from).slice(2, 0, end).copy_(own.bias);
-      }
-      expected.push_back(alone[row].apply(part.q, part.k, part.v, own, part.inputs));
-    }
-    const Tensor y = together.apply(padded.q, padded.k, padded.v, call, padded.inputs);
-    f.finite("rows of different lengths, with their padding", y);
-    compare(y, expected, counts, count);
-  }
-
-  // Compares the outputs of a step with those of each row alone, and adds the counts to `seen`.
-  void compare(const Tensor& y, const std::vector<Tensor>& expected, const std::vector<std::int32_t>& counts,
-               Index count) {
-    const auto batch = static_cast<Index>(seen.size());
-    for (Index b = 0; b < batch; ++b) {
-      const auto row = static_cast<std::size_t>(b);
-      const std::string what = std::string(name_of(dtype)) + ", rows of different lengths: row " + std::to_string(b) +
-                               ", " + std::to_string(counts[row]) + " of " + std::to_string(count) +
-                               " positions after " + std::to_string(seen[row]) + ", against that row alone";
-      if (counts[row] > 0)
-        f.close(what, y.slice(0, b, b + 1).slice(2, 0, counts[row]), expected[row],
-                dtype == DType::float64 ? kRounding : s.options.float32_tolerance,
-                dtype == DType::float32 ? share_of(s) : 0);
-      seen[row] += counts[row];
-    }
-    f.expect(together.lengths().shape() == Shape{batch} &&
-                 together.lengths().to_vector<double>() == std::vector<double>(seen.begin(), seen.end()),
-             "lengths() of the state is " + describe(together.lengths()) + " after a step with key_lengths " +
-                 describe(Tensor::from(counts, {batch})));
-  }
-};
-
 }  // namespace
+
+AttentionState resumed(Subject& s, Finding& f, AttentionState& state, DType dtype) {
+  TensorsByName kept;
+  for (const NamedBuffer& b : named_buffers(state))
+    if (b.buffer->defined()) kept[b.name] = b.buffer->detach().clone();
+  f.expect(!kept.empty(), "the state names no buffers");
+  if (s.options.save_and_load) kept = s.options.save_and_load(kept);
+  AttentionState fresh = s.mechanism(dtype).make_state();
+  for (const NamedBuffer& b : named_buffers(fresh))
+    if (const auto found = kept.extract(b.name); !found.empty()) *b.buffer = found.mapped();
+  for (const auto& [name, left] : kept) f.expect(false, "a new state has no buffer " + name);
+  return fresh;
+}
 
 void check_state(Subject& s, Finding& f) {
   if (!f.declared(s.can().state, "decode state")) return;
@@ -267,34 +167,6 @@ void check_state_rows(Subject& s, Finding& f) {
     }
 }
 
-void check_ragged_state(Subject& s, Finding& f) {
-  if (!f.declared(s.can().state, "decode state") || !f.declared(s.can().key_mask, "key mask") || !s.takes(20, f))
-    return;
-  const auto n = static_cast<std::int32_t>(s.at_most(60));
-  const auto check = [&](const Trial& t, DType dtype) {
-    f.about(t);
-    Ragged rows(s, f, t, dtype);
-    rows.step({n / 2, n / 4, 0});  // prompts
-    for (int i = 0; i < 3; ++i) rows.step({1, 1, 1});
-    rows.step({1, 0, 1});  // one row gets no position
-    rows.step({1, 3, 2});
-    AttentionState less = rows.together.rows(Tensor::from<std::int32_t>({2, 0}, {2}));
-    f.expect(less.lengths().to_vector<double>() ==
-                 std::vector<double>{static_cast<double>(rows.seen[2]), static_cast<double>(rows.seen[0])},
-             "lengths() of rows 2 and 0 of a state is " + describe(less.lengths()) + ", lengths() of the state is " +
-                 describe(rows.together.lengths()));
-    rows.step({2, 2, 2});
-  };
-  for (const Index shared : s.sharings())
-    for (const DType dtype : {DType::float64, DType::float32}) {
-      const Trial t = s.trial({n, n, 3, shared});
-      check(t, dtype);
-      if (!s.can().bias) continue;
-      const Tensor bias = Rng(s.options.seed, 98).normal({s.options.heads, n, n}).to(DType::float64);
-      check(s.with_call(t, {"with bias", {.bias = bias}}), dtype);
-    }
-}
-
 void check_state_resumed(Subject& s, Finding& f) {
   if (!f.declared(s.can().state, "decode state")) return;
   const Index n = s.at_most(100), half = n * 2 / 3;
@@ -304,12 +176,12 @@ void check_state_resumed(Subject& s, Finding& f) {
       f.about(t);
       AttentionState state = s.mechanism(dtype).make_state();
       if (half > 0) steps(state, t, dtype, 0, half, 7);
-      AttentionState fresh = cloned(s, state, dtype, f);
+      AttentionState fresh = resumed(s, f, state, dtype);
       const std::string name = std::string(name_of(dtype)) + ", steps of " + std::to_string(step);
       f.expect(fresh.length() == half, name + ": length() of the resumed state is " + std::to_string(fresh.length()) +
                                            " after " + std::to_string(half) + " positions");
-      const Tensor resumed = steps(fresh, t, dtype, half, n, step);
-      f.same_bits(name, resumed, steps(state, t, dtype, half, n, step));
+      const Tensor continued = steps(fresh, t, dtype, half, n, step);
+      f.same_bits(name, continued, steps(state, t, dtype, half, n, step));
     }
 }
 

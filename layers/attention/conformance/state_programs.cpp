@@ -1,5 +1,5 @@
-// The check "state programs": steps of equal and ragged counts, picks, copies and resumption, in sequence. Each row is
-// compared with its own sequence at once.
+// The checks "ragged state" and "state programs": steps of equal and ragged counts, picks, copies and resumption, in
+// sequence. Each row is compared with its own sequence at once.
 #include <algorithm>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/layers/attention/detail/conformance_subject.hpp>
@@ -10,13 +10,18 @@ namespace heed::detail::conformance {
 namespace {
 
 using Rows = std::vector<std::int32_t>;
-// Cached float64 outputs of whole sequences, keyed by the pieces of the sequence.
-using Wholes = std::map<std::vector<std::pair<Index, Index>>, Tensor>;
+using Pieces = std::vector<std::pair<Index, Index>>;  // (drawn sequence, number of its positions)
+
+// Outputs of whole sequences in one dtype, computed once each.
+struct Wholes {
+  DType dtype = DType::float64;
+  std::map<Pieces, Tensor> outputs = {};
+};
 
 // One row of a state: the drawn sequences that its positions are taken from, and its outputs.
 struct Row {
-  Index from = 0;                                    // the sequence of the next positions
-  std::vector<std::pair<Index, Index>> pieces = {};  // (sequence, number of positions)
+  Index from = 0;  // the sequence of the next positions
+  Pieces pieces = {};
   Index length = 0;
   std::vector<Tensor> out = {};  // [1, H, count, Dv] each
 };
@@ -31,7 +36,8 @@ class Program {
     about_ = std::to_string(rows) + " rows";
   }
 
-  // Feeds the next counts[r] positions of row r, padded with NaN to the max count or to `padded`, if that is larger.
+  // Feeds the next counts[r] positions of row r, padded with NaN to the max count. If `padded` is above 0, the step has
+  // at least that number of positions and always key_lengths, else key_lengths only if counts differ.
   void step(const Rows& counts, Index padded = 0) {
     note("steps", counts);
     const NoTape guard;
@@ -40,11 +46,12 @@ class Program {
     const bool equal = std::all_of(counts.begin(), counts.end(), [&](std::int32_t n) { return n == max_count; });
     Trial next = next_positions(counts, max_count);
     AttentionCall call;
-    if (!equal) call.key_lengths = Tensor::from(counts, {batch});
+    if (padded > 0 || !equal) call.key_lengths = Tensor::from(counts, {batch});
     if (t_.call.bias.defined()) call.bias = bias_of(counts, max_count);
     std::vector<Tensor> before;
     for (const Part& p : parts(next)) before.push_back(p.x->clone());
     const Tensor y = state_.apply(next.q, next.k, next.v, call, next.inputs);
+    f_.finite("the output of a step, with its padding", y);
     std::size_t i = 0;
     for (const Part& p : parts(next)) {
       f_.same_bits(p.name + " after a step", *p.x, before[i++]);
@@ -62,20 +69,24 @@ class Program {
       row.pieces.emplace_back(row.from, count);
       row.length += count;
     }
-    check_lengths();
+    check_lengths(state_, rows_);
   }
 
+  // Picks rows and checks their lengths. The program continues with the original state, which must not change.
+  AttentionState picked(const Rows& rows) const {
+    AttentionState some = state_.rows(Tensor::from(rows, {static_cast<Index>(rows.size())}));
+    check_lengths(some, rows_at(rows));
+    return some;
+  }
+
+  // Picks rows and continues with them.
   void pick(const Rows& rows) {
     note("rows", rows);
-    state_ = state_.rows(Tensor::from(rows, {static_cast<Index>(rows.size())}));
-    std::vector<Row> picked;
-    for (const std::int32_t r : rows) {
-      picked.push_back(rows_[static_cast<std::size_t>(r)]);
-      // Copies of one row continue with different sequences.
-      picked.back().from = static_cast<Index>((picked.size() + rows_.size()) % static_cast<std::size_t>(t_.q.dim(0)));
-    }
-    rows_ = picked;
-    check_lengths();
+    state_ = picked(rows);
+    std::vector<Row> some = rows_at(rows);
+    for (std::size_t r = 0; r < some.size(); ++r)  // copies of one row continue with different sequences
+      some[r].from = static_cast<Index>((r + 1 + rows_.size()) % static_cast<std::size_t>(t_.q.dim(0)));
+    rows_ = some;
   }
 
   // Steps a copy of the state, then continues with the original, which must not change.
@@ -92,12 +103,7 @@ class Program {
   // Replaces the state by a fresh state with the same buffers.
   void resume() {
     about_ += ", resumed";
-    TensorsByName kept;
-    for (const NamedBuffer& b : named_buffers(state_))
-      if (b.buffer->defined()) kept[b.name] = b.buffer->detach().clone();
-    state_ = s_.mechanism(dtype_).make_state();
-    for (const NamedBuffer& b : named_buffers(state_))
-      if (const auto found = kept.find(b.name); found != kept.end()) *b.buffer = found->second;
+    state_ = resumed(s_, f_, state_, dtype_);
   }
 
   // Compares each row with its whole sequence at once.
@@ -120,9 +126,8 @@ class Program {
       f_.about(whole);
       const std::string what = std::string(name_of(dtype_)) + ", row " + std::to_string(r) + " of a state (" + about_ +
                                ") against its sequence all at once";
-      const NoTape guard;
-      Tensor& expected = wholes_[row.pieces];
-      if (!expected.defined()) expected = s_.out(whole);
+      Tensor& expected = wholes_.outputs[row.pieces];
+      if (!expected.defined()) expected = s_.out(whole, wholes_.dtype);
       close_in(s_, f_, what, {dtype_, {concatenate(row.out, 2), {}}, {expected, {}}}, whole);
     }
   }
@@ -132,7 +137,7 @@ class Program {
   Finding& f_;
   const Trial& t_;
   DType dtype_;
-  Wholes& wholes_;  // outputs of these sequences
+  Wholes& wholes_;  // expected outputs of these sequences
   AttentionState state_;
   std::vector<Row> rows_;
   std::string about_;  // the steps so far, for failures
@@ -140,6 +145,11 @@ class Program {
   void note(const char* what, const Rows& rows) {
     about_ += std::string(", ") + what;
     for (const std::int32_t r : rows) about_ += " " + std::to_string(r);
+  }
+  std::vector<Row> rows_at(const Rows& rows) const {
+    std::vector<Row> some;
+    for (const std::int32_t r : rows) some.push_back(rows_[static_cast<std::size_t>(r)]);
+    return some;
   }
   // The next counts[r] positions of row r, padded to `max_count`: keys and values with NaN.
   Trial next_positions(const Rows& counts, Index max_count) const {
@@ -178,12 +188,12 @@ class Program {
     }
     return bias;
   }
-  void check_lengths() {
+  void check_lengths(const AttentionState& state, const std::vector<Row>& rows) const {
     std::vector<double> lengths;
-    for (const Row& row : rows_) lengths.push_back(static_cast<double>(row.length));
-    f_.expect(state_.lengths().to_vector<double>() == lengths, "lengths() of the state is " +
-                                                                   describe(state_.lengths()) + " after " + about_ +
-                                                                   "; its rows have other lengths");
+    for (const Row& row : rows) lengths.push_back(static_cast<double>(row.length));
+    const Tensor given = state.lengths();
+    f_.expect(given.rank() == 1 && given.to_vector<double>() == lengths,
+              "lengths() of a state is " + describe(given) + " after " + about_ + "; its rows have other lengths");
   }
 };
 
@@ -242,6 +252,33 @@ void many_positions(Subject& s, Finding& f, const Trial& t, DType dtype, Wholes&
 }
 
 }  // namespace
+
+void check_ragged_state(Subject& s, Finding& f) {
+  if (!f.declared(s.can().state, "decode state") || !f.declared(s.can().key_mask, "key mask") || !s.takes(20, f))
+    return;
+  const auto n = static_cast<std::int32_t>(s.at_most(60));
+  const auto check = [&](const Trial& t, DType dtype) {
+    f.about(t);
+    Wholes wholes{dtype};
+    Program p(s, f, t, dtype, wholes);
+    p.begin(3);
+    p.step({n / 2, n / 4, 0}, 1);  // prompts
+    for (int i = 0; i < 3; ++i) p.step({1, 1, 1}, 1);
+    p.step({1, 0, 1}, 1);  // one row gets no position
+    p.step({1, 3, 2}, 1);
+    p.picked({2, 0});
+    p.step({2, 2, 2}, 1);
+    p.finish();
+  };
+  for (const Index shared : s.sharings())
+    for (const DType dtype : {DType::float64, DType::float32}) {
+      const Trial t = s.trial({n, n, 3, shared});
+      check(t, dtype);
+      if (!s.can().bias) continue;
+      const Tensor bias = Rng(s.options.seed, 98).normal({s.options.heads, n, n}).to(DType::float64);
+      check(s.with_call(t, {"with bias", {.bias = bias}}), dtype);
+    }
+}
 
 void check_state_programs(Subject& s, Finding& f) {
   if (!f.declared(s.can().state, "decode state")) return;

@@ -233,6 +233,10 @@ void check_neutral_call(Subject& s, Finding& f, const Trial& t, DType dtype, boo
 // nothing if the mechanism does not support such calls.
 void compare_rows(Subject& s, Finding& f, const Trial& t);
 
+// A fresh state with the buffers of another, which options.save_and_load saves and loads. The new state must have
+// these buffers.
+AttentionState resumed(Subject& s, Finding& f, AttentionState& state, DType dtype);
+
 // The checks. conformance.hpp describes them.
 void check_gradient(Subject& s, Finding& f);
 void check_direction(Subject& s, Finding& f);
