@@ -24,7 +24,8 @@ void compare_state(Subject& s, Finding& f, const Trial& original, Index step) {
   const Index n = t.q.dim(2);
   for (Index i = 0; i < n; i += step) {
     Trial part = t;
-    for (const Part& p : parts(part)) *p.x = p.x->slice(2, i, std::min(n, i + step)).to(DType::bfloat16);
+    for (const NamedBuffer& p : parts(part))
+      *p.buffer = p.buffer->slice(2, i, std::min(n, i + step)).to(DType::bfloat16);
     outputs.push_back(state.apply(part.q, part.k, part.v, {}, part.inputs));
     f.expect(outputs.back().dtype() == DType::bfloat16,
              "a state returns " + describe(outputs.back()) + " for bfloat16; it must return the dtype of q");

@@ -18,7 +18,7 @@ std::vector<Index> ends_below(Index n) {
 // The outcome without gradients of parameters and the bias.
 Outcome of_parts(const Outcome& all, Trial& t) {
   Outcome some{.out = all.out, .gradients = {}};
-  for (const Part& p : parts(t)) some.gradients[p.name] = all.gradients.at(p.name);
+  for (const NamedBuffer& p : parts(t)) some.gradients[p.name] = all.gradients.at(p.name);
   return some;
 }
 
@@ -46,7 +46,7 @@ void check_prefixes(Subject& s, Finding& f, const Trial& t, std::size_t number) 
     const Trial first = part_of(t, 0, m, m);
     const Outcome all = s.run(early), expected = s.run(first);
     Outcome got{.out = head(all.out, m), .gradients = {}};
-    for (const Part& p : parts(early)) got.gradients[p.name] = head(all.gradients.at(p.name), m);
+    for (const NamedBuffer& p : parts(early)) got.gradients[p.name] = head(all.gradients.at(p.name), m);
     close_in(s, f, "the first " + std::to_string(m) + " positions of " + std::to_string(n),
              {DType::float64, got, of_parts(expected, early)}, first);
   }
@@ -69,11 +69,11 @@ void check_lengths_at_borders(Subject& s, Finding& f, const Variant& order, Inde
   for (Index b = 0; b < batch; ++b) {
     const Index length = lengths[static_cast<std::size_t>(b)];
     Trial one = s.with_call(t, order);
-    for (const Part& p : parts(one)) *p.x = head(p.x->slice(0, b, b + 1), length).clone();
+    for (const NamedBuffer& p : parts(one)) *p.buffer = head(p.buffer->slice(0, b, b + 1), length).clone();
     one.dy = head(t.dy.slice(0, b, b + 1), length).clone();
     f.about(t);
     Outcome got{.out = head(padded.out.slice(0, b, b + 1), length), .gradients = {}};
-    for (const Part& p : parts(one))
+    for (const NamedBuffer& p : parts(one))
       got.gradients[p.name] = head(padded.gradients.at(p.name).slice(0, b, b + 1), length);
     close_in(s, f, "a length of " + std::to_string(length) + " against the sequence cut to that length",
              {DType::float64, got, of_parts(s.run(one), one)}, one);
@@ -102,14 +102,14 @@ Hiding random_hiding(Rng rng, const Sizes& sizes) {
 
 // The trial with the keys and values of another trial at the hidden positions.
 Trial with_other_hidden(Trial t, Trial from, const Tensor& hidden) {
-  const std::vector<Part> others = parts(from);
+  const std::vector<NamedBuffer> others = parts(from);
   std::size_t at = 0;
-  for (const Part& p : parts(t)) {
-    const Tensor other = *others[at++].x;
+  for (const NamedBuffer& p : parts(t)) {
+    const Tensor other = *others[at++].buffer;
     if (p.name != "k" && p.name != "v") continue;  // a mask of pairs does not hide inputs per key
-    *p.x = p.x->clone();
+    *p.buffer = p.buffer->clone();
     for (Index j = 0; j < hidden.numel(); ++j)
-      if (is_set(hidden, j)) p.x->slice(2, j, j + 1).copy_(other.slice(2, j, j + 1));
+      if (is_set(hidden, j)) p.buffer->slice(2, j, j + 1).copy_(other.slice(2, j, j + 1));
   }
   return t;
 }
@@ -128,7 +128,7 @@ void check_hidden(Subject& s, Finding& f, const Variant& order, const Sizes& siz
   const Trial other = with_other_hidden(t, s.trial(sizes, 1), hidden);
   f.about(t);
   const Outcome before = s.run(t), after = s.run(other);
-  for (const Part& p : parts(t))
+  for (const NamedBuffer& p : parts(t))
     for (Index j = 0; (p.name == "k" || p.name == "v") && j < S; ++j)
       if (is_set(hidden, j))
         f.zeros("the gradient of hidden " + p.name + " at position " + std::to_string(j),
@@ -149,7 +149,7 @@ void check_first_query(Subject& s, Finding& f, const Variant& order) {
   Trial t = s.with_call(s.trial({n, n}), order), begun = t;
   t.call.key_mask = Tensor::ones({2, n}, DType::bool8);
   t.call.key_mask.slice(1, 0, masked).fill_(0);
-  for (const Part& p : parts(begun)) *p.x = p.x->slice(2, masked, n).clone();
+  for (const NamedBuffer& p : parts(begun)) *p.buffer = p.buffer->slice(2, masked, n).clone();
   const Tensor whole = s.out(t).slice(2, masked, n), own = s.out(begun);
   Finding others;
   others.close("", whole.slice(2, 1, n - masked), own.slice(2, 1, n - masked), kRounding);

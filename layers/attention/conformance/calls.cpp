@@ -8,32 +8,23 @@
 namespace heed::detail::conformance {
 namespace {
 
-// All tensors of a trial that a mechanism receives, including those of the call.
-std::vector<Part> all_parts(Trial& t) {
-  std::vector<Part> all = parts(t);
-  for (const Part& p :
-       {Part{"dy", &t.dy, false}, Part{"key_lengths", &t.call.key_lengths, true},
-        Part{"key_mask", &t.call.key_mask, true}, Part{"mask", &t.call.mask, false}, Part{"bias", &t.call.bias, false}})
-    if (p.x->defined()) all.push_back(p);
-  return all;
-}
-
 void check_not_written(Subject& s, Finding& f, Trial t, DType dtype) {
   std::vector<Tensor> before;
-  const std::vector<Part> all = all_parts(t);
-  for (const Part& p : all) before.push_back(*p.x), *p.x = p.x->clone();
+  std::vector<NamedBuffer> all = named_buffers(t);
+  std::erase_if(all, [](const NamedBuffer& b) { return !b.buffer->defined(); });
+  for (const NamedBuffer& p : all) before.push_back(*p.buffer), *p.buffer = p.buffer->clone();
   TensorsByName buffers;
   for (const NamedBuffer& b : named_buffers(s.mechanism(dtype))) buffers[b.name] = b.buffer->clone();
   const Tensor out = s.out(t, dtype);
   for (const Tensor& y : {s.run(t, dtype).out, out})
-    for (const Part& p : all)
-      f.expect(y.storage() != p.x->storage() || y.numel() == 0,
+    for (const NamedBuffer& p : all)
+      f.expect(y.storage() != p.buffer->storage() || y.numel() == 0,
                "the output shares memory with " + p.name + "; it must have its own memory: clone()");
   for (const NamedBuffer& b : named_buffers(s.mechanism(dtype)))
     f.expect(out.storage() != b.buffer->storage() || out.numel() == 0,
              "the output shares memory with the buffer " + b.name + "; it must have its own memory: clone()");
   std::size_t i = 0;
-  for (const Part& p : all) f.same_bits(p.name + " after a call", *p.x, before[i++]);
+  for (const NamedBuffer& p : all) f.same_bits(p.name + " after a call", *p.buffer, before[i++]);
   for (const NamedBuffer& b : named_buffers(s.mechanism(dtype)))
     f.same_bits("the buffer " + b.name + " after a call", *b.buffer, buffers.at(b.name));
 }
@@ -46,7 +37,7 @@ void check_two_on_a_tape(Subject& s, Finding& f, const Trial& t, const Trial& u)
   Trial trials[] = {t, u};
   Tensor y[2], loss;
   for (int i = 0; i < 2; ++i) {
-    for (const Part& p : parts(trials[i])) *p.x = tape.watch(*p.x);
+    for (const NamedBuffer& p : parts(trials[i])) *p.buffer = tape.watch(*p.buffer);
     y[i] = applied(m, trials[i]);
     const Tensor part = sum(y[i] * trials[i].dy);
     loss = loss.defined() ? loss + part : part;
@@ -56,9 +47,10 @@ void check_two_on_a_tape(Subject& s, Finding& f, const Trial& t, const Trial& u)
   if (loss.node() == 0) return;
   tape.backward(loss);
   for (int i = 0; i < 2; ++i)
-    for (const Part& p : parts(trials[i])) {
+    for (const NamedBuffer& p : parts(trials[i])) {
       const Tensor& expected = (i == 0 ? one : other).gradients.at(p.name);
-      f.close("two calls on a tape, gradient of " + p.name, or_zeros(tape.grad(*p.x), expected), expected, kRounding);
+      f.close("two calls on a tape, gradient of " + p.name, or_zeros(tape.grad(*p.buffer), expected), expected,
+              kRounding);
     }
   for (const NamedParameter& p : named_parameters(m)) {
     Tensor sum = one.gradients.at("parameter " + p.name).clone();
@@ -72,12 +64,12 @@ void check_two_on_a_tape(Subject& s, Finding& f, const Trial& t, const Trial& u)
 // not change.
 void check_memory_reused(Subject& s, Finding& f, const Trial& t, const Trial& u, DType dtype) {
   Trial x = in_dtype(t, dtype);
-  const std::vector<Part> all = parts(x);
-  for (const Part& p : all) *p.x = p.x->clone();
+  const std::vector<NamedBuffer> all = parts(x);
+  for (const NamedBuffer& p : all) *p.buffer = p.buffer->clone();
   const Tensor y = s.out(x, dtype), before = y.clone();
   Trial from = in_dtype(u, dtype);
-  const std::vector<Part> others = parts(from);
-  for (std::size_t i = 0; i < all.size(); ++i) detail::copy_values(*all[i].x, *others[i].x);
+  const std::vector<NamedBuffer> others = parts(from);
+  for (std::size_t i = 0; i < all.size(); ++i) detail::copy_values(*all[i].buffer, *others[i].buffer);
   const Tensor again = s.out(x, dtype).clone();
   f.same_bits("a call with memory that held other values", again, s.out(s.with_call(u, {t.name, t.call}), dtype));
   f.same_bits("an output after its inputs were overwritten and other calls were made", y, before);

@@ -31,21 +31,22 @@ void check_causal_at(Subject& s, Finding& f, Trial early, Index from, DType dtyp
     if (!s.can().shared_maximum) return f.same_bits(what + at, got, expected);
     f.close(what + at, got, expected, dtype == DType::float64 ? kRounding : float32);
   };
-  const auto first = [&](const Part& p) { return p.of_keys ? from : row; };  // the first later position of a part
+  // The first later position of a part: `from` of keys, `row` of queries.
+  const auto first = [&](const NamedBuffer& p) { return p.buffer->dim(2) == keys ? from : row; };
   early.dy = with_tail(early.dy, row, Tensor::zeros(early.dy.shape(), DType::float64));
   const Outcome before = s.run(early, dtype);
-  for (const Part& p : parts(early))
+  for (const NamedBuffer& p : parts(early))
     f.zeros("the gradient of earlier outputs with respect to later " + p.name + at,
             tail(before.gradients.at(p.name), first(p)));
   // Later tokens change and get larger, so that shared quantities such as running maxima change.
   Trial other = early;
   Trial drawn = s.trial({early.q.dim(2), keys, early.q.dim(0), early.q.dim(1) / early.k.dim(1)}, 1);
-  const std::vector<Part> others = parts(other), later = parts(drawn);
+  const std::vector<NamedBuffer> others = parts(other), later = parts(drawn);
   for (std::size_t i = 0; i < others.size(); ++i)
-    *others[i].x = with_tail(*others[i].x, first(others[i]), *later[i].x * 3.0);
+    *others[i].buffer = with_tail(*others[i].buffer, first(others[i]), *later[i].buffer * 3.0);
   const Outcome after = s.run(other, dtype);
   same("earlier outputs with other later tokens", head(after.out, row), head(before.out, row), kSharedMaximum);
-  for (const Part& p : others)
+  for (const NamedBuffer& p : others)
     same("the gradient of earlier " + p.name + " with other later tokens", head(after.gradients.at(p.name), first(p)),
          head(before.gradients.at(p.name), first(p)), p.name == "v" ? kSharedMaximum : kSharedMaximumCancelled);
   // Gradients of later outputs do not reach earlier queries.

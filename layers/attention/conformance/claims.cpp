@@ -14,7 +14,7 @@ void check_all_named(Subject& s, Finding& f, Trial t) {
   std::set<const Storage*> named;
   for (const NamedParameter& p : named_parameters(m)) named.insert(p.parameter->storage());
   Tape tape;
-  for (const Part& p : parts(t)) *p.x = tape.watch(*p.x);
+  for (const NamedBuffer& p : parts(t)) *p.buffer = tape.watch(*p.buffer);
   applied(m, t);
   for (const Node& n : tape.state().nodes)
     if (n.parameter.defined())

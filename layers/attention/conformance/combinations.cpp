@@ -69,9 +69,9 @@ class Caller {
     const Index batch = posed.q.dim(0);
     const Plan::Which which[] = {Plan::q_layout, Plan::k_layout, Plan::v_layout};
     std::size_t i = 0;
-    for (const Part& p : parts(trial_)) {
+    for (const NamedBuffer& p : parts(trial_)) {
       const std::string& layout = level(which[std::min<std::size_t>(i, 2)]);
-      layouts_.emplace_back(i++ > 2 && layout == "broadcast" ? "dense" : layout, *p.x, batch);
+      layouts_.emplace_back(i++ > 2 && layout == "broadcast" ? "dense" : layout, *p.buffer, batch);
     }
     dy_ = std::make_unique<LaidOut>(level(Plan::dy_layout), trial_.dy, batch);
   }
@@ -80,14 +80,14 @@ class Caller {
   Called call(bool with_tape) {
     Trial t = trial_;
     const Index batch = t.dy.dim(0);
-    const std::vector<Part> all = parts(t);
+    const std::vector<NamedBuffer> all = parts(t);
     Called c;
     std::vector<Tensor> bases;
     const auto run = [&](Tape* tape) {
       if (tape != nullptr && t.call.bias.defined() && needs("bias")) t.call.bias = tape->watch(t.call.bias);
       for (std::size_t i = 0; i < all.size(); ++i) {
         bases.push_back(tape != nullptr && needs(all[i].name) ? tape->watch(layouts_[i].base) : layouts_[i].base);
-        *all[i].x = layouts_[i].view(bases[i], batch);
+        *all[i].buffer = layouts_[i].view(bases[i], batch);
       }
       apply(t, tape, c);
     };
@@ -109,7 +109,7 @@ class Caller {
   }
   bool broadcast(const std::string& name) const {
     Trial t = trial_;
-    const std::vector<Part> all = parts(t);
+    const std::vector<NamedBuffer> all = parts(t);
     for (std::size_t i = 0; i < all.size(); ++i)
       if (all[i].name == name) return layouts_[i].layout == "broadcast";
     return false;
@@ -118,14 +118,14 @@ class Caller {
  private:
   // Calls the mechanism and, on a tape, runs backward. Notes inputs that share memory with the output or are written.
   void apply(Trial& t, Tape* tape, Called& c) {
-    const std::vector<NamedTensor> before = named(t, true);
+    const std::vector<NamedTensor> before = named(true);
     const Tensor y = applied(s_.mechanism(dtype_), t);
     if (tape != nullptr && y.node() != 0) tape->backward(y, dy_->view(dy_->base, t.dy.dim(0)));
-    for (const auto& [name, x] : named(t))
+    for (const auto& [name, x] : named())
       if (x.storage() == y.storage() && y.numel() > 0) c.shared = name;
     c.outcome.out = y.detach();
     std::size_t i = 0;
-    for (const auto& [name, x] : named(t)) {
+    for (const auto& [name, x] : named()) {
       Finding same;
       same.same_bits("", x, before[i++].tensor);
       if (!same.ok()) c.written = name;
@@ -147,17 +147,14 @@ class Caller {
            (gradients == "v alone" && name.rfind("input ", 0) == 0);
   }
   // The tensors of a call, or copies of them.
-  std::vector<NamedTensor> named(Trial& t, bool copy = false) const {
-    std::vector<NamedTensor> all = {{"the gradient of the output", dy_->base}};
-    Trial own = t;
+  std::vector<NamedTensor> named(bool copy = false) const {
+    Trial own = trial_;
+    own.dy = dy_->base;
     std::size_t i = 0;
-    for (const Part& p : parts(own)) all.push_back({p.name, layouts_[i++].base});
-    const AttentionCall& c = trial_.call;
-    for (const auto& [name, x] :
-         {std::pair{"key_lengths", c.key_lengths}, {"key_mask", c.key_mask}, {"mask", c.mask}, {"bias", c.bias}})
-      if (x.defined()) all.push_back({name, x});
-    for (NamedTensor& x : all)
-      if (copy) x.tensor = x.tensor.detach().clone();
+    for (const NamedBuffer& p : parts(own)) *p.buffer = layouts_[i++].base;
+    std::vector<NamedTensor> all;
+    for (const NamedBuffer& b : named_buffers(own))
+      if (b.buffer->defined()) all.push_back({b.name, copy ? b.buffer->detach().clone() : *b.buffer});
     return all;
   }
 };
@@ -175,9 +172,10 @@ class Comparison {
     Trial padded = posed;
     if (const std::string& value = plan_.conditions()[Plan::padding].levels[levels_[Plan::padding]];
         value != "numbers" && masks_keys(posed.call))
-      for (const Part& p : parts(padded))
-        if (p.of_keys && !plan_.is(levels_, p.name == "k" ? Plan::k_layout : Plan::v_layout, "broadcast"))
-          *p.x = with_padding(*p.x, posed.call, value == "NaN" ? std::numeric_limits<double>::quiet_NaN() : kInfinity);
+      for (const NamedBuffer& p : key_parts(padded))
+        if (!plan_.is(levels_, p.name == "k" ? Plan::k_layout : Plan::v_layout, "broadcast"))
+          *p.buffer = with_padding(*p.buffer, posed.call,
+                                   value == "NaN" ? std::numeric_limits<double>::quiet_NaN() : kInfinity);
     Caller caller(plan_, levels_, padded);
     const Index threads = plan_.number(levels_, Plan::threads);
     set_threads(static_cast<int>(threads));

@@ -130,20 +130,20 @@ void check_slopes(Subject& s, Finding& f, Trial t, double rate) {
   };
   Rng rng(s.options.seed, 108);
   Trial moved = t;
-  for (const Part& p : parts_and_bias(moved)) {
+  for (const NamedBuffer& p : parts_and_bias(moved)) {
     if (s.can().discrete && p.name != "v" && p.name != "bias") continue;
-    const Tensor at = *p.x, &g = o.gradients.at(p.name);
+    const Tensor at = *p.buffer, &g = o.gradients.at(p.name);
     double analytic = 0, numeric = 0;
     bool agree = false;
     for (int attempt = 0; attempt < 2 && !agree; ++attempt) {  // a direction may cross the kink of a relu
       const Tensor along = rng.normal(at.shape(), 0, 1, DType::float64);
       const double size = std::sqrt(sum(g * g * along * along).item());
       analytic = sum(g * along).item();
-      *p.x = at + along * kStep;
+      *p.buffer = at + along * kStep;
       const double above = value(moved);
-      *p.x = at - along * kStep;
+      *p.buffer = at - along * kStep;
       numeric = (above - value(moved)) / (2 * kStep);
-      *p.x = at;
+      *p.buffer = at;
       agree = std::fabs(numeric - analytic) <= 1e-5 * std::max(size, 1e-3);
     }
     f.expect(agree, "the derivative in a random direction of " + p.name + " is " + std::to_string(analytic) +

@@ -12,12 +12,11 @@ void gradcheck_of(Subject& s, Finding& f, const Trial& t) {
   f.about(t);
   AttentionMechanism& m = s.mechanism(DType::float64);
   Trial x = t;
-  std::vector<Part> checked = parts(x);
-  if (x.call.bias.defined()) checked.push_back({"the bias", &x.call.bias, false});
+  const std::vector<NamedBuffer> checked = parts_and_bias(x);
   std::vector<Tensor> values;
-  for (const Part& p : checked) values.push_back(*p.x);
+  for (const NamedBuffer& p : checked) values.push_back(*p.buffer);
   const auto apply = [&](const std::vector<Tensor>& given) {
-    for (std::size_t i = 0; i < given.size(); ++i) *checked[i].x = given[i];
+    for (std::size_t i = 0; i < given.size(); ++i) *checked[i].buffer = given[i];
     return applied(m, x);
   };
   const std::vector<NamedParameter> parameters = named_parameters(m);
@@ -46,16 +45,16 @@ void gradcheck_of(Subject& s, Finding& f, const Trial& t) {
 void check_alone(Subject& s, Finding& f, const Trial& t) {
   f.about(t);
   const Outcome all = s.run(t);
-  const std::size_t count = 3 + t.inputs.size();
-  for (std::size_t i = 0; i < count + t.call.bias.defined(); ++i) {
-    Trial one = t;
-    const Part p = i < count ? parts(one)[i] : Part{"bias", &one.call.bias, false};
+  Trial one = t;
+  for (std::size_t i = 0; i < parts_and_bias(one).size(); ++i) {
+    one = t;
+    const NamedBuffer p = parts_and_bias(one)[i];
     Tape tape;
-    *p.x = tape.watch(*p.x);
+    *p.buffer = tape.watch(*p.buffer);
     const Tensor y = applied(s.mechanism(DType::float64), one);
     if (y.node() != 0) tape.backward(y, t.dy);
     const Tensor& expected = all.gradients.at(p.name);
-    f.close("the gradient of " + p.name + " alone", or_zeros(tape.grad(*p.x), expected), expected, kRounding);
+    f.close("the gradient of " + p.name + " alone", or_zeros(tape.grad(*p.buffer), expected), expected, kRounding);
   }
   for (const NamedParameter& p : named_parameters(s.mechanism(DType::float64))) p.parameter->zero_grad();
 }
@@ -84,10 +83,8 @@ TensorsByName directions(const Subject& s, const Outcome& o, Rng& rng, const std
 // sum(dy * y) with each input and parameter moved by `step` in its direction.
 double moved(Subject& s, const Trial& t, const TensorsByName& along, double step) {
   Trial x = t;
-  std::vector<Part> movable = parts(x);
-  movable.push_back({"bias", &x.call.bias, false});
-  for (const Part& p : movable)
-    if (const auto u = along.find(p.name); u != along.end()) *p.x = *p.x + u->second * step;
+  for (const NamedBuffer& p : parts_and_bias(x))
+    if (const auto u = along.find(p.name); u != along.end()) *p.buffer = *p.buffer + u->second * step;
   std::vector<std::pair<Parameter*, Tensor>> before;
   for (const NamedParameter& p : named_parameters(s.mechanism(DType::float64)))
     if (const auto u = along.find("parameter " + p.name); u != along.end()) {

@@ -18,7 +18,7 @@ Tensor at_padding(const Tensor& x, const AttentionCall& call) { return x - with_
 Trial cut(const Subject& s, const Trial& t, Index b, Index length) {
   Trial one = s.with_call(t, {t.name, {.causal = t.call.causal}});
   const auto cut_to = [&](Tensor& x) { x = head(x.slice(0, b, b + 1), length); };
-  for (const Part& p : parts(one)) cut_to(*p.x);
+  for (const NamedBuffer& p : parts(one)) cut_to(*p.buffer);
   cut_to(one.dy);
   return one;
 }
@@ -27,12 +27,11 @@ void check_padding_under(Subject& s, Finding& f, const Trial& t, DType dtype) {
   f.about(t);
   const Outcome clean = s.run(t, dtype);
   Trial dirty = t;
-  const std::vector<Part> all = parts(dirty);
-  for (const Part& p : all)
-    if (p.of_keys) f.zeros("the gradient of masked " + p.name, at_padding(clean.gradients.at(p.name), t.call));
+  const std::vector<NamedBuffer> of_keys = key_parts(dirty);
+  for (const NamedBuffer& p : of_keys)
+    f.zeros("the gradient of masked " + p.name, at_padding(clean.gradients.at(p.name), t.call));
   for (const double value : {kNaN, dtype == DType::float64 ? kInfinity : -kInfinity}) {
-    for (const Part& p : all)
-      if (p.of_keys) *p.x = with_padding(*p.x, t.call, value);
+    for (const NamedBuffer& p : of_keys) *p.buffer = with_padding(*p.buffer, t.call, value);
     f.close(std::to_string(value) + " in padding", s.run(dirty, dtype), clean, rounding(dtype));
   }
   const bool lengths_alone = t.call.key_lengths.defined() && !t.call.key_mask.defined() && !t.call.mask.defined() &&
@@ -238,8 +237,8 @@ void check_empty_rows(Subject& s, Finding& f) {
     const Outcome all = s.run(e.trial);
     f.zeros("outputs", rows_of(e, all.out));
     Trial t = e.trial;
-    for (const Part& p : parts(t))
-      if (!s.options.shared && !p.of_keys) f.zeros("gradient of " + p.name, rows_of(e, all.gradients.at(p.name)));
+    for (const NamedBuffer& p : query_parts(t))
+      if (!s.options.shared) f.zeros("gradient of " + p.name, rows_of(e, all.gradients.at(p.name)));
     f.finite("outputs of all rows", all);
     // If only these rows have output gradients, all gradients are 0.
     Trial only = e.trial;

@@ -28,10 +28,8 @@ struct Plain {
 Trial one_sequence(Subject& s, const Trial& t, Index b, const Shape& grid) {
   Trial one = t;
   AttentionCall& call = one.call;
-  for (const Part& p : parts(one)) {
-    *p.x = p.x->slice(0, b, b + 1).clone();
-    if (p.of_keys) *p.x = repeat_heads(*p.x, t.q.dim(1));
-  }
+  for (const NamedBuffer& p : parts(one)) *p.buffer = p.buffer->slice(0, b, b + 1).clone();
+  for (const NamedBuffer& p : key_parts(one)) *p.buffer = repeat_heads(*p.buffer, t.q.dim(1));
   one.dy = t.dy.slice(0, b, b + 1).clone();
   if (call.key_lengths.defined()) call.key_lengths = call.key_lengths.slice(0, b, b + 1).dense();
   if (call.key_mask.defined()) call.key_mask = call.key_mask.slice(0, b, b + 1).dense();
@@ -54,8 +52,7 @@ Tensor permute_keys(Trial& one, std::uint64_t seed) {
     order.push_back(static_cast<std::int32_t>(j));
   }
   const Tensor to = Tensor::from(order, {S});
-  for (const Part& p : parts(one))
-    if (p.of_keys) *p.x = index_select(*p.x, 2, to);
+  for (const NamedBuffer& p : key_parts(one)) *p.buffer = index_select(*p.buffer, 2, to);
   call.key_mask = permuted(call.key_mask, 1, to);
   for (Tensor* x : {&call.mask, &call.bias})
     if (x->defined()) *x = permuted(*x, x->rank() - 1, to);
@@ -110,12 +107,12 @@ Outcome plainly(Subject& s, const Trial& t) {
     Outcome o = s.run(plain.trial);
     outs.push_back(o.out);
     Trial names = t;
-    for (const Part& p : parts(names)) {
-      Tensor g = o.gradients.at(p.name);
-      if (p.of_keys && plain.back.defined()) g = index_select(g, 2, plain.back);
-      if (p.of_keys) g = sum(g.view({1, groups, g.dim(1) / groups, g.dim(2), g.dim(3)}), {2});
-      stacked[p.name].push_back(g);
+    for (const NamedBuffer& p : key_parts(names)) {
+      Tensor& g = o.gradients.at(p.name);
+      if (plain.back.defined()) g = index_select(g, 2, plain.back);
+      g = sum(g.view({1, groups, g.dim(1) / groups, g.dim(2), g.dim(3)}), {2});
     }
+    for (const NamedBuffer& p : parts(names)) stacked[p.name].push_back(o.gradients.at(p.name));
     for (const auto& [name, gradient] : o.gradients) {
       if (name != "bias" && stacked.count(name) > 0) continue;
       Tensor g = gradient;

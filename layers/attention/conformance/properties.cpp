@@ -17,7 +17,8 @@ bool same(const Tensor& a, const Tensor& b) {
 bool heads_alike(Subject& s, const Trial& t) {
   if (!members_of(s.mechanism(DType::float64)).empty()) return false;  // members have a fixed number of heads
   Trial apart = t;
-  for (const Part& p : parts(apart)) *p.x = p.x->reshape({p.x->dim(0) * p.x->dim(1), 1, p.x->dim(2), p.x->dim(3)});
+  for (const NamedBuffer& p : parts(apart))
+    *p.buffer = p.buffer->reshape({p.buffer->dim(0) * p.buffer->dim(1), 1, p.buffer->dim(2), p.buffer->dim(3)});
   const Tensor whole = s.out(t);
   return same(s.out(apart).view(whole.shape()), whole);
 }
@@ -26,8 +27,8 @@ bool keys_unordered(Subject& s, const Trial& t) {
   std::vector<std::int32_t> order;
   for (const Index j : Rng(s.options.seed, 105).permutation(t.k.dim(2))) order.push_back(static_cast<std::int32_t>(j));
   Trial other = t;
-  for (const Part& p : parts(other))
-    if (p.of_keys) *p.x = index_select(*p.x, 2, Tensor::from(order, {t.k.dim(2)}));
+  for (const NamedBuffer& p : key_parts(other))
+    *p.buffer = index_select(*p.buffer, 2, Tensor::from(order, {t.k.dim(2)}));
   return same(s.out(other), s.out(t));
 }
 

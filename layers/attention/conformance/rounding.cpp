@@ -37,8 +37,8 @@ std::map<std::string, double> moves(Subject& s, const Trial& t) {
   Rng rng(s.options.seed, 104);
   for (int draw = 0; draw < 4; ++draw) {
     Trial moved = t;
-    for (const Part& p : parts(moved))
-      *p.x = *p.x * (rng.uniform(p.x->shape(), -1, 1, DType::float64) * 0x1p-23 + 1.0);
+    for (const NamedBuffer& p : parts(moved))
+      *p.buffer = *p.buffer * (rng.uniform(p.buffer->shape(), -1, 1, DType::float64) * 0x1p-23 + 1.0);
     const Outcome other = s.run(moved, DType::float32);
     max_distance[""] = std::max(max_distance[""], distance(other.out, at.out));
     for (const auto& [name, g] : at.gradients)
@@ -58,7 +58,7 @@ Tensor twice(const Tensor& x, int axis) {
 // output. The outputs with gradients are then 0.
 Trial doubled(const Trial& t) {
   Trial y = t;
-  for (const Part& p : parts(y)) *p.x = twice(*p.x, 2);
+  for (const NamedBuffer& p : parts(y)) *p.buffer = twice(*p.buffer, 2);
   y.dy = twice(t.dy, 2);
   for (Index j = 0; j < y.v.dim(2); j += 2) y.v.slice(2, j, j + 1).copy_(t.v.slice(2, j / 2, j / 2 + 1) * -1.0);
   for (Index i = 0; i < y.dy.dim(2); i += 2) y.dy.slice(2, i, i + 1).fill_(0);

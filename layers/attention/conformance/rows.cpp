@@ -30,10 +30,10 @@ Trial part_of(const Trial& t, Index first, Index last, Index end) {
 
 namespace {
 
-// Adds y [1, H, n, ...] to the first n positions of a sum. Adds tensors of another rank whole.
-void add_first(Tensor& sum, const Tensor& y) {
-  Tensor first = sum.rank() == 4 && y.rank() == 4 ? sum.slice(2, 0, y.dim(2)) : sum;
-  first.copy_(first + y);
+// Adds y [1, H, n, ...] to the n positions of a sum from `first` on.
+void add_from(const Tensor& sum, Index first, const Tensor& y) {
+  Tensor some = sum.slice(2, first, first + y.dim(2));
+  some.copy_(some + y);
 }
 
 // The trial with output gradients of these rows only.
@@ -63,19 +63,18 @@ void compare_rows(Subject& s, Finding& f, const Trial& t) {
   for (const Index i : rows) {
     const Index end = causal ? causal_end(query_position(i, T, S), S) : S;
     if (end == 0) continue;  // no key: covered by "empty rows"
-    Trial one = part_of(t, several ? 0 : i, i + 1, end);
+    const Index first = several ? 0 : i;
+    Trial one = part_of(t, first, i + 1, end);
     if (several) {
       one.dy = one.dy.clone();
       one.dy.slice(2, 0, i).fill_(0);
     }
     const Outcome alone = s.run(one);
     f.close("query " + std::to_string(i) + " of " + std::to_string(T) + " against the same query alone",
-            whole.out.slice(2, i, i + 1), alone.out.slice(2, several ? i : 0, several ? i + 1 : 1), 1e-9);
+            whole.out.slice(2, i, i + 1), alone.out.slice(2, i - first, i + 1 - first), 1e-9);
     Trial names = t;
-    for (const Part& p : parts(names)) {
-      Tensor sum = p.of_keys || several ? sums.at(p.name) : sums.at(p.name).slice(2, i, i + 1);
-      add_first(sum, alone.gradients.at(p.name));
-    }
+    for (const NamedBuffer& p : query_parts(names)) add_from(sums.at(p.name), first, alone.gradients.at(p.name));
+    for (const NamedBuffer& p : key_parts(names)) add_from(sums.at(p.name), 0, alone.gradients.at(p.name));
     for (auto& [name, sum] : sums)
       if (name.rfind("parameter ", 0) == 0) add_values(sum, alone.gradients.at(name));
   }

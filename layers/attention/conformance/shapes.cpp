@@ -24,7 +24,7 @@ Tensor heads_at(const Tensor& fused, Index first, const Tensor& like) {
 Trial sequence(const Subject& s, const Trial& t, Index b) {
   const auto part = [&](const Tensor& x) { return x.defined() && x.dim(0) > 1 ? x.slice(0, b, b + 1) : x; };
   Trial one = s.with_call(t, {t.name, t.call});
-  for (const Part& p : parts(one)) *p.x = part(*p.x);
+  for (const NamedBuffer& p : parts(one)) *p.buffer = part(*p.buffer);
   for (Tensor* x : {&one.dy, &one.call.key_lengths, &one.call.key_mask}) *x = part(*x);
   for (Tensor* x : {&one.call.mask, &one.call.bias})
     if (x->defined() && x->rank() == 4) *x = part(*x);
@@ -35,7 +35,7 @@ Trial sequence(const Subject& s, const Trial& t, Index b) {
 void compare_heads_apart(Subject& s, Finding& f, const Trial& t) {
   Trial apart = t;
   const auto separate = [](Tensor& x) { x = x.reshape({x.dim(0) * x.dim(1), 1, x.dim(2), x.dim(3)}); };
-  for (const Part& p : parts(apart)) separate(*p.x);
+  for (const NamedBuffer& p : parts(apart)) separate(*p.buffer);
   separate(apart.dy);
   Outcome got = s.run(t), expected = s.run(apart);
   const auto back = [](Tensor& x, const Tensor& like) { x = x.view(like.shape()); };
@@ -52,17 +52,17 @@ void compare_other_heads(Subject& s, Finding& f, const Trial& t) {
   const Outcome before = s.run(t);
   for (const Index h : std::set<Index>{0, H / 2, H - 1}) {
     Trial other = t;
-    const std::vector<Part> all = parts(other), others = parts(drawn);
+    const std::vector<NamedBuffer> all = parts(other), others = parts(drawn);
     for (std::size_t i = 0; i < all.size(); ++i) {
-      Tensor x = others[i].x->clone();
-      x.slice(1, h, h + 1).copy_(all[i].x->slice(1, h, h + 1));
-      *all[i].x = x;
+      Tensor x = others[i].buffer->clone();
+      x.slice(1, h, h + 1).copy_(all[i].buffer->slice(1, h, h + 1));
+      *all[i].buffer = x;
     }
     const Outcome after = s.run(other);
     const std::string what =
         "head " + std::to_string(h) + " of " + std::to_string(H) + " with other inputs in the other heads";
     f.close(what, after.out.slice(1, h, h + 1), before.out.slice(1, h, h + 1), kRounding);
-    for (const Part& p : all)
+    for (const NamedBuffer& p : all)
       f.close(what + ", gradient of " + p.name, after.gradients.at(p.name).slice(1, h, h + 1),
               before.gradients.at(p.name).slice(1, h, h + 1), kRounding);
   }
@@ -80,10 +80,11 @@ Tensor with_zeros(const Tensor& x, bool all) {
 void check_strides_of_0(Subject& s, Finding& f, const Trial& t, DType dtype) {
   Trial broadcast = t;
   const auto first = [](const Tensor& x, Index batch) { return x.slice(0, 0, batch).slice(1, 0, 1).expand(x.shape()); };
-  for (const Part& p : parts(broadcast)) *p.x = first(*p.x, p.of_keys ? 1 : t.q.dim(0));
+  for (const NamedBuffer& p : query_parts(broadcast)) *p.buffer = first(*p.buffer, t.q.dim(0));
+  for (const NamedBuffer& p : key_parts(broadcast)) *p.buffer = first(*p.buffer, 1);
   broadcast.dy = first(t.dy, 1);
   Trial copied = broadcast;
-  for (const Part& p : parts(copied)) *p.x = p.x->clone();
+  for (const NamedBuffer& p : parts(copied)) *p.buffer = p.buffer->clone();
   copied.dy = broadcast.dy.clone();
   f.close("strides of 0", s.run(broadcast, dtype), s.run(copied, dtype), rounding(dtype));
   f.close("strides of 0, no tape", s.out(broadcast, dtype), s.out(copied, dtype), rounding(dtype));
@@ -103,12 +104,10 @@ void check_grouped(Subject& s, Finding& f) {
       for (const Variant& v : s.variants(sizes)) {
         const Trial t = s.with_call(s.trial(sizes), v);
         Trial repeated = t;
-        const std::vector<Part> all = parts(repeated);
-        for (const Part& p : all)
-          if (p.of_keys) *p.x = repeat_heads(*p.x, s.options.heads);
+        const std::vector<NamedBuffer> of_keys = key_parts(repeated);
+        for (const NamedBuffer& p : of_keys) *p.buffer = repeat_heads(*p.buffer, s.options.heads);
         Outcome expected = s.run(repeated);
-        for (const Part& p : all)
-          if (p.of_keys) expected.gradients[p.name] = summed(expected.gradients[p.name], shared);
+        for (const NamedBuffer& p : of_keys) expected.gradients[p.name] = summed(expected.gradients[p.name], shared);
         f.about(t);
         f.close("shared heads against repeated ones", s.run(t), expected, kRounding);
       }
@@ -124,23 +123,23 @@ void check_views(Subject& s, Finding& f) {
     const Outcome expected = s.run(t, dtype);
     const double tolerance = rounding(dtype);
     Trial fused = t;
-    const std::vector<Part> all = parts(fused);
+    const std::vector<NamedBuffer> all = parts(fused);
     std::vector<Tensor> columns;
-    for (const Part& p : all) columns.push_back(merge_heads(*p.x));
+    for (const NamedBuffer& p : all) columns.push_back(merge_heads(*p.buffer));
     Tape tape;
     const Tensor product = tape.watch(concatenate(columns, 2));
     const auto each_part = [&](auto&& act) {  // calls act(part, its first column)
       Index at = 0;
-      for (const Part& p : all) act(p, at), at += p.x->dim(1) * p.x->dim(3);
+      for (const NamedBuffer& p : all) act(p, at), at += p.buffer->dim(1) * p.buffer->dim(3);
     };
-    each_part([&](const Part& p, Index at) { *p.x = heads_at(product, at, *p.x); });
+    each_part([&](const NamedBuffer& p, Index at) { *p.buffer = heads_at(product, at, *p.buffer); });
     const Tensor y = applied(s.mechanism(dtype), fused);
     f.close("parts of one tensor, outputs", y.detach(), expected.out, tolerance);
     if (y.node() != 0) {
       tape.backward(y, t.dy);
       const Tensor d = tape.grad(product);
-      each_part([&](const Part& p, Index at) {
-        f.close("parts of one tensor, gradient of " + p.name, heads_at(d, at, *p.x), expected.gradients.at(p.name),
+      each_part([&](const NamedBuffer& p, Index at) {
+        f.close("parts of one tensor, gradient of " + p.name, heads_at(d, at, *p.buffer), expected.gradients.at(p.name),
                 tolerance);
       });
     }
@@ -158,7 +157,7 @@ void check_batch(Subject& s, Finding& f) {
       const Outcome one = s.run(sequence(s, t, b));
       f.close("a sequence in a batch of three against the same sequence alone", all.out.slice(0, b, b + 1), one.out,
               kRounding);
-      for (const Part& p : parts(t))
+      for (const NamedBuffer& p : parts(t))
         f.close("a sequence in a batch of three against the same sequence alone, gradient of " + p.name,
                 all.gradients.at(p.name).slice(0, b, b + 1), one.gradients.at(p.name), kRounding);
     }

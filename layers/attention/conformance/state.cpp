@@ -14,12 +14,12 @@ Tensor steps(AttentionState& state, const Trial& t, DType dtype, Index begin, In
   for (Index i = begin; i < end; i += step) {
     const Index next = std::min(end, i + step);
     Trial part = t;
-    for (const Part& p : parts(part)) *p.x = p.x->slice(2, i, next).to(dtype).clone();
+    for (const NamedBuffer& p : parts(part)) *p.buffer = p.buffer->slice(2, i, next).to(dtype).clone();
     Tensor bias = t.call.bias;  // [..., T, S]
     if (bias.defined()) bias = bias.slice(-2, i, next).slice(-1, 0, next).to(dtype).clone();
     const Tensor y = state.apply(part.q, part.k, part.v, {.bias = bias}, part.inputs);
     outputs.push_back(y.detach().clone());
-    for (const Part& p : parts(part)) p.x->fill_(7);
+    for (const NamedBuffer& p : parts(part)) p.buffer->fill_(7);
   }
   return concatenate(outputs, 2);
 }
@@ -48,8 +48,8 @@ void check_steps_match(Subject& s, Finding& f, Index n) {
   for (const auto& [queries, keys] : std::vector<std::pair<Index, Index>>{{1, 2}, {2, 1}}) {
     AttentionState state = s.mechanism(DType::float64).make_state();
     steps(state, t, DType::float64, 0, n - 2, n);
-    Trial next = t;
-    for (const Part& p : parts(next)) *p.x = p.x->slice(2, n - 2, n - 2 + (p.of_keys ? keys : queries));
+    Trial next = with_queries(t, n - 2, n - 2 + queries);
+    for (const NamedBuffer& p : key_parts(next)) *p.buffer = p.buffer->slice(2, n - 2, n - 2 + keys);
     bool refused = false;
     try {
       state.apply(next.q, next.k, next.v, {}, next.inputs);

@@ -49,13 +49,14 @@ class Program {
     if (padded > 0 || !equal) call.key_lengths = Tensor::from(counts, {batch});
     if (t_.call.bias.defined()) call.bias = bias_of(counts, max_count);
     std::vector<Tensor> before;
-    for (const Part& p : parts(next)) before.push_back(p.x->clone());
+    for (const NamedBuffer& p : parts(next)) before.push_back(p.buffer->clone());
     const Tensor y = state_.apply(next.q, next.k, next.v, call, next.inputs);
     f_.finite("the output of a step, with its padding", y);
     std::size_t i = 0;
-    for (const Part& p : parts(next)) {
-      f_.same_bits(p.name + " after a step", *p.x, before[i++]);
-      f_.expect(y.storage() != p.x->storage() || y.numel() == 0, "the output of a step shares memory with " + p.name);
+    for (const NamedBuffer& p : parts(next)) {
+      f_.same_bits(p.name + " after a step", *p.buffer, before[i++]);
+      f_.expect(y.storage() != p.buffer->storage() || y.numel() == 0,
+                "the output of a step shares memory with " + p.name);
     }
     for (const NamedBuffer& b : named_buffers(state_))
       f_.expect(!b.buffer->defined() || y.storage() != b.buffer->storage() || y.numel() == 0,
@@ -112,14 +113,14 @@ class Program {
       const Row& row = rows_[r];
       if (row.length == 0) continue;
       Trial whole = s_.with_call(t_, {t_.name, {.causal = true}});
-      for (const Part& p : parts(whole)) {
+      for (const NamedBuffer& p : parts(whole)) {
         std::vector<Tensor> pieces;
         Index at = 0;
         for (const auto& [from, count] : row.pieces) {
-          pieces.push_back(p.x->slice(0, from, from + 1).slice(2, at, at + count));
+          pieces.push_back(p.buffer->slice(0, from, from + 1).slice(2, at, at + count));
           at += count;
         }
-        *p.x = concatenate(pieces, 2);
+        *p.buffer = concatenate(pieces, 2);
       }
       if (t_.call.bias.defined())
         whole.call.bias = t_.call.bias.slice(-2, 0, row.length).slice(-1, 0, row.length).contiguous();
@@ -155,19 +156,19 @@ class Program {
   Trial next_positions(const Rows& counts, Index max_count) const {
     const auto batch = static_cast<Index>(rows_.size());
     Trial next = t_;
-    for (const Part& p : parts(next)) {
-      const Tensor x = *p.x;
+    const auto fill = [&](Tensor& part, double padding) {
+      const Tensor x = part;
       // Heads are side by side in memory, as a projection returns them.
-      *p.x = Tensor::full({batch, max_count, x.dim(1), x.dim(3)},
-                          p.of_keys ? std::numeric_limits<double>::quiet_NaN() : 0.5, dtype_)
-                 .transpose(1, 2);
+      part = Tensor::full({batch, max_count, x.dim(1), x.dim(3)}, padding, dtype_).transpose(1, 2);
       for (Index r = 0; r < batch; ++r) {
         const Row& row = rows_[static_cast<std::size_t>(r)];
         const Index count = counts[static_cast<std::size_t>(r)];
         if (count > 0)
-          (*p.x)[r].slice(1, 0, count).copy_(x[row.from].slice(1, row.length, row.length + count).to(dtype_));
+          part[r].slice(1, 0, count).copy_(x[row.from].slice(1, row.length, row.length + count).to(dtype_));
       }
-    }
+    };
+    for (const NamedBuffer& p : query_parts(next)) fill(*p.buffer, 0.5);
+    for (const NamedBuffer& p : key_parts(next)) fill(*p.buffer, std::numeric_limits<double>::quiet_NaN());
     return next;
   }
 

@@ -57,6 +57,16 @@ double min_gap(const Tensor& q, const Tensor& k) {
   return gap;
 }
 
+// The parts of a trial per query, per key, or both, in the order q, k, v, inputs.
+std::vector<NamedBuffer> parts_of(Trial& t, bool queries, bool keys) {
+  std::vector<NamedBuffer> all;
+  if (queries) all.push_back({"q", &t.q});
+  if (keys) all.push_back({"k", &t.k}), all.push_back({"v", &t.v});
+  for (std::size_t i = 0; i < t.inputs.size(); ++i)
+    if (t.declared[i].of_queries() ? queries : keys) all.push_back({"input " + t.declared[i].name, &t.inputs[i]});
+  return all;
+}
+
 }  // namespace
 
 Tensor random_mask(Rng& rng, const Shape& shape, double share) {
@@ -69,16 +79,13 @@ Tensor or_zeros(const Tensor& gradient, const Tensor& like) {
   return gradient.defined() ? gradient.detach().clone() : Tensor::zeros(like.shape(), like.dtype());
 }
 
-std::vector<Part> parts(Trial& t) {
-  std::vector<Part> all = {{"q", &t.q, false}, {"k", &t.k, true}, {"v", &t.v, true}};
-  for (std::size_t i = 0; i < t.inputs.size(); ++i)
-    all.push_back({"input " + t.declared[i].name, &t.inputs[i], !t.declared[i].of_queries()});
-  return all;
-}
+std::vector<NamedBuffer> parts(Trial& t) { return parts_of(t, true, true); }
+std::vector<NamedBuffer> query_parts(Trial& t) { return parts_of(t, true, false); }
+std::vector<NamedBuffer> key_parts(Trial& t) { return parts_of(t, false, true); }
 
-std::vector<Part> parts_and_bias(Trial& t) {
-  std::vector<Part> all = parts(t);
-  if (t.call.bias.defined()) all.push_back({"bias", &t.call.bias, false});
+std::vector<NamedBuffer> parts_and_bias(Trial& t) {
+  std::vector<NamedBuffer> all = parts(t);
+  if (t.call.bias.defined()) all.push_back({"bias", &t.call.bias});
   return all;
 }
 
@@ -90,14 +97,14 @@ void take_parameter_gradients(AttentionMechanism& m, TensorsByName& gradients) {
 }
 
 Trial rounded_to_bfloat16(Trial t) {
-  for (const Part& p : parts(t)) *p.x = p.x->to(DType::bfloat16).to(DType::float64);
+  for (const NamedBuffer& p : parts(t)) *p.buffer = p.buffer->to(DType::bfloat16).to(DType::float64);
   t.dy = t.dy.to(DType::bfloat16).to(DType::float64);
   return t;
 }
 
 Trial in_dtype(const Trial& t, DType dtype) {
   Trial y = t;
-  for (const Part& p : parts(y)) *p.x = p.x->to(dtype);
+  for (const NamedBuffer& p : parts(y)) *p.buffer = p.buffer->to(dtype);
   if (y.dy.defined()) y.dy = y.dy.to(dtype);
   if (y.call.bias.defined()) y.call.bias = y.call.bias.to(dtype == DType::bfloat16 ? DType::float32 : dtype);
   return y;
@@ -114,16 +121,14 @@ Tensor with_padding(const Tensor& x, const AttentionCall& call, double value) {
 
 Trial with_queries(const Trial& t, Index first, Index last) {
   Trial some = t;
-  for (const Part& p : parts(some))
-    if (!p.of_keys) *p.x = p.x->slice(2, first, last);
+  for (const NamedBuffer& p : query_parts(some)) *p.buffer = p.buffer->slice(2, first, last);
   some.dy = t.dy.slice(2, first, last);
   return some;
 }
 
 Trial with_keys(const Trial& t, Index length) {
   Trial some = t;
-  for (const Part& p : parts(some))
-    if (p.of_keys) *p.x = p.x->slice(2, 0, length);
+  for (const NamedBuffer& p : key_parts(some)) *p.buffer = p.buffer->slice(2, 0, length);
   return some;
 }
 
@@ -304,12 +309,12 @@ Outcome Subject::run(const Trial& trial, DType dtype, Apply apply) {
   zero_grad(m);
   Trial t = in_dtype(trial, dtype);
   Tape tape;
-  const std::vector<Part> watched = parts_and_bias(t);
-  for (const Part& p : watched) *p.x = tape.watch(*p.x);
+  const std::vector<NamedBuffer> watched = parts_and_bias(t);
+  for (const NamedBuffer& p : watched) *p.buffer = tape.watch(*p.buffer);
   const Tensor y = apply(m, t);
   if (y.node() != 0) tape.backward(y, t.dy);
   Outcome o{.out = y.detach(), .gradients = {}};
-  for (const Part& p : watched) o.gradients[p.name] = or_zeros(tape.grad(*p.x), *p.x);
+  for (const NamedBuffer& p : watched) o.gradients[p.name] = or_zeros(tape.grad(*p.buffer), *p.buffer);
   take_parameter_gradients(m, o.gradients);
   return o;
 }

@@ -24,20 +24,18 @@ struct Trial {
   std::vector<Tensor> inputs = {};            // other inputs of the mechanism: [B, H, T, size] or [B, Hk, S, size]
   std::vector<MechanismInput> declared = {};  // declarations of `inputs`, in the same order
 
-  void members(MemberVisitor& visit) {  // for pick_rows()
+  void members(MemberVisitor& visit) {
     visit.buffer("q", q), visit.buffer("k", k), visit.buffer("v", v), visit.buffer("dy", dy);
-    visit("call", call), visit.buffer("inputs", inputs);
+    visit("call", call);
+    for (std::size_t i = 0; i < inputs.size(); ++i) visit.buffer("input " + declared[i].name, inputs[i]);
   }
 };
 
-// One of q, k, v and the inputs of a trial, by the name of its gradient: "q", "k", "v", "input NAME".
-struct Part {
-  std::string name;
-  Tensor* x;
-  bool of_keys;
-};
-std::vector<Part> parts(Trial& trial);
-std::vector<Part> parts_and_bias(Trial& trial);  // also "bias", if the call has one
+// q, k, v and the inputs of a trial, by the names of their gradients: "q", "k", "v", "input NAME".
+std::vector<NamedBuffer> parts(Trial& trial);
+std::vector<NamedBuffer> query_parts(Trial& trial);     // those per query: q, inputs
+std::vector<NamedBuffer> key_parts(Trial& trial);       // those per key: k, v, inputs
+std::vector<NamedBuffer> parts_and_bias(Trial& trial);  // also "bias", if the call has one
 
 inline Tensor applied(const AttentionMechanism& m, const Trial& t) { return m.apply(t.q, t.k, t.v, t.call, t.inputs); }
 
