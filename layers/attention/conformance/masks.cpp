@@ -92,20 +92,6 @@ Tensor rows_of(const EmptyRows& e, const Tensor& x) {
   return of_batch.slice(2, e.first, e.last);
 }
 
-// The call with its key mask merged into its mask.
-AttentionCall folded(const AttentionCall& call, const Shape& grid) {  // [B, H, T, S]
-  AttentionCall one = call;
-  Tensor mask = Tensor::ones(grid, DType::bool8);
-  for (Index b = 0; b < grid[0]; ++b)
-    for (Index j = 0; j < grid[3]; ++j) {
-      Tensor part = mask.slice(0, b, b + 1).slice(3, j, j + 1);
-      if (call.mask.defined()) copy_values(part, call.mask.expand(grid).slice(0, b, b + 1).slice(3, j, j + 1));
-      if (call.key_mask.defined() && call.key_mask.at({b, j}) == 0) part.fill_(0);
-    }
-  one.key_mask = {}, one.mask = mask;
-  return one;
-}
-
 // Checks that a mask and a bias of lower rank, or with strides of 0, equal their dense form.
 void check_broadcast(Subject& s, Finding& f, const Sizes& sizes) {
   const Trial t = s.trial(sizes);
@@ -195,10 +181,10 @@ void check_masks(Subject& s, Finding& f) {
       const Trial changed = s.with_call(t, v);
       if (sizes.queries == sizes.keys) check_neutral_call(s, f, changed, DType::float64);
       if (!can.full_mask || !v.call.key_mask.defined() || of_keys) continue;
-      const AttentionCall one = folded(changed.call, {sizes.batch, s.options.heads, sizes.queries, sizes.keys});
+      Trial folded = changed;
+      folded.call.mask = one_mask(changed, {.key_mask = v.call.key_mask}), folded.call.key_mask = {};
       f.about(changed);
-      f.close("a key mask and a mask against one mask of both", s.run(changed), s.run(s.with_call(t, {v.name, one})),
-              kRounding);
+      f.close("a key mask and a mask against one mask of both", s.run(changed), s.run(folded), kRounding);
     }
   }
   for (const Variant& v : s.ends({n, n})) check_neutral_call(s, f, s.with_call(s.trial({n, n}), v), DType::float32);

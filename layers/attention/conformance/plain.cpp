@@ -24,8 +24,9 @@ struct Plain {
   Tensor back;  // int32 [S]: new position of each key; undefined: keys are not permuted
 };
 
-// Sequence b alone: keys and values repeated for each head, the mask and the bias expanded to `grid`.
-Trial one_sequence(Subject& s, const Trial& t, Index b, const Shape& grid) {
+// Sequence b alone: keys and values repeated for each head, the mask and the bias expanded to [1, H, T, S].
+Trial one_sequence(Subject& s, const Trial& t, Index b) {
+  const Shape grid = {1, t.q.dim(1), t.q.dim(2), t.k.dim(2)};
   Trial one = t;
   AttentionCall& call = one.call;
   for (const NamedBuffer& p : parts(one)) *p.buffer = p.buffer->slice(0, b, b + 1).clone();
@@ -60,33 +61,21 @@ Tensor permute_keys(Trial& one, std::uint64_t seed) {
 }
 
 Plain plain_of(Subject& s, const Trial& t, Index b, bool in_order) {
-  const Index S = t.k.dim(2);
-  const Shape grid = {1, t.q.dim(1), t.q.dim(2), S};
-  Plain plain{one_sequence(s, t, b, grid), {}};
+  Plain plain{one_sequence(s, t, b), {}};
   const Trial& one = plain.trial;
   AttentionCall& call = plain.trial.call;
   const Properties& is = s.properties();
   const bool unordered = !in_order && is.keys_unordered && is.lengths_are_masks;
-  if (unordered && s.can().full_mask && s.folds_key_masks() && (!call.causal || is.causal_is_mask)) {
-    if (call.causal || masks_keys(call)) call.mask = allowed_pairs(one.q, one.k, call).expand(grid).dense().clone();
-    call.causal = false, call.key_lengths = {}, call.key_mask = {};
-  } else if (call.causal && is.causal_is_mask && unordered) {
-    const Tensor triangle = allowed_pairs(one.q, one.k, {.causal = true});
-    call.mask = call.mask.defined() ? logical_and(call.mask, triangle) : triangle.expand(grid).dense().clone();
-    call.causal = false;
-  }
-  if (call.causal || !unordered || S < 2) {
-    if (call.key_mask.defined() && s.can().full_mask && s.folds_key_masks()) {
-      const Tensor keys = call.key_mask.view({1, 1, 1, S});
-      call.mask = call.mask.defined() ? logical_and(call.mask, keys) : keys.expand(grid).dense().clone();
-      call.key_mask = {};
-    }
-    return plain;
-  }
+  const bool folds = s.can().full_mask && s.folds_key_masks();
+  if (call.causal && is.causal_is_mask && unordered) call.mask = one_mask(one, {.causal = true}), call.causal = false;
+  if (call.key_mask.defined() && folds) call.mask = one_mask(one, {.key_mask = call.key_mask}), call.key_mask = {};
+  if (call.causal || !unordered) return plain;  // the order of keys counts
   if (call.key_lengths.defined()) {
-    const Tensor there =
-        allowed_pairs(one.q, one.k, {.key_lengths = call.key_lengths}).slice(1, 0, 1).slice(2, 0, 1).reshape({1, S});
-    call.key_mask = call.key_mask.defined() ? logical_and(call.key_mask, there) : there.clone();
+    const AttentionCall of_keys{.key_lengths = call.key_lengths, .key_mask = call.key_mask};
+    if (folds)
+      call.mask = one_mask(one, of_keys);
+    else
+      call.key_mask = allowed_pairs(one.q, one.k, of_keys).reshape({1, t.k.dim(2)});
     call.key_lengths = {};
   }
   plain.back = permute_keys(plain.trial, s.options.seed);

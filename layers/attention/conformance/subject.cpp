@@ -110,6 +110,12 @@ Trial in_dtype(const Trial& t, DType dtype) {
   return y;
 }
 
+Tensor one_mask(const Trial& t, AttentionCall conditions) {
+  conditions.mask = t.call.mask;
+  const Shape grid = {t.q.dim(0), t.q.dim(1), t.q.dim(2), t.k.dim(2)};
+  return allowed_pairs(t.q, t.k, conditions).expand(grid).dense().clone();
+}
+
 Tensor with_padding(const Tensor& x, const AttentionCall& call, double value) {
   const Tensor allowed = allowed_pairs(x, x, {.key_lengths = call.key_lengths, .key_mask = call.key_mask});
   Tensor y = x.clone();

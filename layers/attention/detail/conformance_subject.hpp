@@ -87,6 +87,8 @@ Trial with_queries(const Trial& t, Index first, Index last);
 Trial with_keys(const Trial& t, Index length);
 // For a trial of one sequence: queries [first, last) with keys [0, end), and the same part of its masks and bias.
 Trial part_of(const Trial& t, Index first, Index last, Index end);
+// The mask of a trial and these conditions of a call in one: bool [B, H, T, S].
+Tensor one_mask(const Trial& t, AttentionCall conditions);
 // x [B, Hk, S, ...] with `value` at the keys that key_lengths and key_mask of the call hide.
 Tensor with_padding(const Tensor& x, const AttentionCall& call, double value);
 // The first positions of x [B, H, T, D].
