@@ -80,8 +80,8 @@ TensorsByName directions(const Subject& s, const Outcome& o, Rng& rng, const std
   return all;
 }
 
-// sum(dy * y) with each input and parameter moved by `step` in its direction.
-double moved(Subject& s, const Trial& t, const TensorsByName& along, double step) {
+// sum(dy * y) with each input and parameter moved by `step` in its direction. `out` computes y.
+double moved(Subject& s, const Trial& t, const TensorsByName& along, double step, const Output& out) {
   Trial x = t;
   for (const NamedBuffer& p : parts_and_bias(x))
     if (const auto u = along.find(p.name); u != along.end()) *p.buffer = *p.buffer + u->second * step;
@@ -91,19 +91,17 @@ double moved(Subject& s, const Trial& t, const TensorsByName& along, double step
       before.emplace_back(p.parameter, p.parameter->detach().clone());
       p.parameter->copy_(before.back().second + u->second * step);
     }
-  const double sum = dot(s.out(x), t.dy);
+  const double sum = dot(out(x), t.dy);
   for (const auto& [parameter, values] : before) parameter->copy_(values);
   return sum;
 }
 
-// Derivatives in a direction, by a difference quotient and by gradients. The step is small enough to rarely cross a
-// discrete choice or the kink of a relu; rounding of sums is then about 1e-8.
-struct Slopes {
-  double numeric = 0, analytic = 0, size = 0;  // size: the root of the sum of squares of gradient times direction
-  bool agree() const { return std::fabs(numeric - analytic) <= 2e-6 * std::max(size, 1e-3); }
-};
+}  // namespace
 
-Slopes slopes(Subject& s, const Trial& t, const Outcome& o, Rng& rng, const std::string& only) {
+bool Slopes::agree(double tolerance) const { return std::fabs(numeric - analytic) <= tolerance * std::max(size, 1e-3); }
+
+Slopes slopes(Subject& s, const Trial& t, const Outcome& o, Rng& rng, const std::string& only, const Output& out) {
+  // Small enough to rarely cross a discrete choice or the kink of a relu; rounding of sums is then about 1e-8.
   constexpr double kStep = 1e-7;
   const TensorsByName along = directions(s, o, rng, only);
   Slopes y;
@@ -114,21 +112,23 @@ Slopes slopes(Subject& s, const Trial& t, const Outcome& o, Rng& rng, const std:
     for (std::size_t i = 0; i < a.size(); ++i) y.size += a[i] * a[i] * b[i] * b[i];
   }
   y.size = std::sqrt(y.size);
-  y.numeric = (moved(s, t, along, kStep) - moved(s, t, along, -kStep)) / (2 * kStep);
+  y.numeric = (moved(s, t, along, kStep, out) - moved(s, t, along, -kStep, out)) / (2 * kStep);
   return y;
 }
-
-}  // namespace
 
 void compare_direction(Subject& s, Finding& f, const Trial& t) {
   f.about(t);
   const Outcome o = s.run(t);
   Rng rng(s.options.seed, 94);
+  const auto of = [&](const std::string& only) {
+    return slopes(s, t, o, rng, only, [&](const Trial& x) { return s.out(x); });
+  };
+  constexpr double kTolerance = 2e-6;
   // Try a second direction, because the first may have crossed a discrete choice.
-  if (slopes(s, t, o, rng, "").agree() || slopes(s, t, o, rng, "").agree()) return f.expect(true, "");
+  if (of("").agree(kTolerance) || of("").agree(kTolerance)) return f.expect(true, "");
   std::string text;
   for (const auto& [name, gradient] : o.gradients)
-    if (const Slopes one = slopes(s, t, o, rng, name); !one.agree())
+    if (const Slopes one = of(name); !one.agree(kTolerance))
       text += (text.empty() ? "" : ", ") + name + " (" + std::to_string(one.analytic) + " by the gradient, " +
               std::to_string(one.numeric) + " by a difference quotient)";
   f.expect(false, "the gradient does not match the derivative in a random direction of " +

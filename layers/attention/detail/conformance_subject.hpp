@@ -224,6 +224,15 @@ Tensor or_zeros(const Tensor& gradient, const Tensor& like);
 
 // Compares outputs and gradients in float32 with those in float64.
 void compare_float32(Subject& s, Finding& f, const Trial& t);
+// Derivatives of sum(dy * y) in a direction, by a difference quotient and by gradients.
+struct Slopes {
+  double numeric = 0, analytic = 0, size = 0;  // size: the root of the sum of squares of gradient times direction
+  bool agree(double tolerance) const;          // relative to the size
+};
+using Output = std::function<Tensor(const Trial&)>;  // computes the output of a trial
+// Slopes in a random direction of all inputs and parameters or, if `only` is not empty, of that one. `o` is the outcome
+// of the trial; `out` computes the output of a trial with moved inputs.
+Slopes slopes(Subject& s, const Trial& t, const Outcome& o, Rng& rng, const std::string& only, const Output& out);
 // Compares the derivative of sum(dy * y) in a random direction of all inputs and parameters with the gradients.
 void compare_direction(Subject& s, Finding& f, const Trial& t);
 // Checks that masks that allow everything, full lengths and a bias of 0, each added to `t`, change no output and, if
