@@ -1,5 +1,4 @@
 // The check "bfloat16": outputs, gradients and states in bfloat16 against the same problem in float64.
-#include <algorithm>
 #include <heed/layers/attention/detail/conformance_subject.hpp>
 
 namespace heed::detail::conformance {
@@ -18,25 +17,12 @@ void compare_state(Subject& s, Finding& f, const Trial& original, Index step) {
   const Trial t = rounded_to_bfloat16(original);
   f.about(t);
   const Tensor whole = s.out(t);
-  const NoTape guard;
   AttentionState state = s.mechanism(DType::bfloat16).make_state();
-  std::vector<Tensor> outputs;
-  const Index n = t.q.dim(2);
-  for (Index i = 0; i < n; i += step) {
-    Trial part = t;
-    for (const NamedBuffer& p : parts(part))
-      *p.buffer = p.buffer->slice(2, i, std::min(n, i + step)).to(DType::bfloat16);
-    outputs.push_back(state.apply(part.q, part.k, part.v, {}, part.inputs));
-    f.expect(outputs.back().dtype() == DType::bfloat16,
-             "a state returns " + describe(outputs.back()) + " for bfloat16; it must return the dtype of q");
-  }
-  std::vector<Tensor> wide;
-  for (const Tensor& y : outputs) wide.push_back(y.to(DType::float64));
-  Tensor all = Tensor::empty(whole.shape(), DType::float64);
-  for (Index i = 0; i < static_cast<Index>(wide.size()); ++i)
-    all.slice(2, i * step, std::min(n, (i + 1) * step)).copy_(wide[static_cast<std::size_t>(i)]);
+  const Tensor y = steps(state, t, DType::bfloat16, 0, t.q.dim(2), step);
+  f.expect(y.dtype() == DType::bfloat16,
+           "a state returns " + describe(y) + " for bfloat16; it must return the dtype of q");
   close_in(s, f, "bfloat16, steps of " + std::to_string(step) + " against all at once in float64",
-           {DType::bfloat16, {all, {}}, {whole, {}}}, t);
+           {DType::bfloat16, {y, {}}, {whole, {}}}, t);
 }
 
 }  // namespace

@@ -6,24 +6,6 @@
 namespace heed::detail::conformance {
 namespace {
 
-// Outputs of `state` for positions [begin, end), `step` at a time. Overwrites the inputs after each step, to find
-// states that keep a reference to them.
-Tensor steps(AttentionState& state, const Trial& t, DType dtype, Index begin, Index end, Index step) {
-  const NoTape guard;
-  std::vector<Tensor> outputs;
-  for (Index i = begin; i < end; i += step) {
-    const Index next = std::min(end, i + step);
-    Trial part = t;
-    for (const NamedBuffer& p : parts(part)) *p.buffer = p.buffer->slice(2, i, next).to(dtype).clone();
-    Tensor bias = t.call.bias;  // [..., T, S]
-    if (bias.defined()) bias = bias.slice(-2, i, next).slice(-1, 0, next).to(dtype).clone();
-    const Tensor y = state.apply(part.q, part.k, part.v, {.bias = bias}, part.inputs);
-    outputs.push_back(y.detach().clone());
-    for (const NamedBuffer& p : parts(part)) p.buffer->fill_(7);
-  }
-  return concatenate(outputs, 2);
-}
-
 // Checks that two states of one mechanism that are stepped alternately are independent.
 void check_two_states(Subject& s, Finding& f, Index n) {
   const Trial t = s.trial({n, n}), u = s.trial({n, n}, 1);
@@ -63,6 +45,22 @@ void check_steps_match(Subject& s, Finding& f, Index n) {
 }
 
 }  // namespace
+
+Tensor steps(AttentionState& state, const Trial& t, DType dtype, Index begin, Index end, Index step) {
+  const NoTape guard;
+  std::vector<Tensor> outputs;
+  for (Index i = begin; i < end; i += step) {
+    const Index next = std::min(end, i + step);
+    Trial part = t;
+    for (const NamedBuffer& p : parts(part)) *p.buffer = p.buffer->slice(2, i, next).to(dtype).clone();
+    Tensor bias = t.call.bias;  // [..., T, S]
+    if (bias.defined()) bias = bias.slice(-2, i, next).slice(-1, 0, next).to(dtype).clone();
+    const Tensor y = state.apply(part.q, part.k, part.v, {.bias = bias}, part.inputs);
+    outputs.push_back(y.detach().clone());
+    for (const NamedBuffer& p : parts(part)) p.buffer->fill_(7);
+  }
+  return concatenate(outputs, 2);
+}
 
 AttentionState resumed(Subject& s, Finding& f, AttentionState& state, DType dtype) {
   TensorsByName kept;

@@ -242,6 +242,9 @@ void check_neutral_call(Subject& s, Finding& f, const Trial& t, DType dtype, boo
 // nothing if the mechanism does not support such calls.
 void compare_rows(Subject& s, Finding& f, const Trial& t);
 
+// Outputs of `state` for positions [begin, end), `step` at a time. Overwrites the inputs after each step, to find
+// states that keep a reference to them.
+Tensor steps(AttentionState& state, const Trial& t, DType dtype, Index begin, Index end, Index step);
 // A fresh state with the buffers of another, which options.save_and_load saves and loads. The new state must have
 // these buffers.
 AttentionState resumed(Subject& s, Finding& f, AttentionState& state, DType dtype);
