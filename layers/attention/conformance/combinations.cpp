@@ -59,11 +59,12 @@ struct Called {
   std::string shared;   // the name of an input that shares memory with the output
 };
 
+// The call of a row of the plan.
 class Caller {
  public:
   Caller(Plan& plan, const Levels& levels, const Trial& posed)
       : plan_(plan), levels_(levels), s_(plan.subject(levels)), dtype_(plan.dtype_of(levels)) {
-    trial_ = in_dtype(posed, dtype_);
+    trial_ = in_dtype(padded(posed), dtype_);
     trial_.call.key_lengths = masks(trial_.call.key_lengths), trial_.call.key_mask = masks(trial_.call.key_mask);
     trial_.call.mask = masks(trial_.call.mask), trial_.call.bias = masks(trial_.call.bias);
     const Index batch = posed.q.dim(0);
@@ -78,35 +79,37 @@ class Caller {
 
   // Calls the mechanism, on a tape or without one.
   Called call(bool with_tape) {
+    zero_grad(s_.mechanism(dtype_));
     Trial t = trial_;
     const Index batch = t.dy.dim(0);
     const std::vector<NamedBuffer> all = parts(t);
     Called c;
-    std::vector<Tensor> bases;
-    const auto run = [&](Tape* tape) {
-      if (tape != nullptr && t.call.bias.defined() && needs("bias")) t.call.bias = tape->watch(t.call.bias);
-      for (std::size_t i = 0; i < all.size(); ++i) {
-        bases.push_back(tape != nullptr && needs(all[i].name) ? tape->watch(layouts_[i].base) : layouts_[i].base);
-        *all[i].buffer = layouts_[i].view(bases[i], batch);
-      }
-      apply(t, tape, c);
+    std::optional<Tape> tape;
+    std::optional<NoTape> no_tape;
+    if (with_tape)
+      tape.emplace();
+    else
+      no_tape.emplace();
+    const auto watched = [&](const std::string& name, const Tensor& x) {
+      return tape && needs(name) ? tape->watch(x) : x;
     };
-    if (!with_tape) {
-      const NoTape guard;
-      run(nullptr);
-      return c;
+    if (t.call.bias.defined()) t.call.bias = watched("bias", t.call.bias);
+    std::vector<Tensor> bases;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      bases.push_back(watched(all[i].name, layouts_[i].base));
+      *all[i].buffer = layouts_[i].view(bases[i], batch);
     }
-    zero_grad(s_.mechanism(dtype_));
-    Tape tape;
-    run(&tape);
+    apply(t, tape, c);
+    if (!tape) return c;
     for (std::size_t i = 0; i < all.size(); ++i)
       if (needs(all[i].name))
-        c.outcome.gradients[all[i].name] = layouts_[i].view(or_zeros(tape.grad(bases[i]), bases[i]), batch);
+        c.outcome.gradients[all[i].name] = layouts_[i].view(or_zeros(tape->grad(bases[i]), bases[i]), batch);
     if (trial_.call.bias.defined() && needs("bias"))
-      c.outcome.gradients["bias"] = or_zeros(tape.grad(t.call.bias), t.call.bias);
+      c.outcome.gradients["bias"] = or_zeros(tape->grad(t.call.bias), t.call.bias);
     take_parameter_gradients(s_.mechanism(dtype_), c.outcome.gradients);
     return c;
   }
+  DType dtype() const { return dtype_; }
   bool broadcast(const std::string& name) const {
     Trial t = trial_;
     const std::vector<NamedBuffer> all = parts(t);
@@ -116,11 +119,12 @@ class Caller {
   }
 
  private:
-  // Calls the mechanism and, on a tape, runs backward. Notes inputs that share memory with the output or are written.
-  void apply(Trial& t, Tape* tape, Called& c) {
+  // Calls the mechanism and, if there is a tape, runs backward. Notes inputs that share memory with the output or are
+  // written.
+  void apply(const Trial& t, std::optional<Tape>& tape, Called& c) {
     const std::vector<NamedTensor> before = named(true);
     const Tensor y = applied(s_.mechanism(dtype_), t);
-    if (tape != nullptr && y.node() != 0) tape->backward(y, dy_->view(dy_->base, t.dy.dim(0)));
+    if (tape && y.node() != 0) tape->backward(y, dy_->view(dy_->base, t.dy.dim(0)));
     for (const auto& [name, x] : named())
       if (x.storage() == y.storage() && y.numel() > 0) c.shared = name;
     c.outcome.out = y.detach();
@@ -139,7 +143,17 @@ class Caller {
   std::vector<LaidOut> layouts_;
   std::unique_ptr<LaidOut> dy_;
 
-  const std::string& level(Plan::Which which) const { return plan_.conditions()[which].levels[levels_[which]]; }
+  const std::string& level(Plan::Which which) const { return plan_.level(levels_, which); }
+  // The trial with the values of the row in padding, except in broadcast keys and values.
+  Trial padded(Trial t) const {
+    const std::string& value = level(Plan::padding);
+    if (value == "numbers" || !masks_keys(t.call)) return t;
+    for (const NamedBuffer& p : key_parts(t))
+      if (level(p.name == "k" ? Plan::k_layout : Plan::v_layout) != "broadcast")
+        *p.buffer =
+            with_padding(*p.buffer, t.call, value == "NaN" ? std::numeric_limits<double>::quiet_NaN() : kInfinity);
+    return t;
+  }
   Tensor masks(const Tensor& x) const { return mask_in_layout(level(Plan::mask_layout), x); }
   bool needs(const std::string& name) const {
     const std::string& gradients = level(Plan::gradients);
@@ -161,62 +175,45 @@ class Caller {
 
 // ---- Comparison ----
 
-class Comparison {
- public:
-  Comparison(Plan& plan, const Levels& levels) : plan_(plan), levels_(levels), s_(plan.subject(levels)) {}
-
-  // The first difference, or an empty string.
-  std::string failure() {
-    const RestoreThreads restore;
-    const Trial posed = plan_.posed(levels_);
-    Trial padded = posed;
-    if (const std::string& value = plan_.conditions()[Plan::padding].levels[levels_[Plan::padding]];
-        value != "numbers" && masks_keys(posed.call))
-      for (const NamedBuffer& p : key_parts(padded))
-        if (!plan_.is(levels_, p.name == "k" ? Plan::k_layout : Plan::v_layout, "broadcast"))
-          *p.buffer = with_padding(*p.buffer, posed.call,
-                                   value == "NaN" ? std::numeric_limits<double>::quiet_NaN() : kInfinity);
-    Caller caller(plan_, levels_, padded);
-    const Index threads = plan_.number(levels_, Plan::threads);
-    set_threads(static_cast<int>(threads));
-    const Called called = caller.call(true), untaped = caller.call(false);
-    set_threads(1);
-    const Called again = threads == 1 ? called : caller.call(true);
-    set_threads(restore.before);
-    Finding f;
-    for (const Called* c : {&called, &untaped}) {
-      f.expect(c->written.empty(), "the call writes to " + c->written);
-      f.expect(c->shared.empty(),
-               "the output shares memory with " + c->shared + "; it must have its own memory: clone()");
-    }
-    const DType dtype = plan_.dtype_of(levels_);
-    const double near = dtype == DType::bfloat16 ? s_.options.bfloat16_tolerance : rounding(dtype);
-    f.close("the output without a tape", untaped.outcome.out, called.outcome.out, near);
-    f.same_bits("the same call again on 1 thread", again.outcome, called.outcome);
-    if (!f.ok()) return f.failure();
-    compare(f, "against the plain form of the call", called.outcome, plainly(s_, posed), posed, caller);
-    if (f.ok()) compare_rows(s_, f, sequence_plainly(s_, posed, posed.q.dim(0) - 1));
-    return f.failure();
+// Compares the outcome of a call with its plain form. Gradients of broadcast inputs are sums over sequences.
+void compare_plainly(Subject& s, Finding& f, const Caller& caller, const Outcome& got, const Trial& posed) {
+  const Outcome all = plainly(s, posed);
+  Outcome expected{.out = all.out, .gradients = {}};
+  std::set<std::string> summed;
+  for (const auto& [name, g] : got.gradients) {
+    Tensor& one = expected.gradients[name] = all.gradients.at(name);
+    if (!caller.broadcast(name)) continue;
+    one = sum(one, {0}, true).expand(g.shape()).dense();
+    summed.insert(name);
   }
+  close_in(s, f, "against the plain form of the call", {caller.dtype(), got, expected}, posed, summed);
+}
 
- private:
-  Plan& plan_;
-  const Levels& levels_;
-  Subject& s_;
-
-  void compare(Finding& f, const std::string& what, const Outcome& got, const Outcome& all, const Trial& posed,
-               const Caller& caller) {
-    Outcome expected{.out = all.out, .gradients = {}};
-    std::set<std::string> summed;
-    for (const auto& [name, g] : got.gradients) {
-      Tensor& one = expected.gradients[name] = all.gradients.at(name);
-      if (!caller.broadcast(name)) continue;
-      one = sum(one, {0}, true).expand(g.shape()).dense();
-      summed.insert(name);
-    }
-    close_in(s_, f, what, {plan_.dtype_of(levels_), got, expected}, posed, summed);
+// The first difference that the call of a row has, or an empty string.
+std::string difference(Plan& plan, const Levels& levels) {
+  const RestoreThreads restore;
+  Subject& s = plan.subject(levels);
+  const Trial posed = plan.posed(levels);
+  Caller caller(plan, levels, posed);
+  const Index threads = plan.number(levels, Plan::threads);
+  set_threads(static_cast<int>(threads));
+  const Called called = caller.call(true), untaped = caller.call(false);
+  set_threads(1);
+  const Called again = threads == 1 ? called : caller.call(true);
+  set_threads(restore.before);
+  Finding f;
+  for (const Called* c : {&called, &untaped}) {
+    f.expect(c->written.empty(), "the call writes to " + c->written);
+    f.expect(c->shared.empty(),
+             "the output shares memory with " + c->shared + "; it must have its own memory: clone()");
   }
-};
+  const double near = caller.dtype() == DType::bfloat16 ? s.options.bfloat16_tolerance : rounding(caller.dtype());
+  f.close("the output without a tape", untaped.outcome.out, called.outcome.out, near);
+  f.same_bits("the same call again on 1 thread", again.outcome, called.outcome);
+  if (f.ok()) compare_plainly(s, f, caller, called.outcome, posed);
+  if (f.ok()) compare_rows(s, f, sequence_plainly(s, posed, posed.q.dim(0) - 1));
+  return f.failure();
+}
 
 }  // namespace
 
@@ -225,7 +222,7 @@ void check_combinations(Subject& s, Finding& f) {
   for (Levels levels : plan.rows()) {
     const auto failure = [&](const Levels& at) {
       try {
-        return Comparison(plan, at).failure();
+        return difference(plan, at);
       } catch (const std::exception& e) {
         return std::string(e.what());
       }

@@ -250,13 +250,12 @@ std::string Plan::describe(const Levels& levels) const {
 }
 
 DType Plan::dtype_of(const Levels& levels) const {
-  const std::string& name = conditions_[dtype].levels[levels[dtype]];
-  return name == "float64" ? DType::float64 : name == "float32" ? DType::float32 : DType::bfloat16;
+  return is(levels, dtype, "float64")   ? DType::float64
+         : is(levels, dtype, "float32") ? DType::float32
+                                        : DType::bfloat16;
 }
 
-Index Plan::number(const Levels& levels, Which which) const {
-  return std::stol(conditions_[which].levels[levels[which]]);
-}
+Index Plan::number(const Levels& levels, Which which) const { return std::stol(level(levels, which)); }
 
 Subject& Plan::subject(const Levels& levels) {
   const std::size_t i = levels[sizes];
@@ -294,11 +293,10 @@ Trial Plan::posed(const Levels& levels) {
   if (is(levels, lengths, "given")) t.call.key_lengths = drawn_lengths(rng, B, S);
   if (is(levels, key_mask, "given")) t.call.key_mask = random_mask(rng, {B, S}, 0.6);
   if (levels[mask] != 0) {
-    t.call.mask = random_mask(rng, shape_of(conditions_[mask].levels[levels[mask]], B, H, T, S), 0.6);
+    t.call.mask = random_mask(rng, shape_of(level(levels, mask), B, H, T, S), 0.6);
     empty_some_rows(t.call.mask);
   }
-  if (levels[bias] != 0)
-    t.call.bias = rng.normal(shape_of(conditions_[bias].levels[levels[bias]], B, H, T, S)).to(DType::float64);
+  if (levels[bias] != 0) t.call.bias = rng.normal(shape_of(level(levels, bias), B, H, T, S)).to(DType::float64);
   t.name = describe(levels);
   return t;
 }

@@ -62,9 +62,8 @@ class Plan {
   // The problem of a row: dense, in float64, with numbers in padding. The dtype of the row represents the values
   // exactly.
   Trial posed(const Levels& levels);
-  bool is(const Levels& levels, Which which, const std::string& level) const {
-    return conditions_[which].levels[levels[which]] == level;
-  }
+  const std::string& level(const Levels& levels, Which which) const { return conditions_[which].levels[levels[which]]; }
+  bool is(const Levels& levels, Which which, const std::string& name) const { return level(levels, which) == name; }
 
  private:
   struct Extent {
