@@ -6,38 +6,30 @@
 namespace heed::detail::conformance {
 namespace {
 
-// The combinations of levels of two or three conditions that no row covers yet.
+// The combinations of levels of two or three conditions (`strength`) that no row covers yet.
 class Open {
  public:
-  Open(const std::vector<Condition>& conditions, int strength) : strength_(strength) {
+  Open(const std::vector<Condition>& conditions, int strength) : strength_(strength), groups_of_(conditions.size()) {
     for (const Condition& c : conditions) begin_.push_back(size_), size_ += c.levels.size();
     open_.assign(size_ * size_ * (strength == 3 ? size_ : 1), false);
-    Levels row(conditions.size(), 0);
-    const auto of = [&](std::size_t a) { return conditions[a].levels.size(); };
-    for (std::size_t a = 0; a < row.size(); ++a)
-      for (std::size_t b = a + 1; b < row.size(); ++b)
-        for (std::size_t c = strength == 3 ? b + 1 : b; c < (strength == 3 ? row.size() : b + 1); ++c)
-          for (row[a] = 0; row[a] < of(a); ++row[a])
-            for (row[b] = 0; row[b] < of(b); ++row[b])
-              for (row[c] = c == b ? row[b] : 0; row[c] < of(c); ++row[c]) {
-                open_[at(row, a, b, c)] = true, ++left_;
-                if (c == b) break;
-              }
+    for (std::size_t a = 0; a < conditions.size(); ++a)
+      for (std::size_t b = a + 1; b < conditions.size(); ++b) {
+        if (strength == 2) open({a, b}, conditions);
+        for (std::size_t c = b + 1; strength == 3 && c < conditions.size(); ++c) open({a, b, c}, conditions);
+      }
   }
   bool any() const { return left_ > 0; }
   // The number of open combinations of condition a with chosen conditions, at the levels of the row.
   int gained(const Levels& row, std::size_t a, const std::vector<bool>& chosen) const {
     int sum = 0;
-    for (std::size_t b = 0; b < row.size(); ++b)
-      for (std::size_t c = strength_ == 3 ? b + 1 : b; c < (strength_ == 3 ? row.size() : b + 1); ++c)
-        if (b != a && c != a && chosen[b] && chosen[c]) sum += open_[sorted(row, a, b, c)];
+    for (const Group& g : groups_of_[a])
+      if (std::all_of(g.begin(), g.end(), [&](std::size_t b) { return b == a || chosen[b]; })) sum += open_[at(row, g)];
     return sum;
   }
   void close(const Levels& row) {
-    for (std::size_t a = 0; a < row.size(); ++a)
-      for (std::size_t b = a + 1; b < row.size(); ++b)
-        for (std::size_t c = strength_ == 3 ? b + 1 : b; c < (strength_ == 3 ? row.size() : b + 1); ++c)
-          if (const std::size_t i = at(row, a, b, c); open_[i]) open_[i] = false, --left_;
+    for (const std::vector<Group>& groups : groups_of_)
+      for (const Group& g : groups)
+        if (const std::size_t i = at(row, g); open_[i]) open_[i] = false, --left_;
   }
   // `row` with the levels of the first open combination.
   Levels with_first(Levels row) const {
@@ -51,20 +43,27 @@ class Open {
   }
 
  private:
+  using Group = std::vector<std::size_t>;  // two or three conditions, in ascending order
   int strength_;
+  std::vector<std::vector<Group>> groups_of_;  // the groups with each condition
   std::vector<std::size_t> begin_;
   std::size_t size_ = 0, left_ = 0;
   std::vector<bool> open_;
-  // The index of a combination: a < b < c for triples, a < b = c for pairs.
-  std::size_t at(const Levels& row, std::size_t a, std::size_t b, std::size_t c) const {
-    const std::size_t pair = (begin_[a] + row[a]) * size_ + begin_[b] + row[b];
-    return strength_ == 3 ? pair * size_ + begin_[c] + row[c] : pair;
+  // Opens the combinations of all levels of a group.
+  void open(const Group& group, const std::vector<Condition>& conditions) {
+    for (const std::size_t a : group) groups_of_[a].push_back(group);
+    Levels row(conditions.size(), 0);
+    for (std::size_t n = 0; n < group.size();) {
+      open_[at(row, group)] = true, ++left_;
+      // The next combination: a level that overflows is reset and raises the level of the next condition.
+      for (n = 0; n < group.size() && ++row[group[n]] == conditions[group[n]].levels.size(); ++n) row[group[n]] = 0;
+    }
   }
-  std::size_t sorted(const Levels& row, std::size_t a, std::size_t b, std::size_t c) const {
-    if (strength_ == 2) return at(row, std::min(a, b), std::max(a, b), std::max(a, b));
-    std::size_t all[] = {a, b, c};
-    std::sort(std::begin(all), std::end(all));
-    return at(row, all[0], all[1], all[2]);
+  // The index of a combination.
+  std::size_t at(const Levels& row, const Group& group) const {
+    std::size_t i = 0;
+    for (const std::size_t a : group) i = i * size_ + begin_[a] + row[a];
+    return i;
   }
 };
 
