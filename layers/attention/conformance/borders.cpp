@@ -68,9 +68,7 @@ void check_lengths_at_borders(Subject& s, Finding& f, const Variant& order, Inde
   const Outcome padded = s.run(t);
   for (Index b = 0; b < batch; ++b) {
     const Index length = lengths[static_cast<std::size_t>(b)];
-    Trial one = s.with_call(t, order);
-    for (const NamedBuffer& p : parts(one)) *p.buffer = head(p.buffer->slice(0, b, b + 1), length).clone();
-    one.dy = head(t.dy.slice(0, b, b + 1), length).clone();
+    Trial one = cut_sequence(t, b, length);
     f.about(t);
     Outcome got{.out = head(padded.out.slice(0, b, b + 1), length), .gradients = {}};
     for (const NamedBuffer& p : parts(one))

@@ -14,15 +14,6 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 // x [B, Hk, S, ...] at the keys that the call masks, and 0 at the others.
 Tensor at_padding(const Tensor& x, const AttentionCall& call) { return x - with_padding(x, call, 0); }
 
-// Sequence b of a trial, cut to `length`, with only the causal flag of the call.
-Trial cut(const Subject& s, const Trial& t, Index b, Index length) {
-  Trial one = s.with_call(t, {t.name, {.causal = t.call.causal}});
-  const auto cut_to = [&](Tensor& x) { x = head(x.slice(0, b, b + 1), length); };
-  for (const NamedBuffer& p : parts(one)) cut_to(*p.buffer);
-  cut_to(one.dy);
-  return one;
-}
-
 void check_padding_under(Subject& s, Finding& f, const Trial& t, DType dtype) {
   f.about(t);
   const Outcome clean = s.run(t, dtype);
@@ -40,7 +31,7 @@ void check_padding_under(Subject& s, Finding& f, const Trial& t, DType dtype) {
   for (Index b = 0; b < 2; ++b) {
     const Index length = static_cast<Index>(t.call.key_lengths.at({b}));
     f.close("a padded sequence against the sequence cut to its length", head(clean.out.slice(0, b, b + 1), length),
-            s.out(cut(s, t, b, length)), kRounding);
+            s.out(cut_sequence(t, b, length)), kRounding);
   }
 }
 

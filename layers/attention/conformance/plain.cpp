@@ -9,13 +9,6 @@
 namespace heed::detail::conformance {
 namespace {
 
-// x [1 or B, ...] of sequence b.
-Tensor of_sequence(const Tensor& x, Index b) { return x.dim(0) == 1 ? x : x.slice(0, b, b + 1); }
-
-Tensor permuted(const Tensor& x, int axis, const Tensor& order) {
-  return x.defined() && x.dim(axis) == order.numel() ? index_select(x, axis, order) : x;
-}
-
 // Sequence b alone, with keys and values repeated for each head. If the mechanism takes a mask, masks are merged: with
 // `in_order` the key mask and the mask, else all masks. Without `in_order`, keys are permuted if their order does not
 // matter.
@@ -24,40 +17,15 @@ struct Plain {
   Tensor back;  // int32 [S]: new position of each key; undefined: keys are not permuted
 };
 
-// Sequence b alone: keys and values repeated for each head, the mask and the bias expanded to [1, H, T, S].
+// Sequence b alone: keys and values repeated for each head, the mask and a bias of pairs expanded to [1, H, T, S].
 Trial one_sequence(Subject& s, const Trial& t, Index b) {
   const Shape grid = {1, t.q.dim(1), t.q.dim(2), t.k.dim(2)};
-  Trial one = t;
-  AttentionCall& call = one.call;
-  for (const NamedBuffer& p : parts(one)) *p.buffer = p.buffer->slice(0, b, b + 1).clone();
+  Trial one = sequence(t, b);
   for (const NamedBuffer& p : key_parts(one)) *p.buffer = repeat_heads(*p.buffer, t.q.dim(1));
-  one.dy = t.dy.slice(0, b, b + 1).clone();
-  if (call.key_lengths.defined()) call.key_lengths = call.key_lengths.slice(0, b, b + 1).dense();
-  if (call.key_mask.defined()) call.key_mask = call.key_mask.slice(0, b, b + 1).dense();
-  const auto written = [&](const Tensor& x) {
-    return (x.rank() == 4 ? of_sequence(x, b) : x).expand(grid).dense().clone();
-  };
-  if (call.mask.defined()) call.mask = written(call.mask);
-  if (call.bias.defined() && s.can().bias) call.bias = written(call.bias);
-  if (call.bias.defined() && !s.can().bias) call.bias = of_sequence(call.bias, b).dense().clone();
+  const auto written = [&](const Tensor& x) { return x.expand(grid).dense().clone(); };
+  if (one.call.mask.defined()) one.call.mask = written(one.call.mask);
+  if (one.call.bias.defined() && s.can().bias) one.call.bias = written(one.call.bias);
   return one;
-}
-
-// Permutes the keys of a trial of one sequence. Returns the new position of each key, int32 [S].
-Tensor permute_keys(Trial& one, std::uint64_t seed) {
-  const Index S = one.k.dim(2);
-  AttentionCall& call = one.call;
-  std::vector<std::int32_t> order, back(static_cast<std::size_t>(S));
-  for (const Index j : Rng(seed, 103).permutation(S)) {
-    back[static_cast<std::size_t>(j)] = static_cast<std::int32_t>(order.size());
-    order.push_back(static_cast<std::int32_t>(j));
-  }
-  const Tensor to = Tensor::from(order, {S});
-  for (const NamedBuffer& p : key_parts(one)) *p.buffer = index_select(*p.buffer, 2, to);
-  call.key_mask = permuted(call.key_mask, 1, to);
-  for (Tensor* x : {&call.mask, &call.bias})
-    if (x->defined()) *x = permuted(*x, x->rank() - 1, to);
-  return Tensor::from(back, {S});
 }
 
 Plain plain_of(Subject& s, const Trial& t, Index b, bool in_order) {
@@ -78,7 +46,7 @@ Plain plain_of(Subject& s, const Trial& t, Index b, bool in_order) {
       call.key_mask = allowed_pairs(one.q, one.k, of_keys).reshape({1, t.k.dim(2)});
     call.key_lengths = {};
   }
-  plain.back = permute_keys(plain.trial, s.options.seed);
+  plain.back = permute_keys(plain.trial, Rng(s.options.seed, 103));
   return plain;
 }
 

@@ -1,7 +1,6 @@
 // Subject::properties: properties that a mechanism's plain calls show and that must then hold in all other calls.
 #include <algorithm>
 #include <heed/autograd/attention.hpp>
-#include <heed/autograd/shape_ops.hpp>
 #include <heed/layers/attention/detail/conformance_subject.hpp>
 #include <heed/layers/model.hpp>
 
@@ -16,19 +15,13 @@ bool same(const Tensor& a, const Tensor& b) {
 
 bool heads_alike(Subject& s, const Trial& t) {
   if (!members_of(s.mechanism(DType::float64)).empty()) return false;  // members have a fixed number of heads
-  Trial apart = t;
-  for (const NamedBuffer& p : parts(apart))
-    *p.buffer = p.buffer->reshape({p.buffer->dim(0) * p.buffer->dim(1), 1, p.buffer->dim(2), p.buffer->dim(3)});
   const Tensor whole = s.out(t);
-  return same(s.out(apart).view(whole.shape()), whole);
+  return same(s.out(heads_apart(t)).view(whole.shape()), whole);
 }
 
 bool keys_unordered(Subject& s, const Trial& t) {
-  std::vector<std::int32_t> order;
-  for (const Index j : Rng(s.options.seed, 105).permutation(t.k.dim(2))) order.push_back(static_cast<std::int32_t>(j));
   Trial other = t;
-  for (const NamedBuffer& p : key_parts(other))
-    *p.buffer = index_select(*p.buffer, 2, Tensor::from(order, {t.k.dim(2)}));
+  permute_keys(other, Rng(s.options.seed, 105));
   return same(s.out(other), s.out(t));
 }
 

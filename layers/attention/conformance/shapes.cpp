@@ -20,24 +20,9 @@ Tensor heads_at(const Tensor& fused, Index first, const Tensor& like) {
   return split_heads(fused.slice(2, first, first + like.dim(1) * like.dim(3)), like.dim(1));
 }
 
-// Sequence b of a trial, including its masks.
-Trial sequence(const Subject& s, const Trial& t, Index b) {
-  const auto part = [&](const Tensor& x) { return x.defined() && x.dim(0) > 1 ? x.slice(0, b, b + 1) : x; };
-  Trial one = s.with_call(t, {t.name, t.call});
-  for (const NamedBuffer& p : parts(one)) *p.buffer = part(*p.buffer);
-  for (Tensor* x : {&one.dy, &one.call.key_lengths, &one.call.key_mask}) *x = part(*x);
-  for (Tensor* x : {&one.call.mask, &one.call.bias})
-    if (x->defined() && x->rank() == 4) *x = part(*x);
-  return one;
-}
-
 // Checks that heads are independent: [B, H, ...] as [B * H, 1, ...] gives the same.
 void compare_heads_apart(Subject& s, Finding& f, const Trial& t) {
-  Trial apart = t;
-  const auto separate = [](Tensor& x) { x = x.reshape({x.dim(0) * x.dim(1), 1, x.dim(2), x.dim(3)}); };
-  for (const NamedBuffer& p : parts(apart)) separate(*p.buffer);
-  separate(apart.dy);
-  Outcome got = s.run(t), expected = s.run(apart);
+  Outcome got = s.run(t), expected = s.run(heads_apart(t));
   const auto back = [](Tensor& x, const Tensor& like) { x = x.view(like.shape()); };
   back(expected.out, got.out);
   for (auto& [name, gradient] : expected.gradients) back(gradient, got.gradients.at(name));
@@ -154,7 +139,7 @@ void check_batch(Subject& s, Finding& f) {
     f.about(t);
     const Outcome all = s.run(t);
     for (Index b = 0; b < 3; ++b) {
-      const Outcome one = s.run(sequence(s, t, b));
+      const Outcome one = s.run(sequence(t, b));
       f.close("a sequence in a batch of three against the same sequence alone", all.out.slice(0, b, b + 1), one.out,
               kRounding);
       for (const NamedBuffer& p : parts(t))

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/elementwise.hpp>
+#include <heed/autograd/shape_ops.hpp>
 #include <heed/layers/attention/detail/conformance_subject.hpp>
 #include <heed/layers/model.hpp>
 
@@ -136,6 +137,38 @@ Trial with_keys(const Trial& t, Index length) {
   Trial some = t;
   for (const NamedBuffer& p : key_parts(some)) *p.buffer = p.buffer->slice(2, 0, length);
   return some;
+}
+
+Trial sequence(const Trial& t, Index b) {
+  return pick_rows(t, Tensor::full({1}, static_cast<double>(b), DType::int32));
+}
+
+Trial cut_sequence(const Trial& t, Index b, Index length) {
+  Trial one = with_keys(with_queries(sequence(t, b), 0, length), length);
+  one.call = {.causal = t.call.causal};
+  return one;
+}
+
+Trial heads_apart(const Trial& t) {
+  Trial apart = t;
+  const auto separate = [](Tensor& x) { x = x.reshape({x.dim(0) * x.dim(1), 1, x.dim(2), x.dim(3)}); };
+  for (const NamedBuffer& p : parts(apart)) separate(*p.buffer);
+  separate(apart.dy);
+  return apart;
+}
+
+Tensor permute_keys(Trial& t, Rng rng) {
+  const Index S = t.k.dim(2);
+  std::vector<std::int32_t> order, back(static_cast<std::size_t>(S));
+  for (const Index j : rng.permutation(S)) {
+    back[static_cast<std::size_t>(j)] = static_cast<std::int32_t>(order.size());
+    order.push_back(static_cast<std::int32_t>(j));
+  }
+  const Tensor to = Tensor::from(order, {S});
+  for (const NamedBuffer& p : key_parts(t)) *p.buffer = index_select(*p.buffer, 2, to);
+  for (Tensor* x : {&t.call.key_mask, &t.call.mask, &t.call.bias})
+    if (x->defined() && x->dim(-1) == S) *x = index_select(*x, x->rank() - 1, to);
+  return Tensor::from(back, {S});
 }
 
 Subject::Subject(const MechanismFactory& factory, const ConformanceOptions& o)

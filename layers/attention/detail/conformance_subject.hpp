@@ -80,11 +80,19 @@ struct Properties {
 Trial in_dtype(const Trial& t, DType dtype);
 // The trial in float64, with values that bfloat16 represents exactly.
 Trial rounded_to_bfloat16(Trial t);
+// The trial with each head as a sequence of one head: [B, H, ...] as [B * H, 1, ...].
+Trial heads_apart(const Trial& t);
+// Permutes the keys of a trial. Returns the new position of each key, int32 [S].
+Tensor permute_keys(Trial& t, Rng rng);
 // A mask that is true with probability `share`; key 0 is always true.
 Tensor random_mask(Rng& rng, const Shape& shape, double share);
 // The trial with a range of queries (q, dy and inputs per query), or with the first keys (k, v and inputs per key).
 Trial with_queries(const Trial& t, Index first, Index last);
 Trial with_keys(const Trial& t, Index length);
+// Sequence b of a trial, with its masks and bias.
+Trial sequence(const Trial& t, Index b);
+// Sequence b of a trial, cut to `length`, with only the causal flag of the call.
+Trial cut_sequence(const Trial& t, Index b, Index length);
 // For a trial of one sequence: queries [first, last) with keys [0, end), and the same part of its masks and bias.
 Trial part_of(const Trial& t, Index first, Index last, Index end);
 // The mask of a trial and these conditions of a call in one: bool [B, H, T, S].
