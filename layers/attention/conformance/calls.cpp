@@ -9,24 +9,9 @@ namespace heed::detail::conformance {
 namespace {
 
 void check_not_written(Subject& s, Finding& f, Trial t, DType dtype) {
-  std::vector<Tensor> before;
-  std::vector<NamedBuffer> all = named_buffers(t);
-  std::erase_if(all, [](const NamedBuffer& b) { return !b.buffer->defined(); });
-  for (const NamedBuffer& p : all) before.push_back(*p.buffer), *p.buffer = p.buffer->clone();
-  TensorsByName buffers;
-  for (const NamedBuffer& b : named_buffers(s.mechanism(dtype))) buffers[b.name] = b.buffer->clone();
+  const Arguments inputs(named_buffers(t)), buffers(named_buffers(s.mechanism(dtype)));
   const Tensor out = s.out(t, dtype);
-  for (const Tensor& y : {s.run(t, dtype).out, out})
-    for (const NamedBuffer& p : all)
-      f.expect(y.storage() != p.buffer->storage() || y.numel() == 0,
-               "the output shares memory with " + p.name + "; it must have its own memory: clone()");
-  for (const NamedBuffer& b : named_buffers(s.mechanism(dtype)))
-    f.expect(out.storage() != b.buffer->storage() || out.numel() == 0,
-             "the output shares memory with the buffer " + b.name + "; it must have its own memory: clone()");
-  std::size_t i = 0;
-  for (const NamedBuffer& p : all) f.same_bits(p.name + " after a call", *p.buffer, before[i++]);
-  for (const NamedBuffer& b : named_buffers(s.mechanism(dtype)))
-    f.same_bits("the buffer " + b.name + " after a call", *b.buffer, buffers.at(b.name));
+  inputs.check(f, s.run(t, dtype).out), inputs.check(f, out), buffers.check(f, out);
 }
 
 // Checks that two calls on one tape have the outputs and gradients of each call alone.

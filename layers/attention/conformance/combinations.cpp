@@ -52,11 +52,10 @@ Tensor mask_in_layout(const std::string& layout, const Tensor& x) {
 
 // ---- The call under all conditions ----
 
-// The result of a call: outcome with the required gradients, and violations.
+// The result of a call: outcome with the required gradients, and whether the arguments are unchanged.
 struct Called {
   Outcome outcome;
-  std::string written;  // the name of an input that the call changed
-  std::string shared;   // the name of an input that shares memory with the output
+  Finding arguments;
 };
 
 // The call of a row of the plan.
@@ -119,21 +118,17 @@ class Caller {
   }
 
  private:
-  // Calls the mechanism and, if there is a tape, runs backward. Notes inputs that share memory with the output or are
-  // written.
+  // Calls the mechanism and, if there is a tape, runs backward. Checks the arguments.
   void apply(const Trial& t, std::optional<Tape>& tape, Called& c) {
-    const std::vector<NamedTensor> before = named(true);
+    Trial given = trial_;
+    given.dy = dy_->base;
+    std::size_t i = 0;
+    for (const NamedBuffer& p : parts(given)) *p.buffer = layouts_[i++].base;
+    const Arguments arguments(named_buffers(given));
     const Tensor y = applied(s_.mechanism(dtype_), t);
     if (tape && y.node() != 0) tape->backward(y, dy_->view(dy_->base, t.dy.dim(0)));
-    for (const auto& [name, x] : named())
-      if (x.storage() == y.storage() && y.numel() > 0) c.shared = name;
+    arguments.check(c.arguments, y);
     c.outcome.out = y.detach();
-    std::size_t i = 0;
-    for (const auto& [name, x] : named()) {
-      Finding same;
-      same.same_bits("", x, before[i++].tensor);
-      if (!same.ok()) c.written = name;
-    }
   }
   Plan& plan_;
   const Levels& levels_;
@@ -159,17 +154,6 @@ class Caller {
     const std::string& gradients = level(Plan::gradients);
     return gradients == "all" || gradients == name + " alone" || (name == "bias" && gradients == "the bias alone") ||
            (gradients == "v alone" && name.rfind("input ", 0) == 0);
-  }
-  // The tensors of a call, or copies of them.
-  std::vector<NamedTensor> named(bool copy = false) const {
-    Trial own = trial_;
-    own.dy = dy_->base;
-    std::size_t i = 0;
-    for (const NamedBuffer& p : parts(own)) *p.buffer = layouts_[i++].base;
-    std::vector<NamedTensor> all;
-    for (const NamedBuffer& b : named_buffers(own))
-      if (b.buffer->defined()) all.push_back({b.name, copy ? b.buffer->detach().clone() : *b.buffer});
-    return all;
   }
 };
 
@@ -202,11 +186,7 @@ std::string difference(Plan& plan, const Levels& levels) {
   const Called again = threads == 1 ? called : caller.call(true);
   set_threads(restore.before);
   Finding f;
-  for (const Called* c : {&called, &untaped}) {
-    f.expect(c->written.empty(), "the call writes to " + c->written);
-    f.expect(c->shared.empty(),
-             "the output shares memory with " + c->shared + "; it must have its own memory: clone()");
-  }
+  f.add(called.arguments), f.add(untaped.arguments);
   const double near = caller.dtype() == DType::bfloat16 ? s.options.bfloat16_tolerance : rounding(caller.dtype());
   f.close("the output without a tape", untaped.outcome.out, called.outcome.out, near);
   f.same_bits("the same call again on 1 thread", again.outcome, called.outcome);

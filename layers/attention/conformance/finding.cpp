@@ -145,4 +145,19 @@ ConformanceCheck Finding::result(const std::string& name) const {
   return {name, true, detail};
 }
 
+Arguments::Arguments(std::vector<NamedBuffer> given) : given_(std::move(given)) {
+  std::erase_if(given_, [](const NamedBuffer& b) { return !b.buffer->defined(); });
+  for (const NamedBuffer& b : given_) before_.push_back(b.buffer->detach().clone());
+}
+
+void Arguments::check(Finding& f, const Tensor& y) const {
+  for (std::size_t i = 0; i < given_.size(); ++i) {
+    const std::string& name = given_[i].name;
+    const Tensor& x = *given_[i].buffer;
+    f.expect(y.storage() != x.storage() || y.numel() == 0,
+             "the output shares memory with " + name + "; it must have its own memory: clone()");
+    f.same_bits(name + " after the call", x, before_[i]);
+  }
+}
+
 }  // namespace heed::detail::conformance

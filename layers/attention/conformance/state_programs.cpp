@@ -48,16 +48,10 @@ class Program {
     AttentionCall call;
     if (padded > 0 || !equal) call.key_lengths = Tensor::from(counts, {batch});
     if (t_.call.bias.defined()) call.bias = bias_of(counts, max_count);
-    std::vector<Tensor> before;
-    for (const NamedBuffer& p : parts(next)) before.push_back(p.buffer->clone());
+    const Arguments inputs(parts(next));
     const Tensor y = state_.apply(next.q, next.k, next.v, call, next.inputs);
     f_.finite("the output of a step, with its padding", y);
-    std::size_t i = 0;
-    for (const NamedBuffer& p : parts(next)) {
-      f_.same_bits(p.name + " after a step", *p.buffer, before[i++]);
-      f_.expect(y.storage() != p.buffer->storage() || y.numel() == 0,
-                "the output of a step shares memory with " + p.name);
-    }
+    inputs.check(f_, y);
     for (const NamedBuffer& b : named_buffers(state_))
       f_.expect(!b.buffer->defined() || y.storage() != b.buffer->storage() || y.numel() == 0,
                 "the output of a step shares memory with the buffer " + b.name);

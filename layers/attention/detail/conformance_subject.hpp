@@ -205,6 +205,17 @@ class Finding {
   void each(const std::string& what, const Tensor& x, bool (*good)(double), const char* rule);
 };
 
+// The arguments of a call and copies of them, to check that the call writes to none and returns the memory of none.
+class Arguments {
+ public:
+  explicit Arguments(std::vector<NamedBuffer> given);  // skips undefined tensors
+  void check(Finding& f, const Tensor& y) const;       // y: the output of the call
+
+ private:
+  std::vector<NamedBuffer> given_;
+  std::vector<Tensor> before_;
+};
+
 // Allowed difference of a dtype from float64, for outputs and for float32 gradients. For gradients of the other dtypes
 // twice that.
 double tolerance_of(DType dtype, const ConformanceOptions& options);
