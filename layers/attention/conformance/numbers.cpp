@@ -6,14 +6,6 @@
 #include <heed/layers/attention/detail/conformance_subject.hpp>
 
 namespace heed::detail::conformance {
-namespace {
-
-double greatest_score(const Trial& t) { return max(abs(matmul(t.q, t.k.transpose(2, 3)))).item(); }
-
-// x * 2^times, so that the values stay exact in float32.
-Tensor doubled(const Tensor& x, double times) { return x * std::exp2(times); }
-
-}  // namespace
 
 void compare_float32(Subject& s, Finding& f, const Trial& t) {
   f.about(t);
@@ -35,14 +27,15 @@ void check_lengths(Subject& all, Finding& f) {
 void check_spread(Subject& s, Finding& f) {
   const Index n = s.at_most(64);
   const Trial drawn = s.trial({n, n});
-  const double now = greatest_score(drawn) / std::sqrt(static_cast<double>(s.options.size));
+  const double greatest = max(abs(matmul(drawn.q, drawn.k.transpose(2, 3)))).item();
+  const double now = greatest / std::sqrt(static_cast<double>(s.options.size));
   const double doublings = std::round(std::log2(s.options.spread / now));
-  // Scale the queries, the keys, or both: each alone may overflow.
+  // Scale the queries, the keys, or both: each alone may overflow. Powers of 2 keep the values exact in float32.
   const double of_queries[] = {doublings, 0, std::floor(doublings / 2)};
   for (const double share : of_queries)
     for (const Variant& order : s.orders()) {
       Trial t = s.with_call(drawn, order);
-      t.q = doubled(drawn.q, share), t.k = doubled(drawn.k, doublings - share);
+      t.q = drawn.q * std::exp2(share), t.k = drawn.k * std::exp2(doublings - share);
       f.about(t);
       const std::string name = "q times 2^" + std::to_string(static_cast<int>(share)) + " and k times 2^" +
                                std::to_string(static_cast<int>(doublings - share));

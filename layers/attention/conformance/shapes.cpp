@@ -180,9 +180,7 @@ void check_sizes(Subject& s, Finding& f) {
     for (const Variant& v : other.ends(square)) {
       const Trial t = other.with_call(drawn, v), smooth = other.with_call(separated, v);
       compare_float32(other, f, t);
-      if (s.options.reference)
-        f.close("against the reference", other.out(smooth),
-                s.options.reference(smooth.q, smooth.k, smooth.v, smooth.call, other.values(smooth)), 1e-9);
+      if (s.options.reference) compare_reference(other, f, smooth);
       compare_direction(other, f, smooth);
     }
     f.about(drawn);

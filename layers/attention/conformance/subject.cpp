@@ -205,14 +205,6 @@ AttentionMechanism& Subject::mechanism(DType dtype) {
   return float32_before_bfloat16_ ? in32_ : *in16_;
 }
 
-TensorsByName Subject::values(const Trial& t) {
-  TensorsByName all;
-  for (std::size_t i = 0; i < t.inputs.size(); ++i) all["input " + t.declared[i].name] = t.inputs[i];
-  for (const NamedParameter& p : named_parameters(in64_)) all[p.name] = p.parameter->detach();
-  for (const NamedBuffer& b : named_buffers(in64_)) all[b.name] = *b.buffer;
-  return all;
-}
-
 std::vector<Variant> Subject::orders() const {
   std::vector<Variant> all;
   if (!can().causal_only) all.push_back({"plain", {}});

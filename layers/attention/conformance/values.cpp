@@ -10,9 +10,13 @@
 namespace heed::detail::conformance {
 namespace {
 
-Tensor reference_of(Subject& s, const Trial& t) {
-  const NoTape guard;
-  return s.options.reference(t.q, t.k, t.v, t.call, s.values(t)).to(DType::float64);
+// Parameters, buffers and inputs in float64, for the reference.
+TensorsByName values_of(Subject& s, const Trial& t) {
+  TensorsByName all;
+  for (std::size_t i = 0; i < t.inputs.size(); ++i) all["input " + t.declared[i].name] = t.inputs[i];
+  for (const NamedParameter& p : named_parameters(s.mechanism(DType::float64))) all[p.name] = p.parameter->detach();
+  for (const NamedBuffer& b : named_buffers(s.mechanism(DType::float64))) all[b.name] = *b.buffer;
+  return all;
 }
 
 // Whether the call has masks or a bias, other than causal.
@@ -22,15 +26,20 @@ bool has_mask_or_bias(const AttentionCall& c) {
 
 }  // namespace
 
+void compare_reference(Subject& s, Finding& f, const Trial& t) {
+  const NoTape guard;
+  f.about(t);
+  f.close("against the reference", s.out(t),
+          s.options.reference(t.q, t.k, t.v, t.call, values_of(s, t)).to(DType::float64), 1e-9);
+}
+
 void check_reference(Subject& s, Finding& f) {
   if (!s.options.reference) return f.leave_out("options.reference is undefined");
   const auto compare = [&](const Sizes& sizes) {
     const Trial drawn = s.separated_trial(sizes);
     for (const Variant& variant : s.variants(sizes)) {
       if (sizes.queries > 100 && has_mask_or_bias(variant.call)) continue;  // a reference is slow
-      const Trial t = s.with_call(drawn, variant);
-      f.about(t);
-      f.close("against the reference", s.out(t), reference_of(s, t), 1e-9);
+      compare_reference(s, f, s.with_call(drawn, variant));
     }
   };
   for (const Index n : s.lengths({1, 7, 40, 130}, f)) compare({n, n, n == 130 ? 1 : 2});

@@ -113,7 +113,6 @@ class Subject {
   // With bfloat16 inputs, parameters are float32, as in training with bfloat16 products. If the mechanism refuses this
   // mix, parameters are bfloat16, as in a bfloat16 model.
   AttentionMechanism& mechanism(DType dtype);
-  TensorsByName values(const Trial& t);  // parameters, buffers and inputs in float64, for the reference
 
   // "plain" and "causal", if supported.
   std::vector<Variant> orders() const;
@@ -241,6 +240,8 @@ inline double share_of(const Subject& s) { return s.can().discrete ? 0.05 : 0; }
 // The gradient, or zeros like `like` if it is undefined.
 Tensor or_zeros(const Tensor& gradient, const Tensor& like);
 
+// Compares outputs with options.reference, which must be defined.
+void compare_reference(Subject& s, Finding& f, const Trial& t);
 // Compares outputs and gradients in float32 with those in float64.
 void compare_float32(Subject& s, Finding& f, const Trial& t);
 // Derivatives of sum(dy * y) in a direction, by a difference quotient and by gradients.
