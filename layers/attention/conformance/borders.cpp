@@ -1,5 +1,6 @@
 // The check "borders": prefixes, lengths and masked keys at many positions, where blocks of kernels end.
 #include <algorithm>
+#include <heed/autograd/elementwise.hpp>
 #include <heed/layers/attention/detail/conformance_subject.hpp>
 
 namespace heed::detail::conformance {
@@ -78,61 +79,27 @@ void check_lengths_at_borders(Subject& s, Finding& f, const Variant& order, Inde
   }
 }
 
-bool is_set(const Tensor& x, Index i) { return x.at({i}) != 0; }
-
-// Half of the keys and half of the queries, at random.
-struct Hiding {
-  Tensor mask;           // bool [T, S]: a random mask that also hides the hidden keys from the blind queries
-  Tensor hidden, blind;  // bool [S] and [T]
-};
-
-Hiding random_hiding(Rng rng, const Sizes& sizes) {
-  const Index T = sizes.queries, S = sizes.keys;
-  Tensor mask = rng.uniform({T, S}) < 0.7;
-  const Tensor hidden = rng.uniform({S}) < 0.5, blind = rng.uniform({T}) < 0.5;
-  hidden.slice(0, 0, 1).fill_(0);
-  mask.slice(1, 0, 1).fill_(1);
-  for (Index i = 0; i < T; ++i)
-    for (Index j = 0; j < S; ++j)
-      if (is_set(blind, i) && is_set(hidden, j)) mask.ptr<bool>()[i * S + j] = false;
-  return {mask, hidden, blind};
-}
-
-// The trial with the keys and values of another trial at the hidden positions.
-Trial with_other_hidden(Trial t, Trial from, const Tensor& hidden) {
-  const std::vector<NamedBuffer> others = parts(from);
-  std::size_t at = 0;
-  for (const NamedBuffer& p : parts(t)) {
-    const Tensor other = *others[at++].buffer;
-    if (p.name != "k" && p.name != "v") continue;  // a mask of pairs does not hide inputs per key
-    *p.buffer = p.buffer->clone();
-    for (Index j = 0; j < hidden.numel(); ++j)
-      if (is_set(hidden, j)) p.buffer->slice(2, j, j + 1).copy_(other.slice(2, j, j + 1));
-  }
-  return t;
-}
-
-// Hides half of the keys from half of the queries. Checks that the values of hidden keys do not matter for these
-// queries, and that hidden keys get no gradient from them.
+// Hides half of the keys from half of the queries, at random. Checks that the values of hidden keys do not matter for
+// these queries, and that hidden keys get no gradient from them.
 void check_hidden(Subject& s, Finding& f, const Variant& order, const Sizes& sizes) {
-  const Index T = sizes.queries, S = sizes.keys;
+  Rng rng(s.options.seed, 106);
+  Tensor mask = rng.uniform({sizes.queries, sizes.keys}) < 0.7;
+  Tensor hidden = rng.uniform({sizes.keys}) < 0.5, blind = rng.uniform({sizes.queries}) < 0.5;
+  hidden.slice(0, 0, 1).fill_(0), mask.slice(1, 0, 1).fill_(1);           // every query sees key 0
+  const Tensor keys = hidden.unsqueeze(1), queries = blind.unsqueeze(1);  // [S, 1], [T, 1]
   Trial t = s.with_call(s.trial(sizes), order);
-  const auto [mask, hidden, blind] = random_hiding(Rng(s.options.seed, 106), sizes);
-  t.call.mask = mask;
+  t.call.mask = logical_and(mask, logical_not(logical_and(queries, hidden)));
   t.name += ", a mask that hides half of the keys";
-  t.dy = t.dy.clone();
-  for (Index i = 0; i < T; ++i)
-    if (!is_set(blind, i)) t.dy.slice(2, i, i + 1).fill_(0);
-  const Trial other = with_other_hidden(t, s.trial(sizes, 1), hidden);
+  t.dy = where(queries, t.dy, 0.0);
+  const Trial drawn = s.trial(sizes, 1);
+  Trial other = t;  // a mask of pairs does not hide inputs per key
+  other.k = where(keys, drawn.k, t.k), other.v = where(keys, drawn.v, t.v);
   f.about(t);
   const Outcome before = s.run(t), after = s.run(other);
-  for (const NamedBuffer& p : parts(t))
-    for (Index j = 0; (p.name == "k" || p.name == "v") && j < S; ++j)
-      if (is_set(hidden, j))
-        f.zeros("the gradient of hidden " + p.name + " at position " + std::to_string(j),
-                before.gradients.at(p.name).slice(2, j, j + 1));
-  for (Index i = 0; i < T; ++i)
-    if (is_set(blind, i))
+  for (const std::string name : {"k", "v"})
+    f.zeros("the gradient of hidden " + name, where(keys, before.gradients.at(name), 0.0));
+  for (Index i = 0; i < sizes.queries; ++i)
+    if (blind.at({i}) != 0)
       f.close("query " + std::to_string(i) + " with other keys and values where the mask hides them",
               after.out.slice(2, i, i + 1), before.out.slice(2, i, i + 1), 1e-9);
   f.close("the gradient of q with other keys and values where the mask hides them", after.gradients.at("q"),

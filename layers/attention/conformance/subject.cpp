@@ -119,11 +119,7 @@ Tensor one_mask(const Trial& t, AttentionCall conditions) {
 
 Tensor with_padding(const Tensor& x, const AttentionCall& call, double value) {
   const Tensor allowed = allowed_pairs(x, x, {.key_lengths = call.key_lengths, .key_mask = call.key_mask});
-  Tensor y = x.clone();
-  for (Index b = 0; b < x.dim(0); ++b)
-    for (Index j = 0; j < x.dim(2); ++j)
-      if (allowed.at({allowed.dim(0) > 1 ? b : 0, 0, 0, j}) == 0) y[b].slice(1, j, j + 1).fill_(value);
-  return y;
+  return where(allowed.slice(2, 0, 1).transpose(2, 3), x, value);
 }
 
 Trial with_queries(const Trial& t, Index first, Index last) {
