@@ -331,12 +331,13 @@ Tensor Subject::out(const Trial& trial, DType dtype) {
   return applied(mechanism(dtype), t).detach();
 }
 
-Outcome Subject::run(const Trial& trial, DType dtype, Apply apply) {
+Outcome Subject::run(const Trial& trial, DType dtype, Apply apply, const std::string& only) {
   AttentionMechanism& m = mechanism(dtype);
   zero_grad(m);
   Trial t = in_dtype(trial, dtype);
   Tape tape;
-  const std::vector<NamedBuffer> watched = parts_and_bias(t);
+  std::vector<NamedBuffer> watched = parts_and_bias(t);
+  if (!only.empty()) std::erase_if(watched, [&](const NamedBuffer& p) { return p.name != only; });
   for (const NamedBuffer& p : watched) *p.buffer = tape.watch(*p.buffer);
   const Tensor y = apply(m, t);
   if (y.node() != 0) tape.backward(y, t.dy);

@@ -151,9 +151,9 @@ class Subject {
   Subject& of_few_heads();
 
   Tensor out(const Trial& trial, DType dtype = DType::float64);   // output only, without a tape
-  // Forward and backward. `apply` calls the mechanism.
+  // Forward and backward. `apply` calls the mechanism. If `only` is not empty, other inputs are constants.
   using Apply = Tensor (*)(const AttentionMechanism&, const Trial&);
-  Outcome run(const Trial& trial, DType dtype = DType::float64, Apply apply = applied);
+  Outcome run(const Trial& trial, DType dtype = DType::float64, Apply apply = applied, const std::string& only = "");
 
   const MechanismFactory make;
   const ConformanceOptions options;
