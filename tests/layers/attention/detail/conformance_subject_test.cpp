@@ -28,6 +28,47 @@ TEST_CASE("conformance subject: trials have the sizes that were asked for, and v
   CHECK(with_queries(t, 1, 3).q.dim(2) == 2);
 }
 
+TEST_CASE("conformance subject: one sequence of a trial, cut to a length, with one mask, and with permuted keys") {
+  const Subject subject(softmax_attention, {});
+  const auto values = [](const Tensor& x) { return x.to_vector<double>(); };
+  Trial t = subject.trial({.queries = 5, .keys = 5});
+  t.call.key_lengths = Tensor::from<std::int32_t>({5, 2}, {2});
+  Trial one = sequence(t, 1);
+  CHECK(values(one.k) == values(t.k.slice(0, 1, 2)));
+  CHECK(values(one.call.key_lengths) == std::vector<double>{2});
+  const Trial cut = cut_sequence(t, 1, 2);
+  CHECK(values(cut.k) == values(t.k.slice(0, 1, 2).slice(2, 0, 2)));
+  CHECK(cut.q.dim(2) == 2);
+  CHECK(!cut.call.key_lengths.defined());
+  const Tensor mask = one_mask(one, {.causal = true, .key_lengths = one.call.key_lengths});
+  CHECK(mask.shape() == Shape{1, 4, 5, 5});
+  CHECK(mask.at({0, 3, 4, 1}) == 1);
+  CHECK(mask.at({0, 3, 4, 2}) == 0);
+  CHECK(mask.at({0, 3, 0, 1}) == 0);
+  const Tensor keys = one.k, back = permute_keys(one, Rng(1));
+  for (Index j = 0; j < 5; ++j) {
+    const auto place = static_cast<Index>(back.at({j}));
+    CHECK(values(one.k.slice(2, place, place + 1)) == values(keys.slice(2, j, j + 1)));
+  }
+}
+
+TEST_CASE("conformance subject: a call that writes to an argument, or returns its memory, is found") {
+  Tensor x = test::normal({3, 4});
+  const auto passes = [&](const std::function<Tensor()>& call) {
+    const Arguments arguments(std::vector<NamedBuffer>{{"x", &x}});
+    Finding finding;
+    arguments.check(finding, call());
+    return finding.ok();
+  };
+  CHECK(passes([&] { return x + 1.0; }));
+  CHECK(!passes([&] { return x; }));
+  CHECK(!passes([&] {
+    const Tensor y = x + 1.0;
+    x.fill_(0);
+    return y;
+  }));
+}
+
 TEST_CASE("conformance subject: few heads are two, of a mechanism that may have other heads") {
   Subject any(softmax_attention, {}), small(softmax_attention, {.heads = 2});
   CHECK(any.of_few_heads().options.heads == 2);
