@@ -197,17 +197,13 @@ void many_rows(Subject& s, Finding& f, const Trial& t, DType dtype, Wholes& whol
   Program p(s, f, t, dtype, wholes);
   const bool ragged = s.can().key_mask;
   p.begin(5);
+  p.step(ragged ? Rows{7, 3, 0, 12, 5} : Rows{7, 7, 7, 7, 7});
+  p.step({1, 1, 1, 1, 1});
   if (ragged) {
-    p.step({7, 3, 0, 12, 5});
-    p.step({1, 1, 1, 1, 1});
     p.step({0, 0, 0, 0, 0}, 1);  // no row gets a position
     p.step({1, 0, 2, 1, 0});
-    p.pick({4, 0, 3, 2, 1});  // the same number of rows, of different lengths
-  } else {
-    p.step({7, 7, 7, 7, 7});
-    p.step({1, 1, 1, 1, 1});
-    p.pick({4, 0, 3, 2, 1});
   }
+  p.pick({4, 0, 3, 2, 1});  // the same number of rows, if ragged of different lengths
   p.step({1, 1, 1, 1, 1});
   p.pick({1, 3, 1, 0});  // two picks in a row, one row repeated
   p.step({2, 2, 2, 2});
@@ -231,10 +227,7 @@ void many_positions(Subject& s, Finding& f, const Trial& t, DType dtype, Wholes&
   p.begin(2);
   const std::int32_t first = share(300), second = share(205);
   p.step({first, first});
-  if (ragged)
-    p.step({second, share(130)});
-  else
-    p.step({second, second});
+  p.step({second, ragged ? share(130) : second});
   for (int i = 0; i < 9; ++i) p.step({1, 1});  // crosses position 512
   p.pick({1, 0, 1});
   const std::int32_t third = share(95);
