@@ -16,11 +16,7 @@ std::string rounded(double x) {  // 0.2 and 0.68, not 0.200000
   return text.str();
 }
 
-double root_mean_square(const Tensor& x) {
-  double total = 0;
-  for (double e : x.to_vector<double>()) total += e * e;
-  return std::sqrt(total / static_cast<double>(x.numel()));
-}
+double root_mean_square(const Tensor& x) { return std::sqrt(mean(x * x).item()); }
 
 void check_mean(Subject& s, Finding& f) {
   constexpr int kDraws = 300;

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/elementwise.hpp>
-#include <heed/autograd/tape.hpp>
+#include <heed/autograd/reductions.hpp>
 #include <heed/layers/attention/detail/conformance_subject.hpp>
 
 namespace heed::detail::conformance {
@@ -50,13 +50,6 @@ void check_alone(Subject& s, Finding& f, Trial t) {
             all.gradients.at(p.name), kRounding);
 }
 
-double dot(const Tensor& a, const Tensor& b) {
-  const std::vector<double> x = a.to_vector<double>(), y = b.to_vector<double>();
-  double sum = 0;
-  for (std::size_t i = 0; i < x.size(); ++i) sum += x[i] * y[i];
-  return sum;
-}
-
 // Random directions by the names of the gradients. If `only` is not empty, for that input or parameter alone.
 // Parameters, and inputs that they multiply, may move the scores of a discrete mechanism by much more than the step.
 // For a discrete mechanism with parameters, only v and the bias move.
@@ -82,9 +75,9 @@ double moved(Subject& s, const Trial& t, const TensorsByName& along, double step
       before.emplace_back(p.parameter, p.parameter->detach().clone());
       p.parameter->copy_(before.back().second + u->second * step);
     }
-  const double sum = dot(out(x), t.dy);
+  const double y = sum(out(x) * t.dy).item();
   for (const auto& [parameter, values] : before) parameter->copy_(values);
-  return sum;
+  return y;
 }
 
 }  // namespace
@@ -97,10 +90,8 @@ Slopes slopes(Subject& s, const Trial& t, const Outcome& o, Rng& rng, const std:
   const TensorsByName along = directions(s, o, rng, only);
   Slopes y;
   for (const auto& [name, u] : along) {
-    const Tensor& g = o.gradients.at(name);
-    y.analytic += dot(g, u);
-    const std::vector<double> a = g.to_vector<double>(), b = u.to_vector<double>();
-    for (std::size_t i = 0; i < a.size(); ++i) y.size += a[i] * a[i] * b[i] * b[i];
+    const Tensor products = o.gradients.at(name) * u;
+    y.analytic += sum(products).item(), y.size += sum(products * products).item();
   }
   y.size = std::sqrt(y.size);
   y.numeric = (moved(s, t, along, kStep, out) - moved(s, t, along, -kStep, out)) / (2 * kStep);
