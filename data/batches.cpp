@@ -53,6 +53,10 @@ Batch empty_batch(Index rows, Index context) {
 
 }  // namespace
 
+void detail::check_index(const char* what, Index i, Index size) {
+  require(i >= 0 && i < size, what, " ", i, " is out of range; there are ", size);
+}
+
 Tensor& Batch::operator[](std::string_view name) {
   if (name == "inputs") return inputs;
   if (name == "targets") return targets;
@@ -145,7 +149,7 @@ WholeSplit::WholeSplit(TokenSource tokens, WindowOptions options) : tokens_(std:
 }
 
 Batch WholeSplit::batch(Index i) const {
-  require(i >= 0 && i < size(), "batches: batch ", i, " is out of range; there are ", size());
+  detail::check_index("batches: batch", i, size());
   const Index begin = i * options_.batch, rows = std::min(options_.batch, windows() - begin);
   Batch b = empty_batch(rows, options_.context);
   for (Index row = 0; row < rows; ++row) {

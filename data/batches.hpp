@@ -97,6 +97,9 @@ concept EvaluationSetLike = requires(const T& t, Index i) {
 
 namespace detail {
 
+// Throws Error, "WHAT 3 is out of range; there are 3", unless 0 <= i < size.
+void check_index(const char* what, Index i, Index size);
+
 // The fingerprint of a data set; nullopt if its type has none.
 template <class T>
 std::optional<std::string> fingerprint_of(const T& set) {

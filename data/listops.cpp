@@ -151,6 +151,7 @@ ListOpsExample ListOpsHeldOut::example(Index i) const {
 }
 
 Batch ListOpsHeldOut::batch(Index i) const {
+  detail::check_index("batches: batch", i, size());
   std::vector<ListOpsExample> examples;
   for (Index e = i * rows_; e < std::min(count_, (i + 1) * rows_); ++e) examples.push_back(example(e));
   return collect(examples);

@@ -210,7 +210,7 @@ SampleEvaluation::SampleEvaluation(Samples samples, SampleBatchOptions options)
 }
 
 Batch SampleEvaluation::batch(Index i) const {
-  require(i >= 0 && i < size(), "batches: batch ", i, " is out of range; there are ", size());
+  detail::check_index("batches: batch", i, size());
   const Index begin = begins_[static_cast<std::size_t>(i)], end = begins_[static_cast<std::size_t>(i) + 1];
   std::vector<Index> chosen(static_cast<std::size_t>(end - begin));
   std::iota(chosen.begin(), chosen.end(), begin);

@@ -103,7 +103,7 @@ Batch collate(const std::vector<Sample>& samples, const PaddingByName& padding) 
 }
 
 Sample Samples::sample(Index i) const {
-  require(i >= 0 && i < size_, "samples: sample ", i, " is out of range; there are ", size_);
+  detail::check_index("samples: sample", i, size_);
   return sample_(i);
 }
 
@@ -112,7 +112,7 @@ std::string Samples::where(Index i) const {
 }
 
 Samples Samples::chosen(const std::vector<Index>& rows) const {
-  for (const Index i : rows) require(i >= 0 && i < size_, "samples: sample ", i, " is out of range; there are ", size_);
+  for (const Index i : rows) detail::check_index("samples: sample", i, size_);
   Samples part = *this;
   part.size_ = static_cast<Index>(rows.size());
   part.sample_ = [all = sample_, rows](Index i) { return all(rows[static_cast<std::size_t>(i)]); };

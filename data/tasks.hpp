@@ -132,7 +132,7 @@ class ListOpsHeldOut {
   // `count` examples in batches of `rows`, for the run with this seed.
   // Throws Error for count or rows below 1.
   ListOpsHeldOut(ListOps examples, Exactly<Index> count, Exactly<Index> rows, std::uint64_t seed);
-  // The members of an evaluation set: see EvaluationSetLike.
+  // The members of an evaluation set: see EvaluationSetLike. batch() throws Error for an index out of range.
   Index size() const { return (count_ + rows_ - 1) / rows_; }
   Batch batch(Index i) const;
   ListOpsExample example(Index i) const;

@@ -114,7 +114,7 @@ TextPairs::TextPairs(const std::vector<TextPair>& pairs, const Tokenizer& source
 std::string TextPairs::where(Index i) const { return shown_pair(numbers_.at(static_cast<std::size_t>(i)), files_); }
 
 Sample TextPairs::sample(Index i) const {
-  require(i >= 0 && i < size(), "text pairs: sample ", i, " is out of range; there are ", size());
+  detail::check_index("text pairs: sample", i, size());
   const Tensor target = Tensor::from(targets_[static_cast<std::size_t>(i)]);
   return {{"source", Tensor::from(sources_[static_cast<std::size_t>(i)])},
           {"inputs", target.slice(0, 0, -1)},

@@ -167,4 +167,7 @@ TEST_CASE("ListOps: errors") {
   CHECK(contains(error_of([] { ListOps::text(Ids{16}); }), "listops: token 16 is out of range; tokens are 0 to "));
   CHECK(contains(error_of([] { ListOpsBatches(ListOps(), 0); }), "a batch has 0 rows; it must have 1 or more"));
   CHECK(contains(error_of([] { ListOpsHeldOut(ListOps(), 0, 5, 1); }), "count is 0 and rows is 5"));
+  const ListOpsHeldOut held_out(ListOps(), 9, 5, 1);
+  CHECK(error_of([&] { held_out.batch(2); }) == "batches: batch 2 is out of range; there are 2");
+  CHECK(error_of([&] { held_out.batch(-1); }) == "batches: batch -1 is out of range; there are 2");
 }
