@@ -3,10 +3,9 @@
 
 #include <heed/core/check.hpp>
 #include <heed/data/detail/content_hash.hpp>
+#include <heed/data/text.hpp>
 
 namespace heed::detail {
-
-std::string hex(std::uint64_t x) { return formatted("%016llx", static_cast<unsigned long long>(x)); }
 
 struct ContentHash::State {
   XXH3_state_t* xxh = XXH3_createState();

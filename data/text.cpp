@@ -121,6 +121,10 @@ std::string show_character(char32_t c) {
   return shown + "' (" + number + ")";
 }
 
+std::string detail::hex(std::uint64_t x, int digits) {
+  return formatted("%0*llx", digits, static_cast<unsigned long long>(x));
+}
+
 std::string show_byte(char byte) { return detail::formatted("0x%02X", static_cast<unsigned>(byte) & 0xFFu); }
 
 // Whether a code point begins at i that no normalization joins to the previous one.

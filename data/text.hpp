@@ -6,6 +6,7 @@
 //   const std::string text = read_text("a.txt");
 //   std::cout << decode_utf8(text).size() << '\n';  // 5 code points
 #pragma once
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <heed/core/check.hpp>  // printable(), excerpt()
@@ -117,6 +118,8 @@ std::string shown_file(const std::filesystem::path& file);
 std::size_t cut_text(std::string_view text, std::size_t min_size, std::size_t max_size);
 
 namespace detail {
+std::string hex(std::uint64_t x, int digits = 16);  // with leading zeros: "00000000000000ff"
+
 // Calls use(part) for each part that cut_text() cuts off the text. Returns the rest, which the next text may continue.
 template <class Use>
 std::string_view use_parts(std::string_view text, std::size_t min_size, std::size_t max_size, const Use& use) {

@@ -8,8 +8,6 @@
 
 namespace heed::detail {
 
-std::string hex(std::uint64_t x);  // 16 digits
-
 // XXH3, 64 bits.
 class ContentHash {
  public:

@@ -15,8 +15,7 @@ using Json = Setting::Json;
 Json json_of(const std::string& text) {
   if (!find_invalid_utf8(text)) return text;
   std::string digits;
-  for (const char c : text)
-    for (const int half : {static_cast<unsigned char>(c) >> 4, c & 15}) digits += "0123456789abcdef"[half];
+  for (const char c : text) digits += detail::hex(static_cast<unsigned char>(c), 2);
   return Json{{"hex", digits}};
 }
 bool is_hex(const Json& json) { return json.is_object() && json.contains("hex") && json["hex"].is_string(); }
