@@ -1,7 +1,6 @@
 // The checkpoint file: a header of 512 bytes, then HDF5. docs/checkpoint_format.md is the specification.
 #include <sys/mman.h>
 
-#include <xxhash.h>
 #include <bit>
 #include <cstdlib>
 #include <cstring>
@@ -67,23 +66,15 @@ std::shared_ptr<unsigned char> memory_for(std::size_t bytes) {
   return {static_cast<unsigned char*>(memory), std::free};
 }
 
-// XXH3 of the bytes of a file in order. The user block is added first, with the bytes of the hash set to zero.
-class FileHash {
- public:
-  FileHash(const char* op, const unsigned char* user_block) : state_(XXH3_createState(), XXH3_freeState) {
-    require(state_ != nullptr, op, ": there is no memory for a hash");
-    XXH3_64bits_reset(state_.get());
-    unsigned char without_hash[kUserBlock];
-    std::memcpy(without_hash, user_block, kUserBlock);
-    std::memset(without_hash + offsetof(SealHeader, hash), 0, sizeof(SealHeader::hash));
-    add(without_hash, kUserBlock);
-  }
-  void add(const unsigned char* bytes, std::size_t count) { XXH3_64bits_update(state_.get(), bytes, count); }
-  std::uint64_t value() const { return XXH3_64bits_digest(state_.get()); }
-
- private:
-  std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state_;
-};
+// The hash of a file, begun with its user block, in which the bytes of the hash are set to zero.
+detail::ContentHash hash_after(const unsigned char* user_block) {
+  unsigned char without_hash[kUserBlock];
+  std::memcpy(without_hash, user_block, kUserBlock);
+  std::memset(without_hash + offsetof(SealHeader, hash), 0, sizeof(SealHeader::hash));
+  detail::ContentHash hash;
+  hash.add(without_hash, kUserBlock);
+  return hash;
+}
 
 constexpr std::size_t kPiece = std::size_t{2} << 20, kStretch = 16 * kPiece;  // a stretch stays in the last-level cache
 
@@ -91,7 +82,7 @@ constexpr std::size_t kPiece = std::size_t{2} << 20, kStretch = 16 * kPiece;  //
 // is read.
 std::uint64_t read_and_hash(const detail::InputFile& file, unsigned char* to) {
   const std::size_t size = file.size();
-  FileHash hash("load_checkpoint", to);
+  detail::ContentHash hash = hash_after(to);
   for (std::size_t hashed = kUserBlock, begin = kUserBlock; hashed < size;) {
     const std::size_t end = std::min(begin + kStretch, size);
     const std::size_t pieces = (end - begin + kPiece - 1) / kPiece;
@@ -108,7 +99,7 @@ std::uint64_t read_and_hash(const detail::InputFile& file, unsigned char* to) {
 }
 
 // Appends the bytes to the file and hashes them at the same time, without the first `hashed` bytes.
-void write_and_hash(detail::NewFile& file, FileHash& hash, const unsigned char* bytes, std::size_t count,
+void write_and_hash(detail::NewFile& file, detail::ContentHash& hash, const unsigned char* bytes, std::size_t count,
                     std::size_t hashed) {
   for (std::size_t begin = 0; begin < count; begin += kStretch) {
     const std::size_t end = std::min(begin + kStretch, count);
@@ -126,7 +117,6 @@ void write_and_hash(detail::NewFile& file, FileHash& hash, const unsigned char* 
 // The header contains the hash of the whole file, so it is written last.
 void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint) {
   const detail::ProfileScope scope("checkpoint");
-  const char* op = "save_checkpoint";
   detail::Hdf5Image image(checkpoint);
   SealHeader header = {};
   std::memcpy(header.magic, kMagic, sizeof kMagic);
@@ -135,8 +125,8 @@ void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkp
   header.size = image.size();
   std::memcpy(image.user_block(), &header, sizeof header);
 
-  detail::NewFile file(op, path, image.size());
-  FileHash hash(op, image.user_block());
+  detail::NewFile file("save_checkpoint", path, image.size());
+  detail::ContentHash hash = hash_after(image.user_block());
   std::size_t done = 0;
   image.for_each([&](const unsigned char* bytes, std::size_t count) {
     const std::size_t hashed = done == 0 ? kUserBlock : 0;

@@ -1,28 +1,14 @@
-// A hash of the content of a data set.
-#include <xxhash.h>
-
+// A hash of data given in pieces.
 #include <heed/core/check.hpp>
 #include <heed/data/detail/content_hash.hpp>
 #include <heed/data/text.hpp>
 
 namespace heed::detail {
 
-struct ContentHash::State {
-  XXH3_state_t* xxh = XXH3_createState();
-  State() {
-    require(xxh != nullptr, "hash: out of memory");
-    XXH3_64bits_reset(xxh);
-  }
-  ~State() { XXH3_freeState(xxh); }
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
-};
-
-ContentHash::ContentHash() : state_(std::make_unique<State>()) {}
-ContentHash::~ContentHash() = default;
-ContentHash::ContentHash(ContentHash&&) noexcept = default;
-
-void ContentHash::add(const void* bytes, std::size_t count) { XXH3_64bits_update(state_->xxh, bytes, count); }
+ContentHash::ContentHash() : state_(XXH3_createState(), XXH3_freeState) {
+  require(state_ != nullptr, "hash: out of memory");
+  XXH3_64bits_reset(state_.get());
+}
 
 void ContentHash::add(std::string_view text) {
   const std::uint64_t size = text.size();
@@ -41,6 +27,6 @@ void ContentHash::add(const Tensor& x) {
   add(values.raw(), static_cast<std::size_t>(values.numel()) * size_of(values.dtype()));
 }
 
-std::string ContentHash::hex() const { return detail::hex(XXH3_64bits_digest(state_->xxh)); }
+std::string ContentHash::hex() const { return detail::hex(value()); }
 
 }  // namespace heed::detail

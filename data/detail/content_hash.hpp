@@ -1,5 +1,7 @@
-// A hash of the content of a data set, for fingerprints. Internal.
+// A hash of data given in pieces, for checkpoint files and for the fingerprints of data sets. Internal.
 #pragma once
+#include <xxhash.h>
+
 #include <cstdint>
 #include <heed/core/tensor.hpp>
 #include <memory>
@@ -12,17 +14,15 @@ namespace heed::detail {
 class ContentHash {
  public:
   ContentHash();
-  ~ContentHash();
-  ContentHash(ContentHash&&) noexcept;
 
-  void add(const void* bytes, std::size_t count);
+  void add(const void* bytes, std::size_t count) { XXH3_64bits_update(state_.get(), bytes, count); }
   void add(std::string_view text);  // with its length
   void add(const Tensor& x);        // shape, dtype and values
-  std::string hex() const;
+  std::uint64_t value() const { return XXH3_64bits_digest(state_.get()); }
+  std::string hex() const;  // value() as 16 digits
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state_;
 };
 
 }  // namespace heed::detail

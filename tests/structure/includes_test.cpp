@@ -32,8 +32,7 @@ const Package kPackages[] = {
     {"sentencepiece.*", "data/sentencepiece.cpp"},
     {"unicode/.*", "data/unicode.cpp"},
     {"xxhash.h",
-     "autograd/recompute.cpp|data/(checkpoint_file.cpp|content_hash.cpp|detail/token_header.hpp|tokenizer.cpp)|"
-     "tests/tools/seal.hpp"},
+     "autograd/recompute.cpp|data/(detail/(content_hash|token_header).hpp|tokenizer.cpp)|tests/tools/seal.hpp"},
     {"nlohmann/.*",
      "data/tokenizer.cpp|layers/model_config.cpp|optim/(profile/trace|run/(log|settings)).cpp|(examples|tests)/.*"},
     {"CLI/.*", "examples/support/command_line.cpp"},  // slow to compile: ten seconds
