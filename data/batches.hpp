@@ -138,7 +138,18 @@ class Dataset {
   Dataset() = default;  // no data: for a variable that is assigned later
   // Holds any DatasetLike data set. Copies of a Dataset share it.
   template <DatasetLike T>
-  requires(!std::same_as<T, Dataset>) Dataset(T set) : held_(std::make_shared<Held<T>>(std::move(set))) {}
+  requires(!std::same_as<T, Dataset>) Dataset(T set) {
+    const auto held = std::make_shared<const T>(std::move(set));
+    batch_ = [held](std::uint64_t seed, std::uint64_t step) -> Batch { return held->batch(seed, step); };
+    fingerprint_ = [held] { return detail::fingerprint_of(*held); };
+    if constexpr (requires { held->batching(); }) batching_ = held->batching();
+    continued_ = [held](const std::vector<BatchesRead>& read) -> Dataset {
+      if constexpr (requires { held->continued(read); })
+        return held->continued(read);
+      else
+        fail("batches: the data set has no continued(), so it cannot continue with batches of another size");
+    };
+  }
   // A type with batch() that is neither kind of data set: the compiler names the missing part.
   template <class T>
   requires(!DatasetLike<T> && !EvaluationSetLike<T> && requires { &T::batch; }) Dataset(T) {
@@ -146,43 +157,17 @@ class Dataset {
                   "Dataset: it must have `Batch batch(std::uint64_t seed, std::uint64_t step) const`; note the const");
   }
   // The functions of the held data set.
-  Batch batch(std::uint64_t seed, std::uint64_t step) const { return held_->batch(seed, step); }
-  std::optional<std::string> fingerprint() const { return held_->fingerprint(); }  // nullopt if the type has none
-  Batching batching() const { return held_->batching(); }                          // no limits if the type has none
+  Batch batch(std::uint64_t seed, std::uint64_t step) const { return batch_(seed, step); }
+  std::optional<std::string> fingerprint() const { return fingerprint_(); }  // nullopt if the type has none
+  Batching batching() const { return batching_; }                            // no limits if the type has none
   // Throws Error if the type has no continued() and a batch of `read` had other limits.
-  Dataset continued(const std::vector<BatchesRead>& read) const { return held_->continued(read); }
+  Dataset continued(const std::vector<BatchesRead>& read) const { return continued_(read); }
 
  private:
-  struct Concept {
-    virtual ~Concept() = default;
-    virtual Batch batch(std::uint64_t seed, std::uint64_t step) const = 0;
-    virtual std::optional<std::string> fingerprint() const = 0;
-    virtual Batching batching() const = 0;
-    virtual Dataset continued(const std::vector<BatchesRead>& read) const = 0;
-  };
-  template <class T>
-  struct Held;
-
-  std::shared_ptr<const Concept> held_;
-};
-
-template <class T>
-struct Dataset::Held final : Concept {
-  T set;
-  explicit Held(T s) : set(std::move(s)) {}
-  Batch batch(std::uint64_t seed, std::uint64_t step) const override { return set.batch(seed, step); }
-  std::optional<std::string> fingerprint() const override { return detail::fingerprint_of(set); }
-  Batching batching() const override {
-    if constexpr (requires { set.batching(); }) return set.batching();
-    return {};
-  }
-  Dataset continued(const std::vector<BatchesRead>& read) const override {
-    if constexpr (requires { set.continued(read); }) {
-      return set.continued(read);
-    } else {
-      fail("batches: the data set has no continued(), so it cannot continue with batches of another size");
-    }
-  }
+  std::function<Batch(std::uint64_t seed, std::uint64_t step)> batch_;
+  std::function<std::optional<std::string>()> fingerprint_;
+  std::function<Dataset(const std::vector<BatchesRead>& read)> continued_;
+  Batching batching_;
 };
 
 // Holds a data set of any type that is EvaluationSetLike.

@@ -115,33 +115,24 @@ class Tokenizer {
     explicit Held(T t) : value(std::move(t)) {}
     Tokens encode(std::string_view text) const override { return value.encode(text); }
     Tokens encode_next(std::string_view text) const override {
-      if constexpr (requires { value.encode_next(text); }) {
-        return value.encode_next(text);
-      } else {
-        return value.encode(text);
-      }
+      if constexpr (requires { value.encode_next(text); }) return value.encode_next(text);
+      return value.encode(text);
     }
     std::string decode(std::span<const std::int32_t> ids) const override { return value.decode(ids); }
     Index vocabulary_size() const override { return value.vocabulary_size(); }
     std::string kind() const override { return value.kind(); }
     std::string state() const override { return value.state(); }
     std::optional<std::int32_t> special(std::string_view name) const override {
-      if constexpr (requires { value.special(name); })
-        return value.special(name);
-      else
-        return {};
+      if constexpr (requires { value.special(name); }) return value.special(name);
+      return {};
     }
     UnicodeForm unicode() const override {
-      if constexpr (requires { value.unicode(); })
-        return value.unicode();
-      else
-        return UnicodeForm::none;
+      if constexpr (requires { value.unicode(); }) return value.unicode();
+      return UnicodeForm::none;
     }
     bool is_byte(std::int32_t id) const override {
-      if constexpr (requires { value.is_byte(id); })
-        return value.is_byte(id);
-      else
-        return false;
+      if constexpr (requires { value.is_byte(id); }) return value.is_byte(id);
+      return false;
     }
     T value;
   };
