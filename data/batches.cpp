@@ -85,7 +85,7 @@ Index Batch::read() const {
 detail::RowOrder detail::RowOrder::continued(const std::vector<BatchesRead>& read) const {
   RowOrder next = *this;
   for (const BatchesRead& r : read) {
-    const std::uint64_t rows = to_unsigned(r.batching.rows > 0 && r.batching.tokens == 0 ? r.batching.rows : kRoom);
+    const std::uint64_t rows = rows_of(r.batching);
     if (&r == &read.front()) next.first_rows_ = rows;
     next.begin_ += r.count * rows;
   }
@@ -104,7 +104,7 @@ Index Batch::samples() const {
 }
 
 LanguageModelBatches::LanguageModelBatches(TokenSource tokens, WindowOptions options)
-    : tokens_(std::move(tokens)), options_(options), order_(std::max<Index>(1, options.batch)) {
+    : tokens_(std::move(tokens)), options_(options), order_(batching()) {
   check_options(tokens_, options_);
   if (!options_.separator) return;
   std::vector<Index> all = find_all(tokens_, *options_.separator);

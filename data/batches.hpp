@@ -111,10 +111,7 @@ std::optional<std::string> fingerprint_of(const T& set) {
 // A run that continues with another number of rows reads the next sample.
 class RowOrder {
  public:
-  // The number of rows reserved per batch in data sets whose batches differ in size.
-  static constexpr Index kRoom = Index{1} << 20;
-
-  explicit RowOrder(Index rows) : rows_(to_unsigned(rows)), first_rows_(rows_) {}
+  explicit RowOrder(const Batching& batching) : rows_(rows_of(batching)), first_rows_(rows_) {}
   RowOrder continued(const std::vector<BatchesRead>& read) const;
 
   // The number of the sample in this row.
@@ -128,6 +125,10 @@ class RowOrder {
  private:
   std::uint64_t rows_, first_rows_, begin_ = 0;
   static std::uint64_t to_unsigned(Index n) { return static_cast<std::uint64_t>(n); }
+  // The number of samples reserved per batch: 2^20 if batches may differ in size.
+  static std::uint64_t rows_of(const Batching& b) {
+    return to_unsigned(b.rows > 0 && b.tokens == 0 ? b.rows : Index{1} << 20);
+  }
 };
 
 }  // namespace detail

@@ -12,7 +12,7 @@ constexpr std::uint64_t kCopyTraining = std::uint64_t{0xC09A0} << 44, kCopyHeldO
 
 }  // namespace
 
-CopyTask::CopyTask(CopyTaskOptions options) : options_(options), order_(std::max<Index>(1, options.batch)) {
+CopyTask::CopyTask(CopyTaskOptions options) : options_(options), order_(batching()) {
   require(options_.batch > 0 && options_.symbols > 0, "copy task: batch is ", options_.batch, " and symbols is ",
           options_.symbols, "; both must be 1 or more");
   require(options_.length >= 4 && options_.length % 2 == 0, "copy task: the length is ", options_.length,

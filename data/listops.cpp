@@ -125,7 +125,7 @@ std::string ListOps::fingerprint() const {
 }
 
 ListOpsBatches::ListOpsBatches(ListOps examples, Exactly<Index> rows)
-    : examples_(std::move(examples)), rows_(rows), order_(std::max<Index>(1, rows)) {
+    : examples_(std::move(examples)), rows_(rows), order_(batching()) {
   require(rows > 0, "listops: a batch has ", rows, " rows; it must have 1 or more");
 }
 

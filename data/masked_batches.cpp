@@ -72,12 +72,10 @@ Rng rng_of_row(std::uint64_t seed, std::uint64_t stream, std::uint64_t row) {
   return rng;
 }
 
-Index rows_in_order(const Batching& b) { return b.rows > 0 && b.tokens == 0 ? b.rows : detail::RowOrder::kRoom; }
-
 }  // namespace
 
 MaskedBatches::MaskedBatches(Dataset texts, const MaskOptions& options)
-    : texts_(std::move(texts)), options_(options), order_(rows_in_order(texts_.batching())) {
+    : texts_(std::move(texts)), options_(options), order_(batching()) {
   check_options(options_);
 }
 

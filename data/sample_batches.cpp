@@ -100,19 +100,13 @@ Batch batch_of(const Samples& samples, std::span<const Index> chosen, const Padd
 }  // namespace
 
 struct SampleBatches::Plan {
-  std::uint64_t seed, number;
+  std::uint64_t seed, epoch;
   std::vector<std::vector<Index>> batches;
-};
-
-struct SampleBatches::Start {
-  std::uint64_t seed, epoch;                // the first whole epoch
-  std::vector<std::vector<Index>> batches;  // before it: the rest of the epoch that was being read
 };
 
 struct SampleBatches::Cache {
   std::mutex mutex;
-  std::shared_ptr<const Plan> plan;
-  std::shared_ptr<const Start> start;
+  std::shared_ptr<const Plan> plan, start;
 };
 
 SampleBatches::SampleBatches(Samples samples, SampleBatchOptions options)
@@ -124,17 +118,17 @@ SampleBatches::SampleBatches(Samples samples, SampleBatchOptions options)
 
 std::shared_ptr<const SampleBatches::Plan> SampleBatches::epoch(std::uint64_t seed, std::uint64_t number) const {
   std::shared_ptr<const Plan>& last = cache_->plan;
-  if (!last || last->seed != seed || last->number != number)
+  if (!last || last->seed != seed || last->epoch != number)
     last = std::make_shared<const Plan>(
         Plan{seed, number, plan_of(buckets_of(*lengths_, batching()), {}, rng_of_epoch(seed, number))});
   return last;
 }
 
 // Replays the earlier batches by their numbers to find which samples of the last epoch they contained.
-std::shared_ptr<const SampleBatches::Start> SampleBatches::start(std::uint64_t seed) const {
-  std::shared_ptr<const Start>& last = cache_->start;
+std::shared_ptr<const SampleBatches::Plan> SampleBatches::start(std::uint64_t seed) const {
+  std::shared_ptr<const Plan>& last = cache_->start;
   if (last && last->seed == seed) return last;
-  Start start{seed, 0, {}};
+  Plan start{seed, 0, {}};
   std::vector<bool> taken;
   for (const BatchesRead& read : read_) {
     const std::vector<Bucket> buckets = buckets_of(*lengths_, read.batching);
@@ -157,14 +151,14 @@ std::shared_ptr<const SampleBatches::Start> SampleBatches::start(std::uint64_t s
     start.batches = plan_of(buckets_of(*lengths_, batching()), taken, rng_of_epoch(seed, start.epoch));
     ++start.epoch;
   }
-  return last = std::make_shared<const Start>(std::move(start));
+  return last = std::make_shared<const Plan>(std::move(start));
 }
 
 Batch SampleBatches::batch(std::uint64_t seed, std::uint64_t step) const {
   std::vector<Index> chosen;
   {
     const std::lock_guard lock(cache_->mutex);
-    const std::shared_ptr<const Start> first = start(seed);
+    const std::shared_ptr<const Plan> first = start(seed);
     if (step < first->batches.size()) {
       chosen = first->batches[step];
     } else {
@@ -190,7 +184,7 @@ SampleBatches SampleBatches::continued(const std::vector<BatchesRead>& read) con
 
 std::uint64_t SampleBatches::batches_until(std::uint64_t seed, std::uint64_t epochs) const {
   const std::lock_guard lock(cache_->mutex);
-  const std::shared_ptr<const Start> first = start(seed);
+  const std::shared_ptr<const Plan> first = start(seed);
   const std::uint64_t before = first->batches.empty() ? first->epoch : first->epoch - 1;
   if (epochs <= before) return 0;
   return first->batches.size() + (epochs - first->epoch) * static_cast<std::uint64_t>(batches_);

@@ -154,9 +154,8 @@ class SampleBatches {
   std::uint64_t batches_until(std::uint64_t seed, std::uint64_t epochs) const;
 
  private:
-  struct Plan;   // the batches of one epoch
-  struct Start;  // the first batches of a continued run
-  struct Cache;  // the last Plan and the last Start
+  struct Plan;   // the batches of one epoch, or of the rest of one
+  struct Cache;  // the last plans that epoch() and start() made
 
   Samples samples_;
   SampleBatchOptions options_;
@@ -166,7 +165,8 @@ class SampleBatches {
   std::shared_ptr<Cache> cache_;
 
   std::shared_ptr<const Plan> epoch(std::uint64_t seed, std::uint64_t number) const;
-  std::shared_ptr<const Start> start(std::uint64_t seed) const;
+  // The rest of the epoch that was being read before continued(); its `epoch` is the first whole one.
+  std::shared_ptr<const Plan> start(std::uint64_t seed) const;
 };
 
 // Every sample once, in order. Each batch holds as many samples as the options allow. Errors as in SampleBatches.

@@ -19,7 +19,7 @@ constexpr std::uint64_t kWindowStream = std::uint64_t{0x57081} << 44;  // stream
 class StoryBatches {
  public:
   StoryBatches(Tokenizer tokenizer, WindowOptions window)
-      : tokenizer_(std::move(tokenizer)), window_(window), order_(window.batch) {}
+      : tokenizer_(std::move(tokenizer)), window_(window), order_(batching()) {}
 
   std::string fingerprint() const { return "built-in stories"; }
   Batching batching() const { return {.rows = window_.batch}; }
