@@ -253,9 +253,9 @@ std::string LogFile::damage() const {
   return static_cast<std::uintmax_t>(here.st_size) < size_ ? "was truncated" : "";
 }
 
-void replace_file(const char* op, const fs::path& path, const unsigned char* bytes, std::size_t size) {
-  NewFile file(op, path, size);
-  file.write(bytes, size);
+void replace_file(const char* op, const fs::path& path, std::string_view bytes) {
+  NewFile file(op, path, bytes.size());
+  file.write(bytes.data(), bytes.size());
   file.finish();
 }
 

@@ -83,9 +83,7 @@ class LineSample {
   LineSample(std::size_t max_bytes, UnicodeForm unicode) : max_bytes_(max_bytes), unicode_(unicode) {}
 
   void feed(std::string_view piece) {
-    rest_ += piece;
-    const auto left = detail::use_parts(rest_, 0, kLongest, [this](std::string_view line) { add(line); });
-    rest_.erase(0, rest_.size() - left.size());
+    detail::feed_parts(rest_, piece, 0, kLongest, [this](std::string_view line) { add(line); });
   }
 
   std::string finish() {
@@ -282,9 +280,7 @@ Tokens SentencePieceTokenizer::encode_next(std::string_view text) const {
 }
 
 std::string SentencePieceTokenizer::decode(std::span<const std::int32_t> ids) const {
-  for (std::int32_t id : ids)
-    require(id >= 0 && id < vocabulary_size(), "decode: token ", id, " is not in the vocabulary of ", vocabulary_size(),
-            " tokens");
+  for (std::int32_t id : ids) detail::check_id("decode", id, vocabulary_size());
   std::string text;
   const sp::util::Status status = model_->processor.Decode(std::vector<int>(ids.begin(), ids.end()), &text);
   require(status.ok(), "decode: SentencePiece refuses the tokens: ", reason(status));
@@ -295,13 +291,11 @@ Index SentencePieceTokenizer::vocabulary_size() const { return model_->processor
 std::string SentencePieceTokenizer::state() const { return model_->bytes; }
 
 void SentencePieceTokenizer::save(const std::filesystem::path& file) const {
-  const std::string& bytes = model_->bytes;
-  detail::replace_file("tokenizer", file, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
+  detail::replace_file("tokenizer", file, model_->bytes);
 }
 
 std::string SentencePieceTokenizer::piece(std::int32_t id) const {
-  require(id >= 0 && id < vocabulary_size(), "piece: token ", id, " is not in the vocabulary of ", vocabulary_size(),
-          " tokens");
+  detail::check_id("piece", id, vocabulary_size());
   return model_->processor.IdToPiece(id);
 }
 

@@ -129,6 +129,14 @@ std::string_view use_parts(std::string_view text, std::size_t min_size, std::siz
   }
   return text;
 }
+
+// Appends a piece of a longer text to `rest`, calls use(part) for each part that cut_text() cuts off, and removes these
+// parts from `rest`.
+template <class Use>
+void feed_parts(std::string& rest, std::string_view piece, std::size_t min_size, std::size_t max_size, const Use& use) {
+  rest += piece;
+  rest.erase(0, rest.size() - use_parts(rest, min_size, max_size, use).size());
+}
 }  // namespace detail
 
 }  // namespace heed

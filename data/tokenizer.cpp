@@ -43,10 +43,6 @@ std::string from_base64(std::string_view text) {
 
 using Json = nlohmann::ordered_json;
 
-void check_id(std::int32_t id, Index vocabulary) {
-  require(id >= 0 && id < vocabulary, "decode: token ", id, " is not in the vocabulary of ", vocabulary, " tokens");
-}
-
 }  // namespace
 
 std::string Tokenizer::to_json() const {
@@ -137,7 +133,7 @@ std::string ByteTokenizer::decode(std::span<const std::int32_t> ids) const {
   std::string text;
   text.reserve(ids.size());
   for (std::int32_t id : ids) {
-    check_id(id, 256);
+    detail::check_id("decode", id, 256);
     text += static_cast<char>(static_cast<unsigned char>(id));
   }
   return text;
@@ -189,10 +185,7 @@ CharTokenizer CharTokenizer::train(const std::vector<std::filesystem::path>& fil
   Characters characters;
   const auto add = [&](std::string_view part) { characters.add(normalized(part, unicode)); };
   std::string rest;  // a character may continue in the next piece
-  const auto feed = [&](const TextPiece& piece) {
-    rest += piece.text;
-    rest.erase(0, rest.size() - detail::use_parts(rest, 1 << 16, 1 << 20, add).size());
-  };
+  const auto feed = [&](const TextPiece& piece) { detail::feed_parts(rest, piece.text, 1 << 16, 1 << 20, add); };
   read_text_pieces(files_and_folders, feed, reading);
   add(rest);
   return CharTokenizer(characters.sorted(), unicode);
@@ -230,7 +223,7 @@ Tokens CharTokenizer::encode(std::string_view given) const {
 std::string CharTokenizer::decode(std::span<const std::int32_t> ids) const {
   std::string text;
   for (std::int32_t id : ids) {
-    check_id(id, vocabulary_size());
+    detail::check_id("decode", id, vocabulary_size());
     append_utf8(text, characters_[static_cast<std::size_t>(id)]);
   }
   return text;
@@ -278,9 +271,7 @@ void StreamEncoder::encode(std::string_view part) {
 
 void StreamEncoder::feed(std::string_view piece) {
   constexpr std::size_t kMinText = 4096, kMaxText = std::size_t{1} << 20;  // SentencePiece is slower on longer texts
-  rest_ += piece;
-  const auto left = detail::use_parts(rest_, kMinText, kMaxText, [this](std::string_view part) { encode(part); });
-  rest_.erase(0, rest_.size() - left.size());
+  detail::feed_parts(rest_, piece, kMinText, kMaxText, [this](std::string_view part) { encode(part); });
 }
 
 void StreamEncoder::finish() {
@@ -307,20 +298,16 @@ std::string StreamDecoder::next(std::int32_t id) {
   static constexpr std::string_view kUnknown = "\xEF\xBF\xBD";  // SentencePiece's text for an unfinished character
   const std::size_t waiting = ids_.size() - given_;
   const bool unfinished = unfinished_utf8(text) > 0 || (text.ends_with(kUnknown) && waiting < 4);
-  return unfinished ? std::string() : take(text, text.size());
+  return unfinished ? std::string() : take(text);
 }
 
-std::string StreamDecoder::finish() {
-  if (given_ == ids_.size()) return {};
-  const std::string text = tokenizer_.decode(ids_);
-  return take(text, text.size());
-}
+std::string StreamDecoder::finish() { return given_ == ids_.size() ? std::string() : take(tokenizer_.decode(ids_)); }
 
-std::string StreamDecoder::take(std::string_view text, std::size_t end) {
+std::string StreamDecoder::take(std::string_view text) {
   const std::size_t before = tokenizer_.decode(std::span(ids_).first(given_)).size();
   ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(given_));
   given_ = ids_.size();
-  return end > before ? repair_utf8(text.substr(before, end - before)) : std::string();
+  return repair_utf8(text.substr(std::min(before, text.size())));
 }
 
 }  // namespace heed

@@ -140,6 +140,13 @@ class Tokenizer {
   std::shared_ptr<const Face> held_;
 };
 
+namespace detail {
+// Throws Error unless 0 <= id < vocabulary.
+inline void check_id(const char* op, std::int32_t id, Index vocabulary) {
+  require(id >= 0 && id < vocabulary, op, ": token ", id, " is not in the vocabulary of ", vocabulary, " tokens");
+}
+}  // namespace detail
+
 // Counts tokens, and among them unknown tokens ("<unk>") and bytes of characters without a token (line feeds excluded).
 struct TokenCounts {
   Index tokens = 0, unknown = 0, bytes = 0;                                 // numbers of tokens as above
@@ -328,7 +335,7 @@ class StreamDecoder {
   std::string finish();               // the bytes kept back, with U+FFFD for unfinished characters
 
  private:
-  std::string take(std::string_view text, std::size_t end);
+  std::string take(std::string_view text);  // the end of the text that was not returned yet
 
   Tokenizer tokenizer_;
   Tokens ids_;             // the tokens of the last text returned, then the tokens after it

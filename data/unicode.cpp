@@ -35,24 +35,17 @@ bool is_ascii(std::string_view text) {
   return std::ranges::all_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
-// Calls f with parts of the text that can be converted separately.
-template <class F>
-void each_part(std::string_view text, const F& f) {
-  while (const std::size_t n = text.size() <= kPart ? 0 : cut_text(text, kPart, 2 * kPart)) {
-    f(text.substr(0, n));
-    text.remove_prefix(n);
-  }
-  f(text);
-}
-
-// Appends valid UTF-8 in a form.
-void append_normalized(std::string& made, std::string_view text, UnicodeForm form) {
-  each_part(text, [&](std::string_view part) {
+// Appends a converted text. Calls convert(piece, sink, status), a function of ICU, for parts of the text that can be
+// converted separately.
+template <class Convert>
+void append_converted(std::string& made, std::string_view text, const char* op, const Convert& convert) {
+  const auto append = [&](std::string_view part) {
     UErrorCode status = U_ZERO_ERROR;
     icu::StringByteSink<std::string> sink(&made);
-    normalizer(form).normalizeUTF8(0, piece_of(part), sink, nullptr, status);
-    check_icu("normalize", status);
-  });
+    convert(piece_of(part), sink, status);
+    check_icu(op, status);
+  };
+  append(detail::use_parts(text, kPart, 2 * kPart, append));
 }
 
 }  // namespace
@@ -69,12 +62,17 @@ std::string normalized(std::string_view text, UnicodeForm form) {
   if (form == UnicodeForm::none || is_ascii(text)) return std::string(text);
   std::string made;
   made.reserve(text.size());
+  const auto append = [&](std::string_view valid) {
+    append_converted(made, valid, "normalize", [form](icu::StringPiece piece, icu::ByteSink& sink, UErrorCode& status) {
+      normalizer(form).normalizeUTF8(0, piece, sink, nullptr, status);
+    });
+  };
   while (const auto bad = find_invalid_utf8(text)) {
-    append_normalized(made, text.substr(0, *bad), form);
+    append(text.substr(0, *bad));
     made += text[*bad];
     text.remove_prefix(*bad + 1);
   }
-  append_normalized(made, text, form);
+  append(text);
   return made;
 }
 
@@ -98,11 +96,8 @@ bool begins_normal_unit(char32_t c) {
 
 std::string lower_case(std::string_view text) {
   std::string made;
-  each_part(text, [&](std::string_view part) {
-    UErrorCode status = U_ZERO_ERROR;
-    icu::StringByteSink<std::string> sink(&made);
-    icu::CaseMap::utf8ToLower("", 0, piece_of(part), sink, nullptr, status);
-    check_icu("lower case", status);
+  append_converted(made, text, "lower case", [](icu::StringPiece piece, icu::ByteSink& sink, UErrorCode& status) {
+    icu::CaseMap::utf8ToLower("", 0, piece, sink, nullptr, status);
   });
   return made;
 }

@@ -87,8 +87,7 @@ Tokens WordTokenizer::encode(std::string_view given) const {
 }
 
 const std::string& WordTokenizer::word(std::int32_t id) const {
-  require(id >= 0 && id < vocabulary_size(), "decode: token ", id, " is not in the vocabulary of ", vocabulary_size(),
-          " tokens");
+  detail::check_id("decode", id, vocabulary_size());
   static const std::vector<std::string> special(kSpecial.begin(), kSpecial.end());
   return id < 4 ? special[static_cast<std::size_t>(id)] : words_[static_cast<std::size_t>(id - 4)];
 }

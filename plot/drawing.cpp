@@ -69,7 +69,7 @@ void Drawing::close() {
   if (svg_)
     for (std::size_t i = bytes.find(image); i != std::string::npos; i = bytes.find(image, i + sharp.size()))
       bytes.replace(i, image.size(), sharp);
-  heed::detail::replace_file("plot", file_, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
+  heed::detail::replace_file("plot", file_, bytes);
 }
 
 }  // namespace heed

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace heed::detail {
@@ -111,7 +112,7 @@ class LogFile {
 };
 
 // Replaces `path` by a file with these bytes, using NewFile.
-void replace_file(const char* op, const std::filesystem::path& path, const unsigned char* bytes, std::size_t size);
+void replace_file(const char* op, const std::filesystem::path& path, std::string_view bytes);
 
 // A file open for reading. Errors begin with `op` and name the file.
 class InputFile {

@@ -153,7 +153,7 @@ void Profile::export_chrome_trace(const std::filesystem::path& file) const {
   trace.add({m.trace.begin(), concurrent});
   trace.add_concurrent({concurrent, m.trace.end()});
   const std::string text = trace.finish(m.steps, state_->left_out_of_trace);
-  detail::replace_file("export_chrome_trace", file, reinterpret_cast<const unsigned char*>(text.data()), text.size());
+  detail::replace_file("export_chrome_trace", file, text);
 }
 
 }  // namespace heed
