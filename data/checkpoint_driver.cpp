@@ -57,10 +57,6 @@ herr_t close(H5FD_t* file) {
   return 0;
 }
 
-int compare(const H5FD_t* a, const H5FD_t* b) {
-  return a < b ? -1 : a > b ? 1 : 0;
-}
-
 // As in HDF5's core driver, so that files get the same layout.
 herr_t query(const H5FD_t*, unsigned long* flags) {
   *flags = H5FD_FEAT_AGGREGATE_METADATA | H5FD_FEAT_ACCUMULATE_METADATA | H5FD_FEAT_DATA_SIEVE |
@@ -106,7 +102,7 @@ H5FD_class_t driver_class() {
   c.maxaddr = HADDR_MAX;
   c.fc_degree = H5F_CLOSE_STRONG;
   c.fapl_size = sizeof(SparseFile*);  // HDF5 copies it as bytes
-  c.open = open, c.close = close, c.cmp = compare, c.query = query;
+  c.open = open, c.close = close, c.query = query;
   c.get_eoa = end_of_allocated, c.set_eoa = set_end_of_allocated, c.get_eof = end_of_written;
   c.read = read, c.write = write, c.truncate = truncate;
   constexpr H5FD_mem_t kAll[] = H5FD_FLMAP_DICHOTOMY;

@@ -131,23 +131,18 @@ class Writer {
     require(H5Awrite(made, text_, &value) >= 0, "save_checkpoint: HDF5 cannot write the attribute ", name);
   }
 
-  void add_tensor(const std::string& path, const Tensor& x) {
-    require(x.defined(), "save_checkpoint: the tensor ", path, " is undefined; it must have values");
-    add_tensor(path, x.shape(), x.dtype(), [values = x.detach()] { return values; });
-  }
-
-  void add_tensor(const std::string& path, const Shape& shape, DType dtype, std::function<Tensor()> values) {
-    const std::vector<hsize_t> sizes(shape.begin(), shape.end());
-    const std::size_t bytes = static_cast<std::size_t>(shape.numel()) * size_of(dtype);
+  void add_tensor(const std::string& path, const Checkpoint::Late& x) {
+    const std::vector<hsize_t> sizes(x.shape.begin(), x.shape.end());
+    const std::size_t bytes = static_cast<std::size_t>(x.shape.numel()) * size_of(x.dtype);
     const bool large = bytes >= kLarge;
-    const Handle made = large ? make(path, stored_type(dtype, bools_), sizes, placed_creation_)
-                              : add(path, stored_type(dtype, bools_), sizes, values().dense().raw());
+    const Handle made = large ? make(path, stored_type(x.dtype, bools_), sizes, placed_creation_)
+                              : add(path, stored_type(x.dtype, bools_), sizes, values_of(path, x)().dense().raw());
     if (large) {
       const haddr_t at = H5Dget_offset(made);
       require(at != HADDR_UNDEF, "save_checkpoint: HDF5 cannot allocate ", path, "; is the memory full?");
-      placed.push_back({at, bytes, std::move(values)});
+      placed.push_back({at, bytes, values_of(path, x)});
     }
-    if (dtype == DType::bfloat16) add_attribute(made, "dtype", std::string(name_of(dtype)));
+    if (x.dtype == DType::bfloat16) add_attribute(made, "dtype", std::string(name_of(x.dtype)));
   }
 
   void add_counter(const std::string& name, std::uint64_t value) { add(name, H5T_STD_U64LE, {}, &value); }
@@ -207,16 +202,12 @@ std::vector<PlacedValues> write_content(const Handle& file, const Checkpoint& ch
   for (const auto& [name, value] : checkpoint.counters) writer.add_counter(name, value);
   for (const auto& [name, text] : checkpoint.texts) writer.add_text(name, text);
   for (const auto& [name, blob] : checkpoint.blobs) writer.add_blob(name, blob);
-  auto late = checkpoint.late.begin();  // merges both maps in the order of names
-  const auto add_late = [&](const std::string* before) {
-    for (; late != checkpoint.late.end() && (before == nullptr || late->first < *before); ++late)
-      writer.add_tensor(late->first, late->second.shape, late->second.dtype, values_of(late->first, late->second));
-  };
-  for (const auto& [path, tensor] : checkpoint.tensors) {
-    add_late(&path);
-    writer.add_tensor(path, tensor);
+  auto tensors = checkpoint.late;  // and those that have their values: all tensors in the order of names
+  for (const auto& [path, x] : checkpoint.tensors) {
+    require(x.defined(), "save_checkpoint: the tensor ", path, " is undefined; it must have values");
+    tensors[path] = {x.shape(), x.dtype(), [values = x.detach()] { return values; }};
   }
-  add_late(nullptr);
+  for (const auto& [path, x] : tensors) writer.add_tensor(path, x);
   return std::move(writer.placed);
 }
 

@@ -10,6 +10,7 @@
 #include <heed/core/check.hpp>
 #include <heed/data/detail/disk.hpp>
 #include <heed/data/detail/file_target.hpp>
+#include <optional>
 #include <system_error>
 
 namespace heed::detail {
@@ -48,13 +49,16 @@ class NoSizeSignal {
   sigset_t signal_, before_;
 };
 
-// Writes all bytes and adds the number written to `written`. Returns 0 or errno.
-int write_all(int fd, const void* bytes, std::size_t count, std::size_t& written) {
+// Writes all bytes, at this offset of the file if one is given, and adds the number written to `written`. Returns 0 or
+// errno.
+int write_all(int fd, const void* bytes, std::size_t count, std::size_t& written, std::optional<off_t> at = {}) {
   constexpr std::size_t kChunk = std::size_t{1} << 30;  // Linux writes at most 2 GiB per call
   const char* from = static_cast<const char*>(bytes);
   const NoSizeSignal no_signal;
   for (std::size_t done = 0; done < count;) {
-    const ssize_t n = ::write(fd, from + done, std::min(kChunk, count - done));
+    const std::size_t part = std::min(kChunk, count - done);
+    const ssize_t n =
+        at ? ::pwrite(fd, from + done, part, *at + static_cast<off_t>(done)) : ::write(fd, from + done, part);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return n < 0 ? errno : ENOSPC;
     done += static_cast<std::size_t>(n);
@@ -148,14 +152,8 @@ void NewFile::write(const void* bytes, std::size_t count) {
 }
 
 void NewFile::overwrite(const void* bytes, std::size_t count) {
-  const char* from = static_cast<const char*>(bytes);
-  const NoSizeSignal no_signal;
-  for (std::size_t done = 0; done < count;) {
-    const ssize_t n = ::pwrite(file_.get(), from + done, count - done, static_cast<off_t>(done));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) refuse(n < 0 ? errno : ENOSPC);
-    done += static_cast<std::size_t>(n);
-  }
+  std::size_t overwritten = 0;
+  if (const int error = write_all(file_.get(), bytes, count, overwritten, 0); error != 0) refuse(error);
 }
 
 void NewFile::refuse(int error) const {

@@ -21,10 +21,11 @@ using detail::with_suffix;
 
 fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : "."; }
 
-// The error of examining a name: 0 if a file of this name exists or could be created.
-int error_of_name(const fs::path& path) {
+// The reason why no file can have this name; empty if a file of this name exists or could be created.
+std::string name_problem(const fs::path& path) {
   struct stat status;
-  return ::lstat(path.c_str(), &status) == 0 || errno == ENOENT ? 0 : errno;
+  if (::lstat(path.c_str(), &status) == 0 || errno == ENOENT) return "";
+  return path.string() + " cannot be written: " + reason(errno);
 }
 
 // The reason why files cannot be created in the folder of a path; empty if they can.
@@ -61,7 +62,7 @@ std::string replacement_problem(const fs::path& path) {
 
 // The reason why path.tmp or path.lock cannot be used by heed; empty if it can.
 std::string sibling_problem(const fs::path& file, const fs::path& path) {
-  if (const int error = error_of_name(file); error != 0) return file.string() + " cannot be written: " + reason(error);
+  if (const std::string problem = name_problem(file); !problem.empty()) return problem;
   std::error_code ignored;
   const fs::file_type type = fs::symlink_status(file, ignored).type();
   if (type == fs::file_type::not_found || type == fs::file_type::regular) return "";
@@ -86,17 +87,23 @@ std::string lock_problem(const fs::path& lock, const fs::path& path) {
          " needs a file of that name; move it, or choose another name";
 }
 
-std::string output_problem(const fs::path& given, FileRole role) {
-  const std::string name = given.string();
-  const fs::path path = followed(given);
+// The reason why `made`, in the folder of `path`, cannot be created; empty if it can. `path` is `given` after following
+// all links.
+std::string creation_problem(const fs::path& given, const fs::path& path, const fs::path& made) {
   std::error_code ignored;
-  if (fs::is_symlink(path, ignored)) return name + " is a link that leads to itself; it must be a file";
-  const fs::path temporary = with_suffix(path, ".tmp"), lock = with_suffix(path, ".lock");
-  if (!path.has_filename()) return "the path «" + name + "» has no file name";
-  if (const std::string problem = folder_problem(path, temporary); !problem.empty()) return problem;
-  if (const int error = error_of_name(path); error != 0) return path.string() + " cannot be written: " + reason(error);
-  if (fs::exists(given, ignored) && !fs::exists(path, ignored)) return name + " is an open file without a name";
-  std::string problem = replacement_problem(path);
+  if (fs::is_symlink(path, ignored)) return given.string() + " is a link that leads to itself; it must be a file";
+  if (!path.has_filename()) return "the path «" + given.string() + "» has no file name";
+  const std::string problem = folder_problem(path, made);
+  return problem.empty() ? name_problem(path) : problem;
+}
+
+std::string output_problem(const fs::path& given, FileRole role) {
+  const fs::path path = followed(given), temporary = with_suffix(path, ".tmp"), lock = with_suffix(path, ".lock");
+  std::error_code ignored;
+  std::string problem = creation_problem(given, path, temporary);
+  if (problem.empty() && fs::exists(given, ignored) && !fs::exists(path, ignored))
+    problem = given.string() + " is an open file without a name";
+  if (problem.empty()) problem = replacement_problem(path);
   if (problem.empty()) problem = sibling_problem(temporary, path);
   if (role != FileRole::checkpoint) return problem;
   if (problem.empty()) problem = sibling_problem(lock, path);
@@ -106,13 +113,7 @@ std::string output_problem(const fs::path& given, FileRole role) {
 std::string log_problem(const fs::path& given) {
   std::error_code ignored;
   const fs::path path = followed(given);
-  if (fs::is_symlink(path, ignored)) return given.string() + " is a link that leads to itself; it must be a file";
-  if (!fs::exists(given, ignored)) {
-    if (!path.has_filename()) return "the path «" + given.string() + "» has no file name";
-    const std::string problem = folder_problem(path, path);
-    const int error = error_of_name(path);
-    return problem.empty() && error != 0 ? path.string() + " cannot be written: " + reason(error) : problem;
-  }
+  if (!fs::exists(given, ignored)) return creation_problem(given, path, path);
   return ::faccessat(AT_FDCWD, given.c_str(), W_OK, AT_EACCESS) == 0
              ? ""
              : given.string() + " cannot be written: " + reason(errno);

@@ -4,18 +4,10 @@
 #include <heed/data/tasks.hpp>
 
 namespace heed {
-namespace {
-
-double sum_of_weights(std::span<const Option> options) {
-  double total = 0;
-  for (const Option& o : options) total += o.weight;
-  return total;
-}
-
-}  // namespace
 
 std::size_t Chooser::choose(std::span<const Option> options) {
-  const double total = sum_of_weights(options);
+  double total = 0;
+  for (const Option& o : options) total += o.weight;
   require(total > 0, "grammar: a choice of ", options.size(), " options has total weight ", total,
           "; it must be positive");
   const std::size_t taken = pick(options, total);

@@ -4,8 +4,8 @@
 #include <heed/core/random.hpp>
 #include <heed/data/samples.hpp>
 #include <heed/data/tasks.hpp>
+#include <heed/data/text.hpp>
 #include <numeric>
-#include <sstream>
 
 namespace heed {
 namespace {
@@ -98,9 +98,8 @@ std::string ListOps::text(std::span<const std::int32_t> tokens) {
 }
 
 Tokens ListOps::tokens(std::string_view text) {
-  std::istringstream words{std::string(text)};
   Tokens tokens;
-  for (std::string word; words >> word;) {
+  for (const std::string_view word : split_words(text)) {
     const auto* found = std::find(std::begin(kWords), std::end(kWords), word);
     require(found != std::end(kWords), "listops: '", word,
             "' is not a token; tokens are 0 to 9, [MAX, [MIN, "

@@ -67,9 +67,7 @@ class Samples {
   requires(!std::same_as<T, Samples>) Samples(T set) : size_(set.size()) {
     const auto held = std::make_shared<const T>(std::move(set));
     sample_ = [held](Index i) -> Sample { return held->sample(i); };
-    if constexpr (requires {
-                    { held->where(Index{}) } -> std::convertible_to<std::string>;
-                  })
+    if constexpr (requires { held->where(Index{}); })
       where_ = [held](Index i) -> std::string { return held->where(i); };
     fingerprint_ = [held] { return detail::fingerprint_of(*held); };
   }
