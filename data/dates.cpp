@@ -70,20 +70,16 @@ const std::string& one_of(const Words& words, Rng& rng) {
   return words[static_cast<std::size_t>(rng.integer(static_cast<Index>(words.size())))];
 }
 
-// A date that is composed piece by piece.
-struct DateText {
-  std::string text = {};
-  DateSentence::Field year = {}, month = {}, day = {};
-
-  DateText& append(const std::string& words) {
-    text += words;
+// A sentence that is composed piece by piece.
+struct SentenceText : DateSentence {
+  SentenceText& append(const std::string& words) {
+    source += words;
     return *this;
   }
-  DateText& append(DateSentence::Field& field, const std::string& words) {
-    field.begin = static_cast<Index>(text.size());
-    text += words;
-    field.end = static_cast<Index>(text.size());
-    return *this;
+  SentenceText& append(Field& field, const std::string& words) {
+    field.begin = static_cast<Index>(source.size());
+    field.end = field.begin + static_cast<Index>(words.size());
+    return append(words);
   }
 };
 
@@ -114,8 +110,8 @@ std::string month_of(const Day& d, Rng& rng) {
   return rng.integer(2) == 0 || name.size() <= 4 ? name : name.substr(0, 3) + ".";
 }
 
-DateText date_text(const Day& d, Rng& rng) {
-  DateText t;
+// Appends the date in a random notation. Returns `t`.
+SentenceText& append_date(SentenceText& t, const Day& d, Rng& rng) {
   switch (rng.integer(6)) {
     case 0:
       return t.append(t.year, std::to_string(d.year))
@@ -171,15 +167,12 @@ DateSentence DateSentences::sentence(std::uint64_t seed, std::uint64_t index) co
   std::string frame = one_of(kSentences, rng);
   if (const std::size_t n = frame.find("{n}"); n != std::string::npos)
     frame.replace(n, 3, rng.integer(2) == 0 ? in_words(2 + rng.integer(98)) : std::to_string(2 + rng.integer(98)));
-  const DateText text = date_text(d, rng);
-  const Index place = static_cast<Index>(frame.find("{d}"));
-  const auto moved = [&](const DateSentence::Field& f) { return DateSentence::Field{f.begin + place, f.end + place}; };
-  frame.replace(static_cast<std::size_t>(place), 3, text.text);
-  return {.source = frame,
-          .target = std::to_string(d.year) + "-" + two_digits(d.month) + "-" + two_digits(d.day),
-          .year = moved(text.year),
-          .month = moved(text.month),
-          .day = moved(text.day)};
+  const std::size_t place = frame.find("{d}");
+  SentenceText text;
+  text.append(frame.substr(0, place));
+  append_date(text, d, rng).append(frame.substr(place + 3));
+  text.target = std::to_string(d.year) + "-" + two_digits(d.month) + "-" + two_digits(d.day);
+  return text;
 }
 
 std::vector<TextPair> DateSentences::pairs(std::uint64_t seed, Index count) const {
