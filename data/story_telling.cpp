@@ -116,22 +116,23 @@ class StoryGenerator {
   }
 
   void predicate() {
-    const bool holds = holds_any(subject_), others = any_thing([&](const Thing& x) { return x.holder != subject_; });
-    const bool placed = any_thing([](const Thing& x) { return x.holder == kNone; });
+    const auto held = [&](const Thing& x) { return x.holder == subject_; };
+    const auto not_held = [&](const Thing& x) { return x.holder != subject_; };
+    const auto placed = [](const Thing& x) { return x.holder == kNone; };
     Menu<Verb> verb(t_);
     for (const char* text : {" put ", " hid ", " left ", " set ", " laid ", " kept "}) verb.add(text, 1, Verb::put);
     verb.add(" found a ", 1, Verb::find);
     for (const char* text : {" ran to the ", " went to the "}) verb.add(text, 0.7, Verb::go);
-    verb.add(" moved ", placed ? 1.5 : 0, Verb::move);
-    verb.add(" took ", others ? 0.4 : 0, Verb::take);
-    verb.add(" gave ", holds ? 2 : 0, Verb::give);
+    verb.add(" moved ", any_thing(placed) ? 1.5 : 0, Verb::move);
+    verb.add(" took ", any_thing(not_held) ? 0.4 : 0, Verb::take);
+    verb.add(" gave ", any_thing(held) ? 2 : 0, Verb::give);
     switch (verb.choose()) {
-      case Verb::put: return place(object([&](const Thing& x) { return x.holder == subject_; }, 3, true));
+      case Verb::put: return place(object(held, 3, true));
       case Verb::find: return hold(new_thing(), subject_, subject_position_);
       case Verb::go: return go();
-      case Verb::move: return place(object([](const Thing& x) { return x.holder == kNone; }, 1, false));
-      case Verb::take: return take(object([&](const Thing& x) { return x.holder != subject_; }, 1, false));
-      case Verb::give: return give(object([&](const Thing& x) { return x.holder == subject_; }, 1, false));
+      case Verb::move: return place(object(placed, 1, false));
+      case Verb::take: return hold(object(not_held, 1, false), subject_, subject_position_);
+      case Verb::give: return give(object(held, 1, false));
     }
   }
 
@@ -199,8 +200,6 @@ class StoryGenerator {
     t_.append(". ");
   }
 
-  void take(std::size_t i) { hold(i, subject_, subject_position_); }
-
   void give(std::size_t i) {
     t_.append(" to ");
     const std::size_t fact = t_.position();
@@ -257,9 +256,6 @@ class StoryGenerator {
   template <class Test>
   bool any_thing(Test test) const {
     return std::any_of(things_.begin(), things_.end(), test);
-  }
-  bool holds_any(std::size_t holder) const {
-    return any_thing([holder](const Thing& x) { return x.holder == holder; });
   }
   bool subject_is_girl() const { return people_[subject_].name < w_.girls.size(); }
   bool can_ask() const {
