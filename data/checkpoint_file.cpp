@@ -31,14 +31,9 @@ struct SealHeader {
 };
 static_assert(sizeof(SealHeader) == 32 && std::endian::native == std::endian::little, "the file is little-endian");
 
-SealHeader header_of(const unsigned char* bytes) {
-  SealHeader h;
-  std::memcpy(&h, bytes, sizeof h);
-  return h;
-}
-
-// The checks that need only the first `count` bytes of a file of `size` bytes.
-void check_header(const unsigned char* bytes, std::size_t count, std::size_t size, const std::string& name) {
+// The header of a file of `size` bytes, of which the first `count` are given. Throws Error unless they can begin a
+// checkpoint of this size.
+SealHeader checked_header(const unsigned char* bytes, std::size_t count, std::size_t size, const std::string& name) {
   constexpr unsigned char kHdf5[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
   const char* op = "load_checkpoint: ";
   require(size > 0, op, name, " is empty; it must be a heed checkpoint");
@@ -49,12 +44,14 @@ void check_header(const unsigned char* bytes, std::size_t count, std::size_t siz
           " is HDF5 but not sealed as a heed checkpoint; docs/checkpoint_format.md has the script that seals it");
   require(ours, op, name, " is not a heed checkpoint");
   require(count >= kUserBlock, op, name, " is truncated: it ends after ", size, " bytes, within its header");
-  const SealHeader h = header_of(bytes);
+  SealHeader h;
+  std::memcpy(&h, bytes, sizeof h);
   require(h.version <= kVersion, op, name, " has format ", h.version, ", but this version of heed reads formats up to ",
           kVersion, "; use a newer version");
   require(h.version >= 1 && h.user_block == kUserBlock, op, name, " is damaged: its header is invalid");
   require(size >= h.size, op, name, " is truncated: it has ", size, " of ", h.size, " bytes");
   require(size == h.size, op, name, " is damaged: it has ", size, " bytes; it must have ", h.size);
+  return h;
 }
 
 // Memory for a file, in huge pages if the file is large. Null if there is not enough.
@@ -146,8 +143,7 @@ constexpr std::size_t kFirstBytes = kUserBlock + 8;
 SealHeader read_header(const detail::InputFile& file, const std::string& name, unsigned char* first) {
   const std::size_t count = std::min(kFirstBytes, file.size());
   file.read_at(0, first, count);
-  check_header(first, count, file.size(), name);
-  return header_of(first);
+  return checked_header(first, count, file.size(), name);
 }
 
 }  // namespace

@@ -170,16 +170,12 @@ class Walk {
     require(version == 0 || version == 2 || version == 3, in(), "its HDF5 has a superblock of version ", version,
             "; it must be 0, 2 or 3");
     Cursor c(claim(0, version == 0 ? 96 : 48, kWhat), kWhat);
-    c.skip(9);
+    c.skip(version == 0 ? 13 : 9);  // version 0: also versions of parts, reserved
+    expect(c.byte() == 8 && c.byte() == 8, "its addresses or lengths do not have 8 bytes");
+    c.skip(1);
     if (version == 0) {
-      c.skip(4);  // versions of parts, reserved
-      expect(c.byte() == 8 && c.byte() == 8, "its addresses or lengths do not have 8 bytes");
-      c.skip(1);
       leaf_k_ = c.number(2), internal_k_ = c.number(2);
       c.skip(4);
-    } else {
-      expect(c.byte() == 8 && c.byte() == 8, "its addresses or lengths do not have 8 bytes");
-      c.skip(1);
     }
     expect(c.address() == user_block_, "its base address");
     expect(c.address() == kNowhere, "its superblock has an extension or lists of free space");

@@ -145,15 +145,19 @@ class Writer {
     if (x.dtype == DType::bfloat16) add_attribute(made, "dtype", std::string(name_of(x.dtype)));
   }
 
-  void add_counter(const std::string& name, std::uint64_t value) { add(name, H5T_STD_U64LE, {}, &value); }
-
   void add_text(const std::string& name, const std::string& text) {
     const char* value = text.c_str();
     add(name, text_, {}, &value);
   }
 
-  void add_blob(const std::string& name, const std::string& bytes) {
-    add(name, H5T_STD_U8LE, {bytes.size()}, bytes.data());
+  Handle add(const std::string& path, hid_t type, const std::vector<hsize_t>& sizes, const void* values) {
+    Handle made = make(path, type, sizes, dataset_creation_);
+    const bool empty = std::find(sizes.begin(), sizes.end(), hsize_t{0}) != sizes.end();
+    // The values in memory have the format of the file: little-endian (asserted in checkpoint_file.cpp), bools as
+    // bytes.
+    require(empty || H5Dwrite(made, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0,
+            "save_checkpoint: HDF5 cannot write ", path, "; is the memory full?");
+    return made;
   }
 
  private:
@@ -170,16 +174,6 @@ class Writer {
               H5Sclose, kNoMemory);
     return owned(H5Dcreate2(file_, path.c_str(), type, space, link_creation_, list, H5P_DEFAULT), H5Dclose,
                  "save_checkpoint: HDF5 cannot create ", path, "; is the memory full?");
-  }
-
-  Handle add(const std::string& path, hid_t type, const std::vector<hsize_t>& sizes, const void* values) {
-    Handle made = make(path, type, sizes, dataset_creation_);
-    const bool empty = std::find(sizes.begin(), sizes.end(), hsize_t{0}) != sizes.end();
-    // The values in memory have the format of the file: little-endian (asserted in checkpoint_file.cpp), bools as
-    // bytes.
-    require(empty || H5Dwrite(made, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0,
-            "save_checkpoint: HDF5 cannot write ", path, "; is the memory full?");
-    return made;
   }
 };
 
@@ -199,9 +193,9 @@ std::vector<PlacedValues> write_content(const Handle& file, const Checkpoint& ch
   for (const auto& [path, names] : groups)
     if (!path.empty()) writer.add_group(path, names);
   writer.add_attribute(file, "format", "heed checkpoint");
-  for (const auto& [name, value] : checkpoint.counters) writer.add_counter(name, value);
+  for (const auto& [name, value] : checkpoint.counters) writer.add(name, H5T_STD_U64LE, {}, &value);
   for (const auto& [name, text] : checkpoint.texts) writer.add_text(name, text);
-  for (const auto& [name, blob] : checkpoint.blobs) writer.add_blob(name, blob);
+  for (const auto& [name, blob] : checkpoint.blobs) writer.add(name, H5T_STD_U8LE, {blob.size()}, blob.data());
   auto tensors = checkpoint.late;  // and those that have their values: all tensors in the order of names
   for (const auto& [path, x] : checkpoint.tensors) {
     require(x.defined(), "save_checkpoint: the tensor ", path, " is undefined; it must have values");
