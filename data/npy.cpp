@@ -87,10 +87,8 @@ struct Header {
   std::uintmax_t bytes;  // length of the header
 };
 
-Header read_header(const std::filesystem::path& file) {
-  const std::string name = file.string();
-  std::ifstream in(file, std::ios::binary);
-  require(in.good(), "load_npy: ", name, " cannot be read: ", std::strerror(errno));
+// Reads the header, and stops before the values.
+Header read_header(std::istream& in, const std::string& name) {
   char start[10] = {};
   in.read(start, sizeof start);
   require(in.gcount() == sizeof start && std::memcmp(start, "\x93NUMPY", 6) == 0 && start[6] == 1, "load_npy: ", name,
@@ -153,15 +151,16 @@ void save_npy(const std::filesystem::path& file, const Tensor& x) {
 }
 
 Tensor load_npy(const std::filesystem::path& file) {
-  const Header h = read_header(file);
+  const std::string name = file.string();
+  std::ifstream in(file, std::ios::binary);
+  require(in.good(), "load_npy: ", name, " cannot be read: ", std::strerror(errno));
+  const Header h = read_header(in, name);
   const std::uintmax_t expected = h.bytes + static_cast<std::uintmax_t>(h.shape.numel()) * h.type->bytes,
                        size = std::filesystem::file_size(file);
-  require(size == expected, "load_npy: ", file.string(), " has ", size, " bytes; its header says ", expected);
+  require(size == expected, "load_npy: ", name, " has ", size, " bytes; its header says ", expected);
   const Tensor x = Tensor::empty(h.shape, h.type->dtype);
-  std::ifstream in(file, std::ios::binary);
-  in.seekg(static_cast<std::streamoff>(h.bytes));
-  h.type->read(in, x, ("load_npy: " + file.string()).c_str());
-  require(in.good(), "load_npy: ", file.string(), " cannot be read: ", std::strerror(errno));
+  h.type->read(in, x, ("load_npy: " + name).c_str());
+  require(in.good(), "load_npy: ", name, " cannot be read: ", std::strerror(errno));
   return x;
 }
 
