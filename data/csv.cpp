@@ -92,10 +92,9 @@ CsvTable CsvTable::read(const std::filesystem::path& file, const CsvOptions& opt
   CsvReader reader(text, table.file_, options.separator);
   table.names_ = options.names.empty() ? reader.row() : options.names;
   const std::vector<std::string>& names = table.names_;
-  for (std::size_t i = 0; i < names.size(); ++i)
-    require(std::find(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(i), names[i]) ==
-                names.begin() + static_cast<std::ptrdiff_t>(i),
-            "csv: two columns of ", table.file_, " are named ", excerpt(names[i]), "; names must differ");
+  for (auto name = names.begin(); name != names.end(); ++name)
+    require(std::find(names.begin(), name, *name) == name, "csv: two columns of ", table.file_, " are named ",
+            excerpt(*name), "; names must differ");
   const auto invalid = [](const std::string& field) { return find_invalid_utf8(field).has_value(); };
   require(std::ranges::none_of(names, invalid), "csv: the column names of ", table.file_, " must be UTF-8");
   while (!reader.only_blank()) {

@@ -64,11 +64,9 @@ std::vector<Bucket> buckets_of(const std::vector<Index>& lengths, const Batching
   return buckets;
 }
 
-std::uint64_t batches_in(const std::vector<Bucket>& buckets) {
-  std::uint64_t count = 0;
-  for (const Bucket& bucket : buckets)
-    count +=
-        (bucket.samples.size() + static_cast<std::size_t>(bucket.rows) - 1) / static_cast<std::size_t>(bucket.rows);
+Index batches_in(const std::vector<Bucket>& buckets) {
+  Index count = 0;
+  for (const Bucket& b : buckets) count += (static_cast<Index>(b.samples.size()) - 1) / b.rows + 1;
   return count;
 }
 
@@ -113,7 +111,7 @@ SampleBatches::SampleBatches(Samples samples, SampleBatchOptions options)
     : samples_(std::move(samples)),
       options_(std::move(options)),
       lengths_(std::make_shared<const std::vector<Index>>(lengths_of(samples_, options_))),
-      batches_(static_cast<Index>(batches_in(buckets_of(*lengths_, batching())))),
+      batches_(batches_in(buckets_of(*lengths_, batching()))),
       cache_(std::make_shared<Cache>()) {}
 
 std::shared_ptr<const SampleBatches::Plan> SampleBatches::epoch(std::uint64_t seed, std::uint64_t number) const {
@@ -132,7 +130,7 @@ std::shared_ptr<const SampleBatches::Plan> SampleBatches::start(std::uint64_t se
   std::vector<bool> taken;
   for (const BatchesRead& read : read_) {
     const std::vector<Bucket> buckets = buckets_of(*lengths_, read.batching);
-    const std::uint64_t whole = batches_in(buckets);
+    const auto whole = static_cast<std::uint64_t>(batches_in(buckets));
     for (std::uint64_t left = read.count; left > 0;) {
       if (taken.empty() && left >= whole) {
         start.epoch += left / whole, left %= whole;

@@ -31,12 +31,6 @@ constexpr char kBefore[] = "a\n";  // a text before the text to encode: see enco
 // Max bytes of a line to learn from; a longer line is split. The trainer crashes on words of 65536 characters.
 constexpr std::size_t kLongest = 16384;
 
-// The size of the next line with its line feed, or of a part of a long line.
-std::size_t line_size(std::string_view text) {
-  const std::size_t n = cut_text(text, 0, kLongest);
-  return n == 0 ? text.size() : n;
-}
-
 // Passes lines to the trainer. The library itself skips empty lines and warns of NUL bytes.
 class Lines : public sp::SentenceIterator {
  public:
@@ -44,8 +38,8 @@ class Lines : public sp::SentenceIterator {
   bool done() const override { return done_; }
   void Next() override {
     done_ = rest_.empty();
-    const std::size_t n = line_size(rest_);
-    line_ = rest_.substr(0, n);
+    const std::size_t end = cut_text(rest_, 0, kLongest), n = end == 0 ? rest_.size() : end;
+    line_ = rest_.substr(0, n);  // with its line feed, or a part of a long line
     if (line_.ends_with('\n')) line_.pop_back();
     rest_.remove_prefix(n);
   }
