@@ -33,23 +33,6 @@ std::string Stories::text(std::uint64_t seed, std::size_t characters, std::uint6
   }
 }
 
-std::optional<double> Stories::log_probability(std::string_view text) const {
-  double sum = 0;
-  try {
-    while (!text.empty()) {
-      Reader reader(text);
-      generate(reader);
-      sum += reader.log_probability();
-      text.remove_prefix(reader.position());
-    }
-  } catch (Reader::Stuck) {
-    return std::nullopt;
-  } catch (Reader::CutShort) {
-    return std::nullopt;
-  }
-  return sum;
-}
-
 std::optional<std::vector<double>> Stories::nats(std::string_view text) const {
   std::vector<double> nats;
   nats.reserve(text.size());

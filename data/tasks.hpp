@@ -305,11 +305,8 @@ class Stories {
   // The text to train on: text() after a line feed, so that a line feed precedes every story.
   std::string corpus(std::uint64_t seed, std::size_t characters) const { return "\n" + text(seed, characters); }
 
-  // log p of a text of whole stories, in an endless sequence of stories; nullopt if the grammar cannot produce the
-  // text.
-  std::optional<double> log_probability(std::string_view text) const;
-
-  // -log p of each character of a text given all before it. The last story may be cut short. nullopt as above.
+  // -log p of each character of a text given all before it, in an endless sequence of stories. The last story may be
+  // cut short. nullopt if the grammar cannot produce the text.
   std::optional<std::vector<double>> nats(std::string_view text) const;
 
   // The questions of a text of whole stories. Throws Error if the grammar cannot produce the text.

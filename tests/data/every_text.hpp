@@ -1,7 +1,8 @@
-// All texts of a grammar, and words that give stories a small grammar.
+// All texts of a grammar, the probability of a text of stories, and words that give stories a small grammar.
 #pragma once
 #include <functional>
 #include <heed/data/tasks.hpp>
+#include <optional>
 #include <utility>
 
 namespace heed::test {
@@ -41,6 +42,24 @@ inline void enumerate(const std::function<void(Chooser&)>& grammar,
     while (!path.empty() && path.back().second == 0) path.pop_back();
     if (!path.empty()) path.back().first = path.back().second;
   } while (!path.empty());
+}
+
+// log p of a text of whole stories, in an endless sequence of stories; nullopt if the grammar cannot produce the text.
+inline std::optional<double> log_probability(const Stories& stories, std::string_view text) {
+  double sum = 0;
+  try {
+    while (!text.empty()) {
+      Reader reader(text);
+      stories.generate(reader);
+      sum += reader.log_probability();
+      text.remove_prefix(reader.position());
+    }
+  } catch (Reader::Stuck) {
+    return std::nullopt;
+  } catch (Reader::CutShort) {
+    return std::nullopt;
+  }
+  return sum;
 }
 
 // One or two words of each kind: a few thousand stories.

@@ -7,6 +7,7 @@
 #include <map>
 #include <numeric>
 
+#include "tests/data/every_text.hpp"
 #include "tests/data/temporary_folder.hpp"
 #include "tests/support.hpp"
 
@@ -157,7 +158,7 @@ TEST_CASE("a floor with subword tokens counts the same text") {
   const WholeSplit split = split_of(text, t, 64);
   const StoryFloor floor = story_floor(stories, split, t);
   const auto counted = static_cast<double>(split.counted_end() - 1);
-  const double whole = -*stories.log_probability(text.substr(1));
+  const double whole = -*test::log_probability(stories, text.substr(1));
   CHECK(floor.loss * counted == doctest::Approx(whole).epsilon(0.01));  // except for the rest at the end
   CHECK(floor.loss * counted < whole * (1 + 1e-12));
 }
@@ -165,7 +166,7 @@ TEST_CASE("a floor with subword tokens counts the same text") {
 RELEASE_TEST_CASE("the standard error predicts the spread of floors of other held-out stories") {
   const Stories stories;
   const std::string many = stories.text(1, 2000000);
-  const double mean = -*stories.log_probability(many) / static_cast<double>(many.size());
+  const double mean = -*test::log_probability(stories, many) / static_cast<double>(many.size());
   double squares = 0;
   const int n = 100;
   for (int i = 0; i < n; ++i) {
