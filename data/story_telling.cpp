@@ -33,29 +33,27 @@ struct Person {
 template <class Meaning>
 class Menu {
  public:
-  explicit Menu(Chooser& chooser) : chooser_(chooser) {
-    texts_.reserve(kMany), weights_.reserve(kMany), meanings_.reserve(kMany);
-  }
+  explicit Menu(Chooser& chooser) : chooser_(chooser) { items_.reserve(kMany); }
   void add(std::string text, double weight, Meaning meaning) {
-    if (weight <= 0) return;
-    texts_.push_back(std::move(text));
-    weights_.push_back(weight);
-    meanings_.push_back(meaning);
+    if (weight > 0) items_.push_back({std::move(text), weight, meaning});
   }
   Meaning choose() {
     std::vector<Option> options;
-    options.reserve(texts_.size());
-    for (std::size_t i = 0; i < texts_.size(); ++i) options.push_back({texts_[i], weights_[i]});
-    return meanings_[chooser_.choose(options)];
+    options.reserve(items_.size());
+    for (const Item& item : items_) options.push_back({item.text, item.weight});
+    return items_[chooser_.choose(options)].meaning;
   }
 
  private:
   static constexpr std::size_t kMany = 32;  // options of most choices
 
+  struct Item {
+    std::string text;
+    double weight;
+    Meaning meaning;
+  };
   Chooser& chooser_;
-  std::vector<std::string> texts_;
-  std::vector<double> weights_;
-  std::vector<Meaning> meanings_;
+  std::vector<Item> items_;
 };
 
 // One story. Each function produces a part of a sentence and makes the choices in it.
