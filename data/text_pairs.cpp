@@ -86,14 +86,9 @@ TextPairs::TextPairs(const std::vector<TextPair>& pairs, const Tokenizer& source
     const std::string where = shown_pair(number, files_);
     Tokens from = encoded(source, pairs[i].source, "the source", where),
            to = encoded(target, pairs[i].target, "the target", where);
-    TokenCounts sources_seen, targets_seen;
-    sources_seen.add(source, from), targets_seen.add(target, to);
-    const bool empty_source = from.empty();
-    if (options.source_end) from.push_back(source_.end);
-    to.insert(to.begin(), begin());
-    to.push_back(end());
-    const auto sources = static_cast<Index>(from.size()), targets = static_cast<Index>(to.size()) - 1;
-    const bool empty = empty_source || targets == 1;
+    const bool empty = from.empty() || to.empty();
+    const Index sources = static_cast<Index>(from.size()) + (options.source_end ? 1 : 0),
+                targets = static_cast<Index>(to.size()) + 1;
     const bool longer = options.longest > 0 && std::max(sources, targets) > options.longest;
     require(options.skip || !(empty || longer), "text pairs: ", where, " has ", sources, " source tokens and ",
             targets - 1, " target tokens; both must be at least 1",
@@ -103,7 +98,10 @@ TextPairs::TextPairs(const std::vector<TextPair>& pairs, const Tokenizer& source
       ++skipped_;
       continue;
     }
-    source_counts_ += sources_seen, target_counts_ += targets_seen;
+    source_counts_.add(source, from), target_counts_.add(target, to);
+    if (options.source_end) from.push_back(source_.end);
+    to.insert(to.begin(), begin());
+    to.push_back(end());
     numbers_.push_back(number);
     sources_.push_back(std::move(from));
     targets_.push_back(std::move(to));

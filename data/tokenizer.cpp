@@ -108,11 +108,6 @@ void TokenCounts::add(const Tokenizer& tokenizer, std::span<const std::int32_t> 
   }
 }
 
-TokenCounts& TokenCounts::operator+=(const TokenCounts& other) {
-  tokens += other.tokens, unknown += other.unknown, bytes += other.bytes;
-  return *this;
-}
-
 std::string TokenCounts::text() const {
   const auto described = [&](Index n, const char* what) {
     return std::to_string(n) + " of " + std::to_string(tokens) + " tokens were " + what;

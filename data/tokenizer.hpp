@@ -151,7 +151,6 @@ inline void check_id(const char* op, std::int32_t id, Index vocabulary) {
 struct TokenCounts {
   Index tokens = 0, unknown = 0, bytes = 0;                                 // numbers of tokens as above
   void add(const Tokenizer& tokenizer, std::span<const std::int32_t> ids);  // counts the tokens of a text
-  TokenCounts& operator+=(const TokenCounts& other);                        // adds the counts
   // "3 of 120 tokens were unknown to the model", "3 of 120 tokens were byte pieces", or both; empty if there are none.
   std::string text() const;
 };
