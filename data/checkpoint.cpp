@@ -1,6 +1,5 @@
 // Checkpoints in memory: access, and storing and loading of models. The file is written and read in
 // checkpoint_file.cpp.
-#include <algorithm>
 #include <cstring>
 #include <heed/core/names.hpp>
 #include <heed/data/checkpoint.hpp>
@@ -52,13 +51,9 @@ class NamesInFile {
   std::map<std::string, const char*> kinds_;
 
   void check_path(const std::string& path) const {
-    bool good = !path.empty() && path.find('\0') == std::string::npos;
-    for (std::size_t begin = 0; good && begin <= path.size();) {
-      const std::size_t end = std::min(path.find('/', begin), path.size());
-      const std::string part = path.substr(begin, end - begin);
-      good = !part.empty() && part != "." && part != "..";
-      begin = end + 1;
-    }
+    const std::string parts = "/" + path + "/";  // each part between two slashes
+    bool good = path.find('\0') == path.npos;
+    for (const char* bad : {"//", "/./", "/../"}) good = good && parts.find(bad) == parts.npos;
     require(good, op_, ": «", path, "» is not a valid name; its parts must not be empty, . or ..");
   }
 
