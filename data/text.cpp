@@ -93,17 +93,10 @@ void append_utf8(std::string& text, char32_t c) {
   require(c <= 0x10FFFF && (c < 0xD800 || c > 0xDFFF), "encode_utf8: ", static_cast<unsigned long>(c),
           " is not a code point");
   const auto put = [&](char32_t b) { text += static_cast<char>(static_cast<unsigned char>(b)); };
-  if (c < 0x80) return put(c);
-  if (c < 0x800) {
-    put(0xC0 | c >> 6);
-  } else {
-    if (c < 0x10000)
-      put(0xE0 | c >> 12);
-    else
-      put(0xF0 | c >> 18), put(0x80 | (c >> 12 & 0x3F));
-    put(0x80 | (c >> 6 & 0x3F));
-  }
-  put(0x80 | (c & 0x3F));
+  constexpr char32_t kFirst[] = {0, 0xC0, 0xE0, 0xF0};  // bits of the first byte, by the number of bytes after it
+  std::size_t after = detail::utf8_size(c) - 1;
+  put(kFirst[after] | c >> 6 * after);
+  while (after-- > 0) put(0x80 | (c >> 6 * after & 0x3F));
 }
 
 std::string encode_utf8(const std::vector<char32_t>& code_points) {

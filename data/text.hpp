@@ -118,6 +118,9 @@ std::string shown_file(const std::filesystem::path& file);
 std::size_t cut_text(std::string_view text, std::size_t min_size, std::size_t max_size);
 
 namespace detail {
+// The number of bytes that encode a code point.
+inline std::size_t utf8_size(char32_t c) { return c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4; }
+
 std::string hex(std::uint64_t x, int digits = 16);  // with leading zeros: "00000000000000ff"
 
 // Calls use(part) for each part that cut_text() cuts off the text. Returns the rest, which the next text may continue.

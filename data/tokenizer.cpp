@@ -210,7 +210,7 @@ Tokens CharTokenizer::encode(std::string_view given) const {
                             (other_form ? "; the text is not in the Unicode form NFC" : ""));
     }
     ids.push_back(id);
-    offset += c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    offset += detail::utf8_size(c);
   }
   return ids;
 }
