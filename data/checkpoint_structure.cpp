@@ -223,23 +223,22 @@ class Walk {
   // IV.A. Data Object Headers.
   Object header(std::uint64_t address) {
     Object o;
-    if (std::vector<Bytes> blocks; look(address, "an object header").byte() == 1) {
-      header_1(address, o, blocks);
-    } else {
-      header_2(address, o, blocks);
-    }
+    if (look(address, "an object header").byte() == 1)
+      header_1(address, o);
+    else
+      header_2(address, o);
     return o;
   }
 
   // IV.A.1.a. Version 1 Data Object Header Prefix: 16 bytes, then messages: type, size, flags, three reserved bytes.
-  void header_1(std::uint64_t address, Object& o, std::vector<Bytes>& blocks) {
+  void header_1(std::uint64_t address, Object& o) {
     constexpr const char* kWhat = "an object header of version 1";
     Cursor prefix = look(address, kWhat);
     prefix.skip(2);
     std::uint64_t messages = prefix.number(2);
     const std::uint64_t references = prefix.number(4), size = prefix.number(4);
     check_references(references);
-    blocks.push_back(claim(address, 16 + size, kWhat).subspan(16));
+    std::vector<Bytes> blocks = {claim(address, 16 + size, kWhat).subspan(16)};
     for (std::size_t i = 0; i < blocks.size(); ++i) {
       Cursor c(blocks[i], kWhat);
       for (; messages > 0 && c.left() >= 8; --messages) {
@@ -252,7 +251,7 @@ class Walk {
   }
 
   // IV.A.1.b. Version 2 Data Object Header Prefix. Its continuations also have a signature and a checksum.
-  void header_2(std::uint64_t address, Object& o, std::vector<Bytes>& blocks) {
+  void header_2(std::uint64_t address, Object& o) {
     constexpr const char* kWhat = "an object header of version 2";
     constexpr std::size_t kChecksum = 4;
     Cursor prefix = look(address, kWhat);
@@ -264,7 +263,8 @@ class Walk {
     const std::uint64_t size = prefix.number(std::size_t{1} << (flags & 3));
     const std::size_t before = all - prefix.left();
     expect(size <= hdf5_.size(), kWhat);
-    blocks.push_back(claim(address, before + size + kChecksum, kWhat).subspan(before, static_cast<std::size_t>(size)));
+    std::vector<Bytes> blocks = {
+        claim(address, before + size + kChecksum, kWhat).subspan(before, static_cast<std::size_t>(size))};
     for (std::size_t i = 0; i < blocks.size(); ++i) {
       Bytes block = blocks[i];
       if (i > 0) {
