@@ -5,6 +5,7 @@
 #include <heed/core/check.hpp>
 #include <heed/data/detail/text_reader.hpp>
 #include <heed/data/samples.hpp>
+#include <set>
 
 namespace heed {
 namespace {
@@ -150,12 +151,10 @@ Tensor CsvTable::numbers(const std::vector<std::string>& columns) const {
 
 std::vector<std::string> CsvTable::class_names(std::string_view column) const {
   const std::size_t place = place_of(column);
-  std::vector<std::string> names;
-  for (std::size_t row = 0; row < lines_.size(); ++row) names.push_back(at(row, place));
-  std::sort(names.begin(), names.end());
-  names.erase(std::unique(names.begin(), names.end()), names.end());
-  std::erase(names, "");
-  return names;
+  std::set<std::string> names;
+  for (std::size_t row = 0; row < lines_.size(); ++row) names.insert(at(row, place));
+  names.erase("");
+  return {names.begin(), names.end()};
 }
 
 Tensor CsvTable::classes(std::string_view column, const std::vector<std::string>& names) const {
