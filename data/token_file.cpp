@@ -1,6 +1,5 @@
 // Reads token files.
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -101,20 +100,15 @@ void check_header(const Header& h, std::size_t bytes, const std::string& name) {
 }  // namespace
 
 TokenSource TokenSource::open(const fs::path& file, std::optional<std::uint64_t> tokenizer_hash) {
-  const auto d = detail::Descriptor::for_reading(file);
-  require(d.get() >= 0, "token file: ", file.native(), " cannot be opened: ", std::strerror(errno));
-  struct stat status;
-  require(::fstat(d.get(), &status) == 0 && S_ISREG(status.st_mode), "token file: ", file.native(),
-          " is not a token file");
-  const auto bytes = static_cast<std::size_t>(status.st_size);
+  const detail::InputFile in("token file", file);
+  const std::size_t bytes = in.size();
   Header h{};
-  require(::pread(d.get(), &h, std::min(bytes, sizeof h), 0) >= 0, "token file: ", file.native(),
-          " cannot be read: ", std::strerror(errno));
+  in.read_at(0, reinterpret_cast<unsigned char*>(&h), std::min(bytes, sizeof h));
   check_header(h, bytes, file.native());
   require(!tokenizer_hash || *tokenizer_hash == h.tokenizer, "token file: ", file.native(),
           " was made with another tokenizer; tokenize the text again");
   auto store = std::make_shared<Store>();
-  void* map = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, d.get(), 0);
+  void* map = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, in.descriptor(), 0);
   require(map != MAP_FAILED, "token file: ", file.native(), " cannot be mapped: ", std::strerror(errno));
   store->map = map;
   store->map_bytes = bytes;

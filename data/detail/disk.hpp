@@ -120,6 +120,7 @@ class InputFile {
   InputFile(const char* op, std::filesystem::path path);  // throws Error unless it is a readable regular file
 
   std::size_t size() const { return size_; }
+  int descriptor() const { return file_.get(); }  // open during the lifetime of this object
   // Reads `count` bytes from offset `at`. Throws Error if the file has fewer. Several threads may call this at once.
   void read_at(std::size_t at, unsigned char* to, std::size_t count) const;
 

@@ -186,8 +186,8 @@ TEST_CASE("files that are not token files of heed are refused") {
   const auto refused = [&](std::string bytes) {
     return error_of([&] { TokenSource::open(f.write("bad.tokens", bytes)); });
   };
-  CHECK(contains(error_of([&] { TokenSource::open(f.path / "none"); }), "cannot be opened: No such file"));
-  CHECK(contains(error_of([&] { TokenSource::open(f.path); }), "is not a token file"));
+  CHECK(contains(error_of([&] { TokenSource::open(f.path / "none"); }), "token file: there is no file "));
+  CHECK(contains(error_of([&] { TokenSource::open(f.path); }), " is a folder; it must be a file"));
   CHECK(contains(error_of([&] { TokenSource::open(file, Tokenizer(ByteTokenizer()).hash()); }),
                  "was made with another tokenizer"));
   CHECK(contains(refused(""), "is not a token file"));
@@ -230,7 +230,7 @@ TEST_CASE("a pipe is no token file, and its writer is not waited for") {
   const auto pipe = f.path / "pipe.tokens";
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
   ::alarm(30);  // ends a test that waits
-  CHECK(error_of([&] { TokenSource::open(pipe); }) == "token file: " + pipe.native() + " is not a token file");
+  CHECK(error_of([&] { TokenSource::open(pipe); }) == "token file: " + pipe.native() + " is not a regular file");
   CHECK(is_token_file(pipe));  // by its name
   std::filesystem::rename(pipe, f.path / "pipe");
   CHECK_FALSE(is_token_file(f.path / "pipe"));

@@ -181,7 +181,7 @@ TEST_CASE("train_lm: token files that are damaged, truncated, foreign or not alo
   f.write("damaged.tokens", damaged);
   f.write("other_name.bin", damaged);
   TokenWriter(f.file("none.tokens"), Index{7}).finish();
-  refused("--data missing.tokens", 1, "missing.tokens cannot be opened: No such file");
+  refused("--data missing.tokens", 1, "there is no file missing.tokens");
   refused("--data foreign.tokens", 1, "foreign.tokens is not a token file");
   refused("--data short.tokens", 1, "it is truncated");
   refused("--data damaged.tokens", 1, "damaged.tokens is damaged");
