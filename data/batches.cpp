@@ -1,6 +1,6 @@
 // Batches, windows of tokens for language models, and the thread that builds batches ahead.
 #include <algorithm>
-#include <heed/core/check.hpp>
+#include <heed/core/names.hpp>
 #include <heed/core/random.hpp>
 #include <heed/data/batches.hpp>
 
@@ -66,15 +66,12 @@ Tensor& Batch::operator[](std::string_view name) {
 bool Batch::has(std::string_view name) const { return find(*this, name) != nullptr; }
 
 const Tensor& Batch::at(std::string_view name) const {
-  const Tensor* found = find(*this, name);
-  if (found != nullptr) return *found;
-  std::string names;  // of the defined tensors
-  const auto add_name = [&](std::string_view other) {
-    if (has(other)) (names += names.empty() ? "" : ", ") += other;
-  };
-  add_name("inputs"), add_name("targets");
-  for (const auto& [other, x] : others) add_name(other);
-  fail("batch: there is no tensor ", name, "; ", names.empty() ? "the batch is empty" : "it must be one of " + names);
+  if (const Tensor* found = find(*this, name); found != nullptr) return *found;
+  std::vector<std::string> names = {"inputs", "targets"};
+  for (const auto& [other, x] : others) names.push_back(other);
+  std::erase_if(names, [&](const std::string& other) { return !has(other); });
+  fail("batch: there is no tensor ", name, "; ",
+       names.empty() ? "the batch is empty" : "it must be one of " + detail::joined(names));
 }
 
 Index Batch::read() const {
