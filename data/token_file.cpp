@@ -33,9 +33,7 @@ struct TokenSource::Store {
   std::string name;  // a mapped file
   void* map = nullptr;
   std::size_t map_bytes = 0;
-  Header header{};  // of the file
-  std::uint32_t width = 4;
-  Index vocabulary = 0;
+  Header header{};  // of the file; tokens in memory have only width and vocabulary
 
   Store() = default;
   Store(const Store&) = delete;
@@ -49,8 +47,8 @@ struct TokenSource::Store {
   // Releases the memory of `count` tokens of the file. A later read loads them from the file again.
   void forget(Index from, Index count) const {
     const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-    const std::size_t first = sizeof(Header) + header.tokenizer_bytes + static_cast<std::size_t>(from) * width;
-    const std::size_t begin = first / page * page, end = first + static_cast<std::size_t>(count) * width;
+    const std::size_t first = sizeof(Header) + header.tokenizer_bytes + static_cast<std::size_t>(from) * header.width;
+    const std::size_t begin = first / page * page, end = first + static_cast<std::size_t>(count) * header.width;
     ::madvise(static_cast<char*>(map) + begin, end - begin, MADV_DONTNEED);
   }
 
@@ -58,7 +56,7 @@ struct TokenSource::Store {
   decltype(auto) values(F&& f) const {
     const void* data =
         map ? bytes() + sizeof(Header) + header.tokenizer_bytes : static_cast<const void*>(tokens.data());
-    return width == 2 ? f(static_cast<const std::uint16_t*>(data)) : f(static_cast<const std::int32_t*>(data));
+    return header.width == 2 ? f(static_cast<const std::uint16_t*>(data)) : f(static_cast<const std::int32_t*>(data));
   }
 };
 
@@ -69,7 +67,8 @@ TokenSource::TokenSource(Tokens tokens, Exactly<Index> vocabulary)
             " is outside the vocabulary of ", vocabulary);
   auto store = std::make_shared<Store>();
   store->tokens = std::move(tokens);
-  store->vocabulary = vocabulary;
+  store->header.width = 4;
+  store->header.vocabulary = static_cast<std::uint64_t>(Index{vocabulary});
   store_ = std::move(store);
 }
 
@@ -114,12 +113,10 @@ TokenSource TokenSource::open(const fs::path& file, std::optional<std::uint64_t>
   store->map_bytes = bytes;
   store->name = file.native();
   store->header = h;
-  store->width = h.width;
-  store->vocabulary = static_cast<Index>(h.vocabulary);
   return TokenSource(std::move(store), 0, static_cast<Index>(h.count));
 }
 
-Index TokenSource::vocabulary_size() const { return store_->vocabulary; }
+Index TokenSource::vocabulary_size() const { return static_cast<Index>(store_->header.vocabulary); }
 
 std::int32_t TokenSource::operator[](Index i) const {
   std::int32_t token;
@@ -132,9 +129,10 @@ void TokenSource::read(Index from, std::span<std::int32_t> tokens) const {
   require(from >= 0 && n <= size() && from <= size() - n, "tokens: cannot read ", n, " tokens from position ", from,
           "; there are ", size());
   store_->values([&](const auto* all) { std::copy(all + begin_ + from, all + begin_ + from + n, tokens.begin()); });
+  const Index vocabulary = vocabulary_size();
   for (std::int32_t t : tokens)
-    require(t >= 0 && t < store_->vocabulary, "token file: ", store_->name, " is damaged: token ", t,
-            " is outside its vocabulary of ", store_->vocabulary);
+    require(t >= 0 && t < vocabulary, "token file: ", store_->name, " is damaged: token ", t,
+            " is outside its vocabulary of ", vocabulary);
 }
 
 Tokens TokenSource::to_vector() const {
@@ -151,8 +149,9 @@ Tokenizer TokenSource::tokenizer() const {
   try {
     Tokenizer tokenizer = Tokenizer::from_json({s.bytes() + sizeof(Header), s.header.tokenizer_bytes});
     require(tokenizer.hash() == s.header.tokenizer, "tokenizer: its hash is not the one in the header");
-    require(tokenizer.vocabulary_size() == s.vocabulary, "tokenizer: its vocabulary has ", tokenizer.vocabulary_size(),
-            " tokens and that of the file ", s.vocabulary, "; the numbers must be equal");
+    require(tokenizer.vocabulary_size() == vocabulary_size(), "tokenizer: its vocabulary has ",
+            tokenizer.vocabulary_size(), " tokens and that of the file ", vocabulary_size(),
+            "; the numbers must be equal");
     return tokenizer;
   } catch (const Error& e) {
     fail("token file: the tokenizer in ", s.name, " cannot be used: ", e.what());
@@ -161,7 +160,7 @@ Tokenizer TokenSource::tokenizer() const {
 
 std::uint64_t TokenSource::hash() const {
   const Store& s = *store_;
-  const std::uint32_t width = detail::width_of(s.vocabulary);
+  const std::uint32_t width = detail::width_of(vocabulary_size());
   constexpr Index kPiece = Index{1} << 20;
   detail::TokenHash hash;
   Tokens piece;
