@@ -32,11 +32,12 @@ std::string made_by_hdf5(const TemporaryFolder& folder, Form form, F&& fill) {
     const Handle create(H5Pcreate(H5P_FILE_CREATE), H5Pclose), access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
     H5Pset_userblock(create, 512);
     if (form != Form::old) H5Pset_libver_bounds(access, H5F_LIBVER_LATEST, H5F_LIBVER_LATEST);
-    Handle file(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, create, access), H5Fclose);
+    hid_t id = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, create, access);
     if (form == Form::old_in_newest) {
-      { const Handle closed(std::move(file)); }
-      file = Handle(H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose);
+      H5Fclose(id);
+      id = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
     }
+    const Handle file(id, H5Fclose);
     const Handle model(H5Gcreate2(file, "model", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Gclose);
     fill(static_cast<hid_t>(file), static_cast<hid_t>(model));
   }
