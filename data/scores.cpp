@@ -145,9 +145,8 @@ Bleu corpus_bleu(std::span<const std::string> texts, const std::vector<std::vect
     for (const auto& list : references) {
       const Words reference = bleu_words(list[i], o);
       const auto n = static_cast<Index>(reference.size());
-      const auto distance = [&](Index m) { return std::abs(m - length); };
-      if (closest < 0 || distance(n) < distance(closest) || (distance(n) == distance(closest) && n < closest))
-        closest = n;
+      const auto distance = [&](Index m) { return std::pair(std::abs(m - length), m); };  // then the shorter one
+      if (closest < 0 || distance(n) < distance(closest)) closest = n;
       const auto grams = grams_of(reference, 4);
       for (std::size_t k = 0; k < 4; ++k)
         for (const auto& [gram, count] : grams[k]) max_counts[k][gram] = std::max(max_counts[k][gram], count);
