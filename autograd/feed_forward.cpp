@@ -143,14 +143,14 @@ Tensor feed_forward(In x, In up, In up_bias, In down, In down_bias, Activation a
   Gemm first = product_of(a, w1.t(), Tensor(), products);
   first.bias = b1.raw();
   run_activated(first, type, activation, u, h);
-  Gemm second = product_of(h, w2.t(), y.as_strided({rows, out}, {out, 1}, 0), products);
+  Gemm second = product_of(h, w2.t(), as_rows(y), products);
   second.bias = b2.raw();
   gemm(second);
   record("feed_forward", x.where(), y, {x, up, up_bias, down, down_bias}, saved(a, w1, w2, u),
          [activation, type, out, products](Grads& d, const Tensor& dy, const Tensor& xs, const Tensor& up_w,
                                            const Tensor& down_w, const Tensor& us) {
            const Index n = us.dim(0), width = us.dim(1);
-           const Tensor g32 = dy.as_strided({n, out}, {out, 1}, dy.offset()), g = g32.to(us.dtype());
+           const Tensor g32 = as_rows(dy), g = g32.to(us.dtype());
            HiddenGradients block{us, Tensor::empty(us.shape(), us.dtype()),
                                  d.needs(3) ? Tensor::empty(us.shape(), us.dtype()) : Tensor(), Tensor()};
            if (d.needs(2)) block.dbias = Tensor::empty({(n + kFinishRows - 1) / kFinishRows, width}, type);

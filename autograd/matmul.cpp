@@ -51,24 +51,7 @@ bool detail::multiply_together(DType a, DType b) {
   return computes(a) && computes(b) && (a == DType::float64) == (b == DType::float64);
 }
 
-Tensor detail::as_rows(const Tensor& x) {
-  const Index rows = x.rows(), n = x.dim(-1);
-  if (x.rank() == 2) return x;
-  if (x.is_contiguous()) return x.as_strided({rows, n}, {n, 1}, x.offset());
-  Index step = 0, size = 1;
-  bool even = true;
-  for (int i = x.rank() - 2; i >= 0; --i) {
-    if (x.shape()[i] == 1) continue;
-    if (size == 1)
-      step = x.strides()[i];
-    else
-      even = even && x.strides()[i] == step * size;
-    size *= x.shape()[i];
-  }
-  if (even) return x.as_strided({rows, n}, {step, x.strides()[-1]}, x.offset());
-  const Tensor dense = x.dense();
-  return dense.as_strided({rows, n}, {n, 1}, 0);
-}
+Tensor detail::as_rows(const Tensor& x) { return x.rank() == 2 ? x : x.detach().reshape({x.rows(), x.dim(-1)}); }
 
 Gemm detail::product_of(const Tensor& a, const Tensor& b, const Tensor& c, DType products) {
   return {.m = a.dim(0),
@@ -83,9 +66,7 @@ Gemm detail::product_of(const Tensor& a, const Tensor& b, const Tensor& c, DType
 
 Target detail::rows_target(Grads& d, int i) {
   Target t = d.dense(i);
-  if (t)
-    t.gradient =
-        t.gradient.as_strided({t.gradient.rows(), t.gradient.dim(-1)}, {t.gradient.dim(-1), 1}, t.gradient.offset());
+  if (t) t.gradient = as_rows(t.gradient);
   return t;
 }
 
@@ -191,8 +172,8 @@ static Tensor linear_again(WeightReuse::State& scope, In x, In weight, In bias) 
     r.back = PackedMatrix(matrix(weight), weight.dim(0), weight.dim(1), gradient_type(y.dtype(), products), products);
   if (r.uses) r.uses->rows += rows;
   record("linear", x.where(), y, {x, r.token}, saved(a, r.back),
-         [out, uses = r.uses, products](Grads& d, const Tensor& dy, const Tensor& rows_of_x, const PackedMatrix& back) {
-           const Tensor g32 = dy.as_strided({dy.rows(), out}, {out, 1}, dy.offset());
+         [uses = r.uses, products](Grads& d, const Tensor& dy, const Tensor& rows_of_x, const PackedMatrix& back) {
+           const Tensor g32 = as_rows(dy);
            if (const Target t = rows_target(d, 0)) {
              const Tensor g = gradient_operand(g32, products);
              back.multiply({.m = g.dim(0),
@@ -244,14 +225,14 @@ Tensor linear(In x, In weight, In bias, std::optional<DType> result) {
   const Tensor a = product_operand(as_rows(x)), w = weight->detach();
   const DType products = products_of(a.dtype(), w.dtype());
   const Tensor b = bias->dense();
-  Gemm g = product_of(a, w.t(), narrow ? Tensor() : y.as_strided({y.rows(), out}, {out, 1}, 0), products);
+  Gemm g = product_of(a, w.t(), narrow ? Tensor() : as_rows(y), products);
   g.bias = b.raw();
   const RoundTo round{narrow ? &y.ptr<bfloat16>()->bits : nullptr, out};
   if (narrow) g.finish = round;
   gemm(g);
   record("linear", x.where(), y, {x, weight, bias}, saved(a, w),
          [out, type, products](Grads& d, const Tensor& dy, const Tensor& rows, const Tensor& weights) {
-           const Tensor g32 = dy.as_strided({dy.rows(), out}, {out, 1}, dy.offset());
+           const Tensor g32 = as_rows(dy);
            const Tensor rounded = gradient_operand(g32, products);
            product_gradient(rows_target(d, 0), rounded, weights, products);
            product_gradient(rows_target(d, 1), rounded.t(), rows, products);
@@ -262,19 +243,15 @@ Tensor linear(In x, In weight, In bias, std::optional<DType> result) {
 
 namespace {
 
-// The batch axes of a product, joined where all three operands allow it. At most two are passed to one gemm; the others
-// are loops.
-struct BatchAxis {
-  Index count, a, b, c;
-};
-
-std::vector<BatchAxis> batch_axes(const Tensor& a, const Tensor& b, const Tensor& c) {
-  std::vector<BatchAxis> axes;
+// The batch axes of a product, joined where all three operands allow it. At most two are passed to one gemm. With more,
+// batched_product() loops over the first axis.
+std::vector<Gemm::Axis> batch_axes(const Tensor& a, const Tensor& b, const Tensor& c) {
+  std::vector<Gemm::Axis> axes;
   for (int i = 0; i < c.rank() - 2; ++i) {
-    const BatchAxis next = {c.shape()[i], a.strides()[i], b.strides()[i], c.strides()[i]};
+    const Gemm::Axis next = {c.shape()[i], a.strides()[i], b.strides()[i], c.strides()[i]};
     if (next.count == 1) continue;
     if (!axes.empty()) {
-      BatchAxis& last = axes.back();
+      Gemm::Axis& last = axes.back();
       if (last.a == next.a * next.count && last.b == next.b * next.count && last.c == next.c * next.count) {
         last = {last.count * next.count, next.a, next.b, next.c};
         continue;
@@ -288,39 +265,21 @@ std::vector<BatchAxis> batch_axes(const Tensor& a, const Tensor& b, const Tensor
 // c (+)= a b for equal batch axes; c's last axis is contiguous.
 void batched_product(const Tensor& a, const Tensor& b, const Tensor& c, bool accumulate) {
   if (c.numel() == 0) return;
-  Gemm g;
-  g.m = a.dim(-2);
-  g.k = a.dim(-1);
-  g.n = b.dim(-1);
-  g.a = matrix(a);
-  g.b = matrix(b);
-  g.ldc = c.strides()[-2];
-  g.accumulate = accumulate;
-  std::vector<BatchAxis> axes = batch_axes(a, b, c);
-  for (int i = 0; i < 2 && !axes.empty(); ++i) {
-    const BatchAxis& last = axes.back();
-    g.batch[1 - i] = {last.count, last.a, last.b, last.c};
-    axes.pop_back();
+  const std::vector<Gemm::Axis> axes = batch_axes(a, b, c);
+  if (axes.size() > 2) {
+    for (Index i = 0; i < c.dim(0); ++i) batched_product(a.select(0, i), b.select(0, i), c.select(0, i), accumulate);
+    return;
   }
-  Index loops = 1;
-  for (const BatchAxis& axis : axes) loops *= axis.count;
-  const auto step = [](const void* p, DType t, Index n) {
-    return static_cast<const char*>(p) + n * static_cast<Index>(size_of(t));
-  };
-  for (Index l = 0; l < loops; ++l) {
-    Index rest = l, pa = 0, pb = 0, pc = 0;
-    for (std::size_t i = axes.size(); i-- > 0;) {
-      const Index at = rest % axes[i].count;
-      rest /= axes[i].count;
-      pa += at * axes[i].a;
-      pb += at * axes[i].b;
-      pc += at * axes[i].c;
-    }
-    g.a.data = step(a.raw(), a.dtype(), pa);
-    g.b.data = step(b.raw(), b.dtype(), pb);
-    g.c = const_cast<char*>(step(c.raw(), c.dtype(), pc));
-    gemm(g);
-  }
+  Gemm g{.m = a.dim(-2),
+         .n = b.dim(-1),
+         .k = a.dim(-1),
+         .a = matrix(a),
+         .b = matrix(b),
+         .c = c.raw(),
+         .ldc = c.strides()[-2],
+         .accumulate = accumulate};
+  std::copy_backward(axes.begin(), axes.end(), std::end(g.batch));
+  gemm(g);
 }
 
 // c = a b of int32 for equal batch axes, in parallel over the rows of c, which is contiguous. Unsigned sums wrap
