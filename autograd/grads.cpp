@@ -74,19 +74,11 @@ std::uint64_t tiles_of_root(std::span<const InputRef> inputs, std::size_t i, Ind
   return tiles;
 }
 
-// For find_nan: the module whose parameters the step reads.
-std::string path_of(const Tape::State& s, const detail::Step& step) {
-  std::vector<const Tensor*> parameters;
-  for (const InputRef& ref : step.inputs)
-    if (ref.node != kNoNode) parameters.push_back(&s.nodes[ref.node].parameter);
-  return std::string(detail::module_path(parameters));
-}
-
 void check_gradient(const Tape::State& s, const detail::Step& step, const Tensor& gradient) {
   if (!s.options.find_nan) return;
   std::vector<const Tensor*> from = {&s.nodes[step.output].gradient};
   for (const detail::SavedTensor& kept : step.saved()) from.push_back(&kept.tensor);
-  detail::check_finite(gradient, step.op, "a gradient", step.where, path_of(s, step), from);
+  detail::check_finite(gradient, step.op, "a gradient", step.where, std::string(detail::module_of(s, step)), from);
 }
 
 // Adds the gradient g of an expanded view to its root: sums over the repeated axes, then adds to the element itself.

@@ -76,6 +76,12 @@ std::string_view module_path(std::span<const Tensor* const> inputs) {
   return {};
 }
 
+std::string_view module_of(const Tape::State& s, const Step& step) {
+  std::vector<const Tensor*> parameters;
+  each_parameter(s, step, [&](const Tensor& x) { parameters.push_back(&x); });
+  return module_path(parameters);
+}
+
 std::string_view module_of_all(std::span<const Tensor* const> inputs) {
   std::string_view module = module_path(inputs);
   for (std::size_t i = 1; i < inputs.size() && !module.empty(); ++i) {

@@ -198,45 +198,28 @@ class BackwardProfile {
   std::uint64_t begun_ = 0;
 };
 
-// Calls f for each parameter that a step reads. Parameters read by a function that recompute runs again are among the
-// tensors saved by its step.
-template <class F>
-void each_parameter(const Tape::State& s, const Step& step, const F& f) {
-  for (const detail::InputRef& in : step.inputs)
-    if (in.node != kNoNode && s.nodes[in.node].parameter.defined()) f(s.nodes[in.node].parameter);
-  for (const detail::SavedTensor& kept : step.saved())
-    if (kept.tensor.defined() && kept.tensor.storage()->parameter != nullptr) f(kept.tensor);
-}
-
-// The parameters that the steps read, ordered by their first reader.
-class FirstUses {
- public:
-  explicit FirstUses(const Tape::State& s) {
-    std::unordered_set<const detail::Storage*> seen;
-    for (std::size_t i = 0; i < s.steps.size(); ++i)
-      each_parameter(s, *s.steps[i], [&](const Tensor& x) {
-        if (seen.insert(x.storage()).second) uses_.push_back({i, x});
-      });
-  }
-  // Calls f once for each parameter that no step before `step` reads.
-  void take(std::size_t step, const std::function<void(const Tensor&)>& f) {
-    for (; !uses_.empty() && uses_.back().step >= step; uses_.pop_back()) f(uses_.back().parameter);
-  }
-
- private:
-  struct Use {
-    std::size_t step;
-    Tensor parameter;
-  };
-  std::vector<Use> uses_;
+struct FirstUse {
+  std::size_t step;
+  Tensor parameter;
 };
+
+// The first step that reads each parameter, in the order of the steps.
+std::vector<FirstUse> first_uses(const Tape::State& s) {
+  std::vector<FirstUse> uses;
+  std::unordered_set<const detail::Storage*> seen;
+  for (std::size_t i = 0; i < s.steps.size(); ++i)
+    detail::each_parameter(s, *s.steps[i], [&](const Tensor& x) {
+      if (seen.insert(x.storage()).second) uses.push_back({i, x});
+    });
+  return uses;
+}
 
 }  // namespace
 
 std::optional<std::size_t> Tape::State::last_reader(const Tensor& parameter) const {
   bool reads = false;
   for (std::size_t i = running; i-- > 0;) {
-    each_parameter(*this, *steps[i], [&](const Tensor& x) { reads = reads || x.shares_storage(parameter); });
+    detail::each_parameter(*this, *steps[i], [&](const Tensor& x) { reads = reads || x.shares_storage(parameter); });
     if (reads) return i;
   }
   return {};
@@ -290,12 +273,9 @@ Tape::Tape(TapeOptions options)
           },
           this) {
   auto& spare = detail::spare_states;
-  if (spare.empty()) {
-    state_ = std::make_unique<State>();
-  } else {
-    state_ = std::move(spare.back());
-    spare.pop_back();
-  }
+  if (spare.empty()) spare.push_back(std::make_unique<State>());
+  state_ = std::move(spare.back());
+  spare.pop_back();
   state_->options = options;
   state_->serial = detail::register_tape();
   if (detail::Profiler* p = detail::mode().profiler) p->leave_out();
@@ -341,8 +321,7 @@ void Tape::backward(In y, In dy) {
   const detail::ProfileScope pass("backward", detail::Profiler::Scope::pass);
   const std::vector<detail::LeftOut> left_out = detail::left_out(s);
   seed_gradient(s, static_cast<std::uint32_t>(y->node()), y, dy);
-  std::optional<FirstUses> uses;
-  if (s.completed) uses.emplace(s);
+  std::vector<FirstUse> uses = s.completed ? first_uses(s) : std::vector<FirstUse>();
   for (std::size_t i = s.steps.size(); i-- > 0;) {
     Step* step = s.steps[i];
     const std::uint32_t n = step->output;
@@ -353,7 +332,7 @@ void Tape::backward(In y, In dy) {
     s.steps[i] = nullptr;
     s.release(step);
     if (!s.nodes[n].watched) s.nodes[n].gradient = Tensor();
-    if (uses) uses->take(i, s.completed);
+    for (; !uses.empty() && uses.back().step >= i; uses.pop_back()) s.completed(uses.back().parameter);
   }
   // Derivatives share gradients where they can (y = a + b has one gradient for y, a and b). The user's gradients are
   // shared with nothing.
@@ -370,8 +349,7 @@ Tensor Tape::watch(const Tensor& x) {
     return x;
   }
   require(x.storage()->parameter == nullptr, "watch: x is a parameter; its gradient is in grad() of the parameter");
-  Tensor leaf = x.is_contiguous() ? x.detach() : x.detach().dense();
-  Tensor y = leaf.as_strided(leaf.shape(), contiguous_strides(leaf.shape()), leaf.offset());
+  const Tensor y = x.detach().dense().view(x.shape());
   const std::uint32_t n = s.new_node(y);
   s.nodes[n].watched = true;
   return y.with_node(s.id(n));

@@ -32,23 +32,6 @@ std::size_t saved_by(const Step& step, std::set<const detail::Storage*>& seen) {
   return bytes;
 }
 
-// The module of the first parameter that the step uses, trained or frozen, or the path of a parameter outside of
-// modules; empty if there is no parameter.
-std::string module_of(const Tape::State& s, const Step& step) {
-  const auto path_of = [](const Tensor& x) -> const std::string* {
-    if (!x.defined() || x.storage()->parameter == nullptr) return nullptr;
-    return &x.storage()->parameter->path;
-  };
-  const std::string* path = nullptr;
-  for (const detail::InputRef& in : step.inputs)
-    if (path == nullptr && in.node != detail::kNoNode) path = path_of(s.nodes[in.node].parameter);
-  for (const detail::SavedTensor& t : step.saved())
-    if (path == nullptr) path = path_of(t.tensor);
-  if (path == nullptr) return {};
-  const std::size_t dot = path->rfind('.');
-  return dot == std::string::npos ? *path : path->substr(0, dot);
-}
-
 }  // namespace
 
 std::size_t Tape::steps() const { return state_->steps.size(); }
@@ -67,7 +50,7 @@ std::vector<std::pair<std::string, std::size_t>> Tape::saved_by_module() const {
   std::string module;
   for (const Step* step : state_->steps) {
     if (step == nullptr) continue;
-    if (std::string own = module_of(*state_, *step); !own.empty()) module = std::move(own);
+    if (const auto own = detail::module_of(*state_, *step); !own.empty()) module = own;
     const std::size_t bytes = saved_by(*step, seen);
     const auto place = std::find_if(modules.begin(), modules.end(), [&](const auto& m) { return m.first == module; });
     if (place != modules.end())

@@ -88,6 +88,16 @@ struct FirstRun {
   void note(const Tensor& x);
 };
 
+// Calls f for each parameter that a step reads. Parameters read by a function that recompute runs again are among the
+// tensors saved by its step.
+template <class F>
+void each_parameter(const Tape::State& s, const Step& step, const F& f) {
+  for (const InputRef& in : step.inputs)
+    if (in.node != kNoNode && s.nodes[in.node].parameter.defined()) f(s.nodes[in.node].parameter);
+  for (const SavedTensor& kept : step.saved())
+    if (kept.tensor.defined() && kept.tensor.storage()->parameter != nullptr) f(kept.tensor);
+}
+
 // Whether x is floating, and is or depends on a tensor that needs a gradient.
 bool is_variable(const Tensor& x);
 
@@ -106,6 +116,8 @@ void check_finite(const Tensor& x, const char* op, const char* what, const Where
 // The module of the first parameter among the inputs, or the path of a parameter outside of modules; empty if there is
 // none.
 std::string_view module_path(std::span<const Tensor* const> inputs);
+// The module of the first parameter that the step reads; empty if there is none.
+std::string_view module_of(const Tape::State& s, const Step& step);
 // The innermost module that contains all parameters among the inputs: mlp for parameters of mlp.up and mlp.down.
 std::string_view module_of_all(std::span<const Tensor* const> inputs);
 // Bytes that the derivative of a step reads and writes at least.
