@@ -1,13 +1,13 @@
-// generic_attention(): forward and backward in blocks, its masks, and values that are not finite.
+// generic_attention(): forward and backward in blocks, its masks, pooled keys, and values that are not finite.
 #include <heed/autograd/generic_attention.hpp>
 //
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/detail/attention_inputs.hpp>
-#include <heed/autograd/detail/generic_pooling.hpp>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/reductions.hpp>
+#include <heed/autograd/shape_ops.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/random.hpp>
 #include <limits>
@@ -248,15 +248,45 @@ Tensor generic_op(In q, In k, In v, const Similarity& f, const AttentionCall& ca
            const auto zeros = [&](int i, const Shape& shape) {
              return d.needs(i) ? Tensor::zeros(shape, dy.dtype()) : Tensor();
            };
-           Sums sums{zeros(0, p.q.shape()), zeros(1, p.k.shape()), zeros(2, p.v.shape()),
-                     p.call.bias.defined() ? zeros(3, p.grid()) : Tensor()};
+           Sums sums{zeros(0, p.q.shape()), zeros(1, p.k.shape()), zeros(2, p.v.shape()), zeros(3, p.grid())};
            backward(p, dy.transpose(1, 2), sums, random);
-           if (sums.dq.defined()) d.add(0, sums.dq);
-           if (sums.dk.defined()) d.add(1, sums.dk);
-           if (sums.dv.defined()) d.add(2, sums.dv);
-           if (sums.dbias.defined()) d.add(3, sums.dbias);
+           d.add(0, sums.dq), d.add(1, sums.dk), d.add(2, sums.dv), d.add(3, sums.dbias);
          });
   return y.transpose(1, 2);
+}
+
+// ---- Pooled keys and values ----
+
+// x [B, Hk, S, D] -> [B, Hk, ceil(S / pool), D], pooled over the keys in `seen`, bool8 [B, 1, ceil(S / pool), pool, 1].
+Tensor pooled(const Tensor& x, const Tensor& seen, Pooling kind) {
+  const Index groups = seen.dim(2), pool = seen.dim(3), missing = groups * pool - x.dim(2);
+  Tensor full = x;
+  if (missing > 0) full = concatenate({x, Tensor::zeros(x.shape().with(2, missing), x.dtype())}, 2);
+  full = full.reshape({x.dim(0), x.dim(1), groups, pool, x.dim(3)});
+  const Tensor masked = logical_not(seen);
+  if (kind == Pooling::max) {
+    const Tensor top = max(masked_fill(full, masked, -detail::kInfinity), {3});
+    return masked_fill(top, logical_not(any(seen, {3})), 0);
+  }
+  return sum(masked_fill(full, masked, 0), {3}) / maximum(sum(seen.to(x.dtype()), {3}), 1);
+}
+
+struct PooledKeys {
+  Tensor k, v;      // [B, Hk, ceil(S / pool), D]
+  Tensor key_mask;  // bool8 [B, ceil(S / pool)]: the group has a key that is not masked
+};
+
+// Pools the keys that key_lengths and key_mask allow, and their values. The call and the options must have been
+// checked.
+PooledKeys pooled_keys(In k, In v, const AttentionCall& call, const GenericAttentionOptions& o) {
+  const Index batch = k.dim(0), keys = k.dim(2), groups = (keys + o.pool - 1) / o.pool;
+  Tensor seen = Tensor::zeros({batch, groups * o.pool}, DType::bool8), real = seen.slice(1, 0, keys);
+  real.fill_(1);
+  if (call.key_mask.defined()) detail::copy_values(real, call.key_mask);
+  if (call.key_lengths.defined())
+    seen = logical_and(seen, Tensor::arange(groups * o.pool) < call.key_lengths.unsqueeze(1));
+  seen = seen.view({batch, 1, groups, o.pool, 1});
+  return {pooled(k, seen, o.pooling), pooled(v, seen, o.pooling), any(seen, {3}).view({batch, groups})};
 }
 
 }  // namespace
@@ -266,8 +296,8 @@ Tensor generic_attention(In q, In k, In v, const Similarity& f, const AttentionC
   check_call(q, k, v, f, call, o);
   check_constant(q, f);
   if (o.pool == 1) return generic_op(q, k, v, f, call, o.scale);
-  const detail::PooledKeys pooled = detail::pooled_keys(k, v, call, o);
-  return generic_op(q, pooled.k, pooled.v, f, {.key_mask = pooled.key_mask, .dropout = call.dropout}, o.scale);
+  const PooledKeys groups = pooled_keys(k, v, call, o);
+  return generic_op(q, groups.k, groups.v, f, {.key_mask = groups.key_mask, .dropout = call.dropout}, o.scale);
 }
 
 }  // namespace heed
