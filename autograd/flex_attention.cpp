@@ -17,18 +17,10 @@ void ScoreMod::add_parameter(const Tensor& x) {
 }
 
 ScoreMod ScoreModAccess::of_kernels(std::shared_ptr<const void> function, ScoreFunction<float> (*f32)(),
-                                    ScoreFunction<double> (*f64)(), const Tensor& by_head) {
+                                    ScoreFunction<double> (*f64)(), const Tensor& parameter, bool by_row) {
   ScoreMod f;
-  f.function_ = std::move(function), f.f32_ = f32, f.f64_ = f64, f.by_head_ = true;
-  f.add_parameter(by_head);
-  return f;
-}
-
-ScoreMod ScoreModAccess::of_rows(std::shared_ptr<const void> function, ScoreFunction<float> (*f32)(),
-                                 ScoreFunction<double> (*f64)(), const Tensor& by_row) {
-  ScoreMod f;
-  f.function_ = std::move(function), f.f32_ = f32, f.f64_ = f64, f.by_row_ = true;
-  if (by_row.defined()) f.add_parameter(by_row);
+  f.function_ = std::move(function), f.f32_ = f32, f.f64_ = f64, f.by_head_ = !by_row, f.by_row_ = by_row;
+  if (parameter.defined() || !by_row) f.add_parameter(parameter);
   return f;
 }
 

@@ -444,12 +444,10 @@ struct ScoreModAccess {
   static int count(const MaskMod& m, const ScoreTile& at) { return m.count_(m.function_.get(), at); }
   static const MaskMod& mask(const BlockMask& m);
   static const BlockKind* blocks(const BlockMask& m);
-  // A function whose loops are kernels. Its parameter has a row per head, or one row for all.
+  // A function whose loops are kernels. The parameter has a row per head or one row for all or, if `by_row`, is
+  // [B, H, S] or undefined.
   static ScoreMod of_kernels(std::shared_ptr<const void> function, ScoreFunction<float> (*f32)(),
-                             ScoreFunction<double> (*f64)(), const Tensor& by_head);
-  // The same with a parameter [B, H, S], which may be undefined.
-  static ScoreMod of_rows(std::shared_ptr<const void> function, ScoreFunction<float> (*f32)(),
-                          ScoreFunction<double> (*f64)(), const Tensor& by_row);
+                             ScoreFunction<double> (*f64)(), const Tensor& parameter, bool by_row = false);
 };
 
 }  // namespace detail

@@ -105,7 +105,8 @@ Tensor attend(In q, In k, In v, const AttentionCall& call, const Tensor& log_gat
   if (q.dim(0) * q.dim(1) * k.dim(2) > 0)
     c = cumsum(detail::repeat_heads(where(kept > kClosed, kept, 0.0), q.dim(1)), 2)
             .view({q.dim(0), q.dim(1), k.dim(2)});
-  const ScoreMod forget = detail::ScoreModAccess::of_rows(gates, forget_function<float>, forget_function<double>, c);
+  const ScoreMod forget =
+      detail::ScoreModAccess::of_kernels(gates, forget_function<float>, forget_function<double>, c, true);
   return flex_attention(q, k, v, {.score_mod = forget, .scale = scale}, call);
 }
 
