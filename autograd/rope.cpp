@@ -1,67 +1,18 @@
 // rope(): the tables of cosines and sines, and the rotation of rows.
 #include <heed/autograd/embedding.hpp>
 //
-#include <algorithm>
 #include <heed/core/dry_run.hpp>
 #include <heed/core/kernels/attention/rope.hpp>
 #include <heed/core/kernels/dispatch/dispatch.hpp>
 #include <heed/core/kernels/elementwise/scalar_math.hpp>
 #include <heed/core/parallel.hpp>
+#include <map>
 #include <mutex>
+#include <tuple>
 #include <vector>
 
 namespace heed {
 namespace {
-
-// Cosines and sines of all positions so far, [positions, 2, dims] in the layout of kernels::RopeProblem. A model uses
-// one or two kinds of tables, which grow by doubling. A table is never written to after it was handed out.
-struct Angles {
-  double base;
-  Index dims;
-  bool interleaved;
-  DType dtype;
-  Tensor table;
-};
-
-template <class T>
-void fill_angles(const Angles& a, Tensor& table) {
-  const Index pairs = a.dims / 2;
-  std::vector<double> frequency;
-  for (Index i = 0; i < pairs; ++i)
-    frequency.push_back(scalar::pow(a.base, -static_cast<double>(i) / static_cast<double>(pairs)));
-  parallel_for_each(table.dim(0), 64, [&](Index t) {
-    for (Index i = 0; i < pairs; ++i) {
-      const double angle = static_cast<double>(t) * frequency[static_cast<std::size_t>(i)];
-      const double sine = scalar::quick_sin(angle);
-      const Index first = a.interleaved ? 2 * i : i, second = a.interleaved ? 2 * i + 1 : i + pairs;
-      T *c = table.ptr<T>() + t * 2 * a.dims, *s = c + a.dims;
-      c[first] = c[second] = static_cast<T>(scalar::quick_cos(angle));
-      s[first] = static_cast<T>(-sine);
-      s[second] = static_cast<T>(sine);
-    }
-  });
-}
-
-Tensor angles_of(double base, Index dims, bool interleaved, DType dtype, Index positions) {
-  static std::mutex mutex;
-  static auto* all = new std::vector<Angles>;  // leaked: ops may run while statics are destroyed
-  const std::lock_guard lock(mutex);
-  auto it = std::find_if(all->begin(), all->end(), [&](const Angles& a) {
-    return a.base == base && a.dims == dims && a.interleaved == interleaved && a.dtype == dtype;
-  });
-  if (it == all->end()) it = all->insert(it, {base, dims, interleaved, dtype, Tensor()});
-  if (!it->table.defined() || it->table.dim(0) < positions) {
-    Index size = 256;
-    while (size < positions) size *= 2;
-    const detail::DryRunPause pause;
-    Tensor table = Tensor::empty({size, 2, dims}, dtype);
-    dtype == DType::float32 ? fill_angles<float>(*it, table) : fill_angles<double>(*it, table);
-    it->table = table;
-  }
-  return it->table;
-}
-
-constexpr Index kMaxPositions = Index{1} << 31;
 
 struct Turn {
   double base;
@@ -70,8 +21,48 @@ struct Turn {
 };
 
 template <class T>
+void fill_angles(const Turn& how, Tensor& table) {
+  const Index pairs = how.dims / 2;
+  std::vector<double> frequency;
+  for (Index i = 0; i < pairs; ++i)
+    frequency.push_back(scalar::pow(how.base, -static_cast<double>(i) / static_cast<double>(pairs)));
+  parallel_for_each(table.dim(0), 64, [&](Index t) {
+    for (Index i = 0; i < pairs; ++i) {
+      const double angle = static_cast<double>(t) * frequency[static_cast<std::size_t>(i)];
+      const double sine = scalar::quick_sin(angle);
+      const Index first = how.interleaved ? 2 * i : i, second = how.interleaved ? 2 * i + 1 : i + pairs;
+      T *c = table.ptr<T>() + t * 2 * how.dims, *s = c + how.dims;
+      c[first] = c[second] = static_cast<T>(scalar::quick_cos(angle));
+      s[first] = static_cast<T>(-sine);
+      s[second] = static_cast<T>(sine);
+    }
+  });
+}
+
+// Cosines and sines of all positions so far, [positions, 2, dims] in the layout of kernels::RopeProblem. A model uses
+// one or two kinds of tables, which grow by doubling. A table is never written to after it was handed out.
+Tensor angles_of(const Turn& how, DType dtype, Index positions) {
+  static std::mutex mutex;
+  // By base, dims, interleaved and dtype. Leaked: ops may run while statics are destroyed.
+  static auto* tables = new std::map<std::tuple<double, Index, bool, DType>, Tensor>;
+  const std::lock_guard lock(mutex);
+  Tensor& known = (*tables)[{how.base, how.dims, how.interleaved, dtype}];
+  if (!known.defined() || known.dim(0) < positions) {
+    Index size = 256;
+    while (size < positions) size *= 2;
+    const detail::DryRunPause pause;
+    Tensor table = Tensor::empty({size, 2, how.dims}, dtype);
+    dtype == DType::float32 ? fill_angles<float>(how, table) : fill_angles<double>(how, table);
+    known = table;
+  }
+  return known;
+}
+
+constexpr Index kMaxPositions = Index{1} << 31;
+
+template <class T>
 void turn_rows(const Turn& how, const Tensor& x, const Tensor& y, bool inverse, bool add) {
-  const Tensor table = angles_of(how.base, how.dims, how.interleaved, x.dtype(), how.offset + x.dim(2));
+  const Tensor table = angles_of(how, x.dtype(), how.offset + x.dim(2));
   kernels::RopeProblem<T> p{};
   p.batch = x.dim(0), p.heads = x.dim(1), p.rows = x.dim(2), p.width = x.dim(3), p.dims = how.dims;
   p.x = {x.ptr<T>(), x.strides()[0], x.strides()[1], x.strides()[2]};
