@@ -113,8 +113,8 @@ Tensor recompute(Function f, const std::vector<Tensor>& inputs, Where where) {
                 n = inputs.size()](Grads& d, const Tensor& dy, const std::vector<Tensor>& kept) {
     backward_again(d, dy, f, std::span(kept).first(n), conditions, first);
   };
-  detail::record_always("recompute", where, y, Inputs(std::span<const Tensor>(inputs)), depends_on_parameters,
-                        detail::SavedList{std::move(first_run.read)}, std::move(again));
+  detail::record_step("recompute", where, y, Inputs(std::span<const Tensor>(inputs)), depends_on_parameters,
+                      detail::SavedList{std::move(first_run.read)}, std::move(again));
   return y;
 }
 

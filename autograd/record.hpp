@@ -219,7 +219,7 @@ struct StepOf final : Step {
 // `inside` is given for an op made of ops, which were already searched for NaN: whether parameters inside need a
 // gradient.
 bool begin_step(const char* op, const Where& where, Tensor& y, std::span<const Tensor* const> inputs,
-                std::span<const SavedTensor> kept, std::optional<bool> inside = std::nullopt);
+                std::span<const SavedTensor> kept, std::optional<bool> inside);
 void* step_memory(std::size_t bytes, std::size_t alignment);
 void end_step(Step* step, const char* op, const Where& where, Tensor& y, std::span<const Tensor* const> inputs);
 
@@ -264,18 +264,14 @@ class Inputs {
 };
 
 namespace detail {
+// record(). `inside`, for recompute: records a step also if no input needs a gradient, but parameters inside do.
 template <class Kept, class F>
-void append_step(const char* op, const Where& where, Tensor& y, const Inputs& inputs, Kept kept, F f) {
+void record_step(const char* op, const Where& where, Tensor& y, const Inputs& inputs, std::optional<bool> inside,
+                 Kept&& kept, F&& f) {
+  if (!begin_step(op, where, y, inputs.list(), kept.list(), inside)) return;
   using S = StepOf<Kept, F>;
   auto* step = new (step_memory(sizeof(S), alignof(S))) S(std::move(kept), std::move(f));
   end_step(step, op, where, y, inputs.list());
-}
-
-// For recompute: records a step even if no input needs a gradient, as long as parameters inside need one.
-template <class Kept, class F>
-void record_always(const char* op, const Where& where, Tensor& y, const Inputs& inputs, bool inside, Kept kept, F f) {
-  if (begin_step(op, where, y, inputs.list(), kept.list(), inside))
-    append_step(op, where, y, inputs, std::move(kept), std::move(f));
 }
 }  // namespace detail
 
@@ -283,8 +279,7 @@ void record_always(const char* op, const Where& where, Tensor& y, const Inputs& 
 // contiguous, in its own storage. Throws Error otherwise, and where a gradient would be wrong (see Tape).
 template <class Kept, class F>
 void record(const char* op, const Where& where, Tensor& y, const Inputs& inputs, Kept kept, F f) {
-  if (detail::begin_step(op, where, y, inputs.list(), kept.list()))
-    detail::append_step(op, where, y, inputs, std::move(kept), std::move(f));
+  detail::record_step(op, where, y, inputs, std::nullopt, std::move(kept), std::move(f));
 }
 
 // For functions that read tensors but have no derivative (comparisons) and so record no step. In the first run of a

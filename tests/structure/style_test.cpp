@@ -101,7 +101,7 @@ TEST_CASE("style: closures given to record() name what they capture, and capture
   REQUIRE(names_what_it_captures("n = x.numel(), eps"));
 
   int closures = 0;
-  const std::regex call("\\brecord(_always)?\\(");
+  const std::regex call("\\brecord(_step)?\\(");
   for (const Source& source : sources()) {
     if (source.path == "tests/structure/style_test.cpp") continue;
     for (std::sregex_iterator i(source.text.begin(), source.text.end(), call), end; i != end; ++i) {
