@@ -1,5 +1,6 @@
 // gather(), scatter_add(), index_select() and one_hot().
 #include <heed/autograd/shape_ops.hpp>
+#include <heed/core/elementwise.hpp>
 #include <heed/core/index.hpp>
 #include <heed/core/reduce/reduce.hpp>
 
@@ -83,12 +84,8 @@ Tensor one_hot(In given, Index classes, DType dtype) {
   const Tensor index = given->dense();
   Tensor y = Tensor::zeros(index.shape() + Shape{classes}, dtype);
   visit_dtype(dtype, [&]<class T>(T) {
-    T one;
-    if constexpr (std::is_same_v<T, bfloat16>)
-      one = bfloat16(1.f);
-    else
-      one = T(1);
-    for (Index i = 0; i < index.numel(); ++i) y.ptr<T>()[i * classes + index.ptr<std::int32_t>()[i]] = one;
+    for (Index i = 0; i < index.numel(); ++i)
+      y.ptr<T>()[i * classes + index.ptr<std::int32_t>()[i]] = detail::convert<T>(1);
   });
   return y;
 }

@@ -323,14 +323,6 @@ void add_sequence_gradients(Grads& grads, const Sequence& s, const Tensor& state
   if (grads.needs(3)) grads.add(3, both(sum(d.dg, {0}), s.original() ? sum(d.dcandidate, {0}) : Tensor()));
 }
 
-void check_sequence(RecurrentKind kind, In sums, In state, In weight, In bias, const Tensor& lengths) {
-  constexpr const char* op = "recurrent_sequence";
-  check(sums.rank() == 3, sums.where(), op, ": the sums are ", sums.tensor(),
-        "; they must be [batch, steps, gates * units]");
-  detail::check_cell(op, kind, sums, state, weight, bias, "batch, steps");
-  detail::check_steps(op, sums, lengths);
-}
-
 }  // namespace
 
 void detail::check_steps(const char* op, In x, const Tensor& lengths) {
@@ -348,7 +340,11 @@ void detail::check_steps(const char* op, In x, const Tensor& lengths) {
 
 Tensor recurrent_sequence(RecurrentKind kind, In sums_in, In state_in, In weight_in, In bias_in,
                           const RecurrentSequence& options) {
-  check_sequence(kind, sums_in, state_in, weight_in, bias_in, options.lengths);
+  constexpr const char* op = "recurrent_sequence";
+  check(sums_in.rank() == 3, sums_in.where(), op, ": the sums are ", sums_in.tensor(),
+        "; they must be [batch, steps, gates * units]");
+  detail::check_cell(op, kind, sums_in, state_in, weight_in, bias_in, "batch, steps");
+  detail::check_steps(op, sums_in, options.lengths);
   RecurrentSequence o = options;
   o.lengths = o.lengths.dense();
   const Tensor sums = sums_in->dense(), state = state_in->dense(), weight = weight_in->dense(), bias = bias_in->dense();
@@ -361,8 +357,7 @@ Tensor recurrent_sequence(RecurrentKind kind, In sums_in, In state_in, In weight
       kept = Tensor::empty({s.batch, s.steps, kept_gates * s.units}, type);
     SequenceForward<T>{s, sums, state, weight, bias, out, kept}.run();
   });
-  record("recurrent_sequence", sums_in.where(), out, {sums_in, state_in, weight_in, bias_in},
-         saved(state, weight, out, kept, o.lengths),
+  record(op, sums_in.where(), out, {sums_in, state_in, weight_in, bias_in}, saved(state, weight, out, kept, o.lengths),
          [kind, shape = sums.shape(), reverse = o.reverse, operand](Grads& d, const Tensor& dy, const Tensor& first,
                                                                     const Tensor& w, const Tensor& y,
                                                                     const Tensor& gates, const Tensor& lengths) {

@@ -70,34 +70,31 @@ void spread_into(Grads& d, const Grouped& g, Spread op, const detail::Center& ce
   }
 }
 
+// Whether f is true for each element of a contiguous tensor.
+template <class F>
+bool all_elements(const Tensor& x, F f) {
+  bool all = true;
+  detail::with_float(x.dtype(), [&]<class T>(T) {
+    const T* from = x.ptr<T>();
+    all = std::all_of(from, from + x.numel(), [f](T v) { return f(static_cast<double>(v)); });
+  });
+  return all;
+}
+
 // Whether the sums of p-th powers below these roots fitted their type, without overflow or digits lost near 0, and
 // whether the roots have all their digits.
 bool within_range(const Tensor& roots, double p) {
   const bool wide = roots.dtype() == DType::float64;
   const double min_value = std::max(scalar::pow(wide ? 1e-290 : 1e-30, 1 / p), wide ? 1e-300 : 1e-37);
   const double max_value = scalar::pow(wide ? 1e308 : 1e38, 1 / p);
-  bool all = true;
-  detail::with_float(roots.dtype(), [&]<class T>(T) {
-    for (Index i = 0; i < roots.numel(); ++i) {
-      const double v = static_cast<double>(roots.ptr<T>()[i]);
-      all = all && v > min_value && v < max_value;
-    }
-  });
-  return all;
+  return all_elements(roots, [=](double v) { return v > min_value && v < max_value; });
 }
 
 // Whether each element is 0 or a number with all its digits.
 bool has_digits(const Tensor& x) {
   const bool wide = x.dtype() == DType::float64;
   const double min_value = wide ? 1e-307 : 1e-37, max_value = wide ? 1e308 : 3e38;
-  bool all = true;
-  detail::with_float(x.dtype(), [&]<class T>(T) {
-    for (Index i = 0; i < x.numel(); ++i) {
-      const double v = std::fabs(static_cast<double>(x.ptr<T>()[i]));
-      all = all && (v == 0 || (v > min_value && v < max_value));
-    }
-  });
-  return all;
+  return all_elements(x, [=](double v) { return v == 0 || (std::fabs(v) > min_value && std::fabs(v) < max_value); });
 }
 
 // x / unit, exactly. The unit of a group is the power of two above its largest |x|, or 1 if there is none.
