@@ -38,14 +38,11 @@ SparseProblem<T> sparse_problem(const AttentionInputs& x, const KeyLists& lists)
   return p;
 }
 
-// The first pair of head n = b * H + h, and the number of its pairs.
-template <class T>
-Index begin_of(const SparseProblem<T>& p, Index n) {
-  return p.offsets[n * p.offsets_of_head];
-}
+// The number of pairs of head n = b * H + h.
 template <class T>
 Index pairs_of(const SparseProblem<T>& p, Index n) {
-  return p.offsets[n * p.offsets_of_head + p.queries] - begin_of(p, n);
+  const std::int32_t* offsets = p.offsets + n * p.offsets_of_head;
+  return offsets[p.queries] - offsets[0];
 }
 
 // Rows per chunk of about 10 microseconds, if each row does `products` products of two rows per pair.
@@ -61,22 +58,16 @@ double pairs_per_query(const SparseProblem<T>& p, const KeyLists& lists) {
   return static_cast<double>(lists.keys.numel()) / std::max(rows, 1.0);
 }
 
-// Calls f(b, h, i, scratch) for all queries.
-template <class T, class F>
-void each_query(const SparseProblem<T>& p, const KeyLists& lists, F f) {
-  ThreadScratch<T> scratch(static_cast<Index>(kernels::of<T>(kernels::sparse_attention_table()).scratch(p)));
-  parallel_for_each(p.batch * p.heads * p.queries, grain_of(p, pairs_per_query(p, lists), 2), [&](Index n) {
-    f(n / p.queries / p.heads, n / p.queries % p.heads, n % p.queries, scratch.mine());
-  });
-}
-
 template <class T>
 void forward(const AttentionInputs& x, const KeyLists& lists, const Tensor& out, const Tensor& lse) {
   const SparseKernels<T>& kernel = kernels::of<T>(kernels::sparse_attention_table());
   const SparseProblem<T> p = sparse_problem<T>(x, lists);
   const HeadRows<T> y = rows_of<T>(out);
   T* sums = pointer<T>(lse);
-  each_query(p, lists, [&](Index b, Index h, Index i, T* scratch) { kernel.forward(p, y, sums, b, h, i, scratch); });
+  ThreadScratch<T> scratch(static_cast<Index>(kernel.scratch(p)));
+  parallel_for_each(p.batch * p.heads * p.queries, grain_of(p, pairs_per_query(p, lists), 2), [&](Index n) {
+    kernel.forward(p, y, sums, n / p.queries / p.heads, n / p.queries % p.heads, n % p.queries, scratch.mine());
+  });
 }
 
 // dbias += ds for query rows [from, to) of head (b, h), whose pairs begin at `dscore`.
