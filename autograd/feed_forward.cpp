@@ -26,13 +26,10 @@ const kernels::ActivationKernel<T>& kernel_of(Activation a) {
   return table.silu;
 }
 
-// A pointer to element (row, column) of the hidden layer, stored as T or as bfloat16; null if it is undefined.
+// A pointer to element (row, column) of the hidden layer; null if it is undefined. T: uint16_t for bits of bfloat16.
 template <class T>
 T* at(const Tensor& hidden, Index row, Index column) {
   return hidden.defined() ? hidden.ptr<T>() + row * hidden.dim(1) + column : nullptr;
-}
-std::uint16_t* bits_at(const Tensor& hidden, Index row, Index column) {
-  return hidden.defined() ? &at<bfloat16>(hidden, row, column)->bits : nullptr;
 }
 
 // h = act(u) for a block that holds u. u is stored in `kept` if that is defined.
@@ -44,7 +41,7 @@ void activate(Activation activation, const GemmBlock& block, const Tensor& kept,
     const Index row = block.row + i, column = block.column;
     if constexpr (std::is_same_v<T, float>) {
       if (h.dtype() == DType::bfloat16) {
-        act.forward_bf16(u, bits_at(kept, row, column), bits_at(h, row, column), block.columns);
+        act.forward_bf16(u, at<std::uint16_t>(kept, row, column), at<std::uint16_t>(h, row, column), block.columns);
         continue;
       }
     }
@@ -67,7 +64,8 @@ void activate_backward(Activation activation, const GemmBlock& block, const Hidd
     const Index row = block.row + i;
     if constexpr (std::is_same_v<T, float>) {
       if (g.u.dtype() == DType::bfloat16) {
-        act.backward_bf16(dh, bits_at(g.u, row, column), bits_at(g.du, row, column), bits_at(g.h, row, column), n);
+        act.backward_bf16(dh, at<std::uint16_t>(g.u, row, column), at<std::uint16_t>(g.du, row, column),
+                          at<std::uint16_t>(g.h, row, column), n);
         continue;
       }
     }

@@ -38,8 +38,6 @@ Tensor normal_to_keep(const Tensor& x) {
              : Tensor();
 }
 
-std::uint16_t* bits_of(const Tensor& x) { return x.defined() ? &x.ptr<bfloat16>()->bits : nullptr; }
-
 // What forward reads and writes, all contiguous.
 struct NormTensors {
   Tensor x = {};                  // [rows, n]
@@ -59,7 +57,7 @@ void forward(const NormTensors& all, double eps) {
                                     all.weight.ptr<T>(),
                                     all.bias.ptr<T>(),
                                     all.y.ptr<T>() + begin * n,
-                                    normal.defined() ? bits_of(normal) + begin * n : nullptr,
+                                    normal.defined() ? normal.ptr<std::uint16_t>() + begin * n : nullptr,
                                     means.defined() ? means.ptr<T>() + begin : nullptr,
                                     means.defined() ? means.ptr<T>() + rows + begin : nullptr,
                                     all.rstd.ptr<T>() + begin};
@@ -93,7 +91,7 @@ void backward(const NormTargets& d, const Tensor& dy, const Tensor& kept, const 
     };
     const kernels::NormBackward<T> a{dy.ptr<T>() + first * n,
                                      normal ? nullptr : kept.ptr<T>() + first * n,
-                                     normal ? bits_of(kept) + first * n : nullptr,
+                                     normal ? kept.ptr<std::uint16_t>() + first * n : nullptr,
                                      weight.ptr<T>(),
                                      means.defined() ? means.ptr<T>() + first : nullptr,
                                      means.defined() ? means.ptr<T>() + rows + first : nullptr,
