@@ -189,21 +189,6 @@ static Tensor linear_again(WeightReuse::State& scope, In x, In weight, In bias) 
   return y;
 }
 
-namespace {
-
-// Rounds blocks of float32 sums to bfloat16 in y [rows, n].
-struct RoundTo {
-  std::uint16_t* y;
-  Index n;
-  void operator()(const GemmBlock& block) const {
-    for (Index i = 0; i < block.rows; ++i)
-      kernels::elementwise_table().bf16.round(y + (block.row + i) * n + block.column,
-                                              static_cast<const float*>(block.c) + i * block.ldc, block.columns);
-  }
-};
-
-}  // namespace
-
 Tensor linear(In x, In weight, In bias, std::optional<DType> result) {
   check(x.rank() >= 1 && weight.rank() == 2 && x.dim(-1) == weight.dim(1), x.where(), "linear: x is ", x.tensor(),
         " but weight is ", weight.tensor(), "; the last axis of x must match the last axis of weight, [out, in]");
@@ -227,8 +212,12 @@ Tensor linear(In x, In weight, In bias, std::optional<DType> result) {
   const Tensor b = bias->dense();
   Gemm g = product_of(a, w.t(), narrow ? Tensor() : as_rows(y), products);
   g.bias = b.raw();
-  const RoundTo round{narrow ? &y.ptr<bfloat16>()->bits : nullptr, out};
-  if (narrow) g.finish = round;
+  const auto round = [to = y.ptr<std::uint16_t>(), out](const GemmBlock& block) {
+    for (Index i = 0; i < block.rows; ++i)
+      kernels::elementwise_table().bf16.round(to + (block.row + i) * out + block.column,
+                                              static_cast<const float*>(block.c) + i * block.ldc, block.columns);
+  };
+  if (narrow) g.finish = round;  // rounds float32 sums
   gemm(g);
   record("linear", x.where(), y, {x, weight, bias}, saved(a, w),
          [out, type, products](Grads& d, const Tensor& dy, const Tensor& rows, const Tensor& weights) {
