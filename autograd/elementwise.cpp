@@ -81,21 +81,17 @@ Tensor binary(int op, In a, In b) {
 Tensor with_number(int op, In x, double value, bool number_first) {
   const kernels::BinaryKernel& k = binary_row(op);
   const kernels::ElementwiseKernel forward = kernel_for(k.name, k.forward, x);
-  const Operand other = detail::number(k.name, x, value);
+  const Operand number = detail::number(k.name, x, value), tensor = x.tensor();
   Tensor y = Tensor::empty_like(x);
-  if (number_first)
-    elementwise(forward, y, {other, x.tensor()});
-  else
-    elementwise(forward, y, {x.tensor(), other});
+  elementwise(forward, y, {number_first ? number : tensor, number_first ? tensor : number});
   const bool keep = number_first ? k.db.reads_b : k.da.reads_a;
-  record(k.name, x.where(), y, {x}, saved(keep ? x.tensor() : Tensor()),
-         [op, value, number_first](Grads& d, const Tensor& dy, const Tensor& kept) {
-           const Operand n(value, dy.dtype());
-           if (number_first)
-             add_gradient(d, 0, binary_row(op).db, dy, {n, kept, dy}, false);
-           else
-             add_gradient(d, 0, binary_row(op).da, dy, {kept, n, dy}, false);
-         });
+  record(
+      k.name, x.where(), y, {x}, saved(keep ? x.tensor() : Tensor()),
+      [op, value, number_first](Grads& d, const Tensor& dy, const Tensor& kept) {
+        const kernels::BinaryKernel& row = binary_row(op);
+        const Operand n(value, dy.dtype()), t = kept;
+        add_gradient(d, 0, number_first ? row.db : row.da, dy, {number_first ? n : t, number_first ? t : n, dy}, false);
+      });
   return y;
 }
 

@@ -68,11 +68,8 @@ Tensor where_number(const char* name, In mask, In x, double value, bool number_w
   check_mask(name, mask);
   const kernels::ElementwiseKernel k = kernel_for(name, kernels::choice<"where">().forward, x);
   Tensor y = Tensor::empty(where_shape(mask, x, {}), x.dtype());
-  const Operand n = detail::number(name, x, value);
-  if (number_where)
-    elementwise(k, y, {mask.tensor(), n, x.tensor()});
-  else
-    elementwise(k, y, {mask.tensor(), x.tensor(), n});
+  const Operand n = detail::number(name, x, value), t = x.tensor();
+  elementwise(k, y, {mask.tensor(), number_where ? n : t, number_where ? t : n});
   const Shape shape = x.shape();
   // find_nan accepts an infinity that an input holds. An infinite number that was given counts as an input.
   const bool given = std::isinf(value);
