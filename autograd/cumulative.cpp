@@ -55,7 +55,7 @@ void product_backward(const Grouped& g, const T* dy, T* dx) {
 }  // namespace
 
 // Backward: dx is the running sum of dy from the end.
-Tensor cumsum(In x, int axis) {
+Tensor cumsum(In x, Exactly<int> axis) {
   check(x->defined(), x.where(), "cumsum: x is undefined; it must be floating, int32 or bool8");
   if (x.rank() == 0) return cumsum(In(x->unsqueeze(0), x.where()), axis).squeeze(0);
   const int a = detail::axis_of("cumsum", x, axis);

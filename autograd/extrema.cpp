@@ -54,7 +54,7 @@ Tensor extremum(const char* op, kernels::Reduction reduction, In x, const Axes& 
   return y;
 }
 
-Tensor place_of(const char* op, kernels::Reduction reduction, In x, std::optional<int> axis, bool keepdim) {
+Tensor place_of(const char* op, kernels::Reduction reduction, In x, std::optional<Exactly<int>> axis, bool keepdim) {
   check_ordered(op, x);
   const unsigned reduced = (axis ? Axes(*axis) : Axes()).of(op, x);
   check_not_empty(op, x, Groups(x, reduced));
@@ -106,25 +106,25 @@ void best_places(const T* x, Index n, Index k, bool largest, Tensor& at) {
 
 Tensor max(In x, const Axes& axes, bool keepdim) { return extremum("max", kernels::Reduction::max, x, axes, keepdim); }
 Tensor min(In x, const Axes& axes, bool keepdim) { return extremum("min", kernels::Reduction::min, x, axes, keepdim); }
-Tensor argmax(In x, std::optional<int> axis, bool keepdim) {
+Tensor argmax(In x, std::optional<Exactly<int>> axis, bool keepdim) {
   return place_of("argmax", kernels::Reduction::max, x, axis, keepdim);
 }
-Tensor argmin(In x, std::optional<int> axis, bool keepdim) {
+Tensor argmin(In x, std::optional<Exactly<int>> axis, bool keepdim) {
   return place_of("argmin", kernels::Reduction::min, x, axis, keepdim);
 }
 
 Tensor any(In mask, const Axes& axes, bool keepdim) { return of_mask("any", true, mask, axes, keepdim); }
 Tensor all(In mask, const Axes& axes, bool keepdim) { return of_mask("all", false, mask, axes, keepdim); }
 
-TopK top_k(In x, Index k, int axis, bool largest) {
+TopK top_k(In x, Exactly<Index> k, Exactly<int> axis, bool largest) {
   detail::check_float("top_k", x);
   if (x.rank() == 0 && k == 1) {
     const TopK one = top_k(In(x->unsqueeze(0), x.where()), k, axis, largest);
     return {one.values.squeeze(0), one.indices.squeeze(0)};
   }
   const int a = detail::axis_of("top_k", x, axis);
-  check(k >= 0 && k <= x.shape()[a], x.where(), "top_k: k is ", k, " but x is ", x.tensor(), "; it must be in [0, ",
-        x.shape()[a], "], the size of axis ", a);
+  check(k >= 0 && k <= x.shape()[a], x.where(), "top_k: k is ", Index{k}, " but x is ", x.tensor(),
+        "; it must be in [0, ", x.shape()[a], "], the size of axis ", a);
   const Tensor lines = detail::widened(x->transpose(a, -1)).dense();
   Tensor at = Tensor::empty(lines.shape().with(-1, k), DType::int32);
   detail::with_float(lines.dtype(), [&]<class T>(T) { best_places(lines.ptr<T>(), lines.dim(-1), k, largest, at); });

@@ -26,7 +26,7 @@ Tensor zeroed(Grads& d, int i) {
 
 }  // namespace
 
-Tensor gather(In x, int axis, In given) {
+Tensor gather(In x, Exactly<int> axis, In given) {
   if (x->defined() && x.rank() == 0 && given.rank() == 0)
     return gather(In(x->unsqueeze(0), x.where()), axis, given->unsqueeze(0)).squeeze(0);
   const int a = detail::axis_of("gather", x, axis);
@@ -39,7 +39,7 @@ Tensor gather(In x, int axis, In given) {
   return y;
 }
 
-Tensor scatter_add(In x, int axis, In given, In source) {
+Tensor scatter_add(In x, Exactly<int> axis, In given, In source) {
   check(x->defined() && source->defined() && (x.dtype() == DType::float32 || x.dtype() == DType::float64) &&
             source.dtype() == x.dtype(),
         x.where(),
@@ -64,7 +64,7 @@ Tensor scatter_add(In x, int axis, In given, In source) {
   return y;
 }
 
-Tensor index_select(In x, int axis, In given) {
+Tensor index_select(In x, Exactly<int> axis, In given) {
   const int a = detail::axis_of("index_select", x, axis);
   check(given.rank() == 1, x.where(), "index_select: index is ", given.tensor(), "; it must have one axis");
   note_reads({given});
@@ -77,8 +77,8 @@ Tensor index_select(In x, int axis, In given) {
   return y;
 }
 
-Tensor one_hot(In given, Index classes, DType dtype) {
-  check(classes > 0, given.where(), "one_hot: classes is ", classes, "; it must be 1 or more");
+Tensor one_hot(In given, Exactly<Index> classes, DType dtype) {
+  check(classes > 0, given.where(), "one_hot: classes is ", Index{classes}, "; it must be 1 or more");
   detail::check_indices("one_hot", "index", given.where(), given, classes);
   note_reads({given});
   const Tensor index = given->dense();

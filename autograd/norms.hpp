@@ -42,13 +42,9 @@ Tensor normalize(In x);
 // e^x / sum(e^x) over the axis, with the maximum subtracted first, so that nothing overflows. An element of -inf gives
 // 0. A row is all NaN if every element is -inf, or if one is +inf or NaN, as in PyTorch. (Attention ops give 0 for a
 // row that is masked out.)
-Tensor softmax(In x, int axis = -1);
+Tensor softmax(In x, Exactly<int> axis = -1);
 
 // x - log(sum(e^x)), which stays accurate where softmax(x) is small. NaN rows as above; -inf stays -inf.
-Tensor log_softmax(In x, int axis = -1);
-template <detail::NotWhole Axis>
-Tensor softmax(In x, Axis axis) = delete;
-template <detail::NotWhole Axis>
-Tensor log_softmax(In x, Axis axis) = delete;
+Tensor log_softmax(In x, Exactly<int> axis = -1);
 
 }  // namespace heed

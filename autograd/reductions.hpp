@@ -69,12 +69,8 @@ Tensor min(In x, const Axes& axes = {}, bool keepdim = false);
 
 // The position of the first largest (smallest) element along the axis, or in the flattened tensor if no axis is given,
 // as int32. A NaN counts as largest and as smallest. Types and errors as for max() and min().
-Tensor argmax(In x, std::optional<int> axis = {}, bool keepdim = false);
-Tensor argmin(In x, std::optional<int> axis = {}, bool keepdim = false);
-template <detail::NotWhole Axis, class... Rest>
-Tensor argmax(In x, Axis axis, Rest&&...) = delete;
-template <detail::NotWhole Axis, class... Rest>
-Tensor argmin(In x, Axis axis, Rest&&...) = delete;
+Tensor argmax(In x, std::optional<Exactly<int>> axis = {}, bool keepdim = false);
+Tensor argmin(In x, std::optional<Exactly<int>> axis = {}, bool keepdim = false);
 
 // Whether any element, or every element, of a bool8 mask is true. any() of no elements is false, and all() is true.
 Tensor any(In mask, const Axes& axes = {}, bool keepdim = false);
@@ -87,11 +83,7 @@ Tensor all(In mask, const Axes& axes = {}, bool keepdim = false);
 struct TopK {
   Tensor values = {}, indices = {};  // of the dtype of x; int32
 };
-TopK top_k(In x, Index k, int axis = -1, bool largest = true);
-template <detail::NotWhole Count, class... Rest>
-TopK top_k(In x, Count k, Rest&&...) = delete;
-template <detail::NotWhole Axis, class... Rest>
-TopK top_k(In x, Index k, Axis axis, Rest&&...) = delete;
+TopK top_k(In x, Exactly<Index> k, Exactly<int> axis = -1, bool largest = true);
 
 // ---- Running sums, products ----
 
@@ -100,9 +92,7 @@ TopK top_k(In x, Index k, Axis axis, Rest&&...) = delete;
 
 // y[i] = x[0] + ... + x[i] along the axis. Takes floating types, int32 and bool8. For int32 and bool8 the sums are
 // int32 (int64 in PyTorch), exact, and constants for autodiff. Throws Error if a sum does not fit int32.
-Tensor cumsum(In x, int axis);
-template <detail::NotWhole Axis>
-Tensor cumsum(In x, Axis axis) = delete;
+Tensor cumsum(In x, Exactly<int> axis);
 
 // The product over the axes (none: all); 1 of no elements. Takes floating types. The derivative does not divide, so it
 // is exact where elements are 0.

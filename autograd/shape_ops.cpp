@@ -79,7 +79,7 @@ Tensor flipped(const Tensor& x, unsigned mask) {
 
 }  // namespace
 
-Tensor concatenate(std::span<const Tensor> parts, int axis, Where where) {
+Tensor concatenate(std::span<const Tensor> parts, Exactly<int> axis, Where where) {
   check(!parts.empty(), where, "concatenate: no tensors were given; there must be at least one");
   const Tensor& first = parts[0];
   check(first.defined(), where, "concatenate: tensor 0 is undefined; it must have values");
@@ -97,15 +97,15 @@ Tensor concatenate(std::span<const Tensor> parts, int axis, Where where) {
   return concatenate(groups, a, where);
 }
 
-Tensor concatenate(std::initializer_list<Tensor> parts, int axis, Where where) {
+Tensor concatenate(std::initializer_list<Tensor> parts, Exactly<int> axis, Where where) {
   return concatenate(std::span(parts.begin(), parts.size()), axis, where);
 }
 
-Tensor stack(std::span<const Tensor> parts, int axis, Where where) {
+Tensor stack(std::span<const Tensor> parts, Exactly<int> axis, Where where) {
   check(!parts.empty(), where, "stack: no tensors were given; there must be at least one");
   check(parts[0].defined(), where, "stack: tensor 0 is undefined; it must have values");
   const int rank = parts[0].rank() + 1;
-  check(axis >= -rank && axis < rank, where, "stack: axis is ", axis, " but the tensors are ", parts[0],
+  check(axis >= -rank && axis < rank, where, "stack: axis is ", int{axis}, " but the tensors are ", parts[0],
         "; it must be in [", -rank, ", ", rank, ")");
   std::vector<Tensor> views;
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -116,19 +116,20 @@ Tensor stack(std::span<const Tensor> parts, int axis, Where where) {
   return concatenate(views, axis, where);
 }
 
-Tensor stack(std::initializer_list<Tensor> parts, int axis, Where where) {
+Tensor stack(std::initializer_list<Tensor> parts, Exactly<int> axis, Where where) {
   return stack(std::span(parts.begin(), parts.size()), axis, where);
 }
 
-std::vector<Tensor> split(In x, Index size, int axis) {
-  check(size > 0, x.where(), "split: size is ", size, "; it must be 1 or more");
+std::vector<Tensor> split(In x, Exactly<Index> size, Exactly<int> axis) {
+  check(size > 0, x.where(), "split: size is ", Index{size}, "; it must be 1 or more");
   const int a = detail::axis_of("split", x, axis);
   std::vector<Tensor> parts;
-  for (Index i = 0; i < x.shape()[a]; i += size) parts.push_back(x->slice(a, i, std::min(i + size, x.shape()[a])));
+  for (Index i = 0; i < x.shape()[a]; i += size)
+    parts.push_back(x->slice(a, i, std::min<Index>(i + size, x.shape()[a])));
   return parts;
 }
 
-std::vector<Tensor> split(In x, std::span<const Index> sizes, int axis) {
+std::vector<Tensor> split(In x, std::span<const Index> sizes, Exactly<int> axis) {
   const int a = detail::axis_of("split", x, axis);
   Index total = 0;
   for (Index s : sizes) {
@@ -146,8 +147,8 @@ std::vector<Tensor> split(In x, std::span<const Index> sizes, int axis) {
   return parts;
 }
 
-Tensor tril(In x, Index diagonal) { return triangle("tril", true, x, diagonal); }
-Tensor triu(In x, Index diagonal) { return triangle("triu", false, x, diagonal); }
+Tensor tril(In x, Exactly<Index> diagonal) { return triangle("tril", true, x, diagonal); }
+Tensor triu(In x, Exactly<Index> diagonal) { return triangle("triu", false, x, diagonal); }
 
 // Made of views and copies that record themselves: for each axis, `[before, after]` is viewed as `[before, 1,
 // after]`, expanded and copied.

@@ -19,49 +19,28 @@ namespace heed {
 
 // The tensors one after the other along the axis: [2, 3] and [2, 5] give [2, 8]. `where` is the caller's line. Throws
 // Error unless there is at least one tensor and all have one dtype and the same shape except along the axis.
-Tensor concatenate(std::span<const Tensor> parts, int axis = 0, Where where = Where::current());
-Tensor concatenate(std::initializer_list<Tensor> parts, int axis = 0, Where where = Where::current());
+Tensor concatenate(std::span<const Tensor> parts, Exactly<int> axis = 0, Where where = Where::current());
+Tensor concatenate(std::initializer_list<Tensor> parts, Exactly<int> axis = 0, Where where = Where::current());
 
 // The tensors along a new axis: three of [2, 5] give [3, 2, 5], or [2, 3, 5] with axis 1. Throws Error unless there is
 // at least one and all have one shape and dtype.
-Tensor stack(std::span<const Tensor> parts, int axis = 0, Where where = Where::current());
-Tensor stack(std::initializer_list<Tensor> parts, int axis = 0, Where where = Where::current());
-
-template <class Parts, detail::NotWhole Axis, class... Rest>
-requires std::is_convertible_v<Parts, std::span<const Tensor>> Tensor concatenate(Parts&& parts, Axis axis, Rest&&...)
-= delete;
-template <class Parts, detail::NotWhole Axis, class... Rest>
-requires std::is_convertible_v<Parts, std::span<const Tensor>> Tensor stack(Parts&& parts, Axis axis, Rest&&...)
-= delete;
-template <detail::NotWhole Axis, class... Rest>
-Tensor concatenate(std::initializer_list<Tensor> parts, Axis axis, Rest&&...) = delete;
-template <detail::NotWhole Axis, class... Rest>
-Tensor stack(std::initializer_list<Tensor> parts, Axis axis, Rest&&...) = delete;
+Tensor stack(std::span<const Tensor> parts, Exactly<int> axis = 0, Where where = Where::current());
+Tensor stack(std::initializer_list<Tensor> parts, Exactly<int> axis = 0, Where where = Where::current());
 
 // Views of x along the axis, each of `size` except the last, which may be smaller; or of the given sizes. Throws Error
 // unless `size` is positive, or the sizes add up to the size of the axis.
-std::vector<Tensor> split(In x, Index size, int axis = 0);
-std::vector<Tensor> split(In x, std::span<const Index> sizes, int axis = 0);
-inline std::vector<Tensor> split(In x, std::initializer_list<Index> sizes, int axis = 0) {
+std::vector<Tensor> split(In x, Exactly<Index> size, Exactly<int> axis = 0);
+std::vector<Tensor> split(In x, std::span<const Index> sizes, Exactly<int> axis = 0);
+inline std::vector<Tensor> split(In x, std::initializer_list<Index> sizes, Exactly<int> axis = 0) {
   return split(x, std::span(sizes.begin(), sizes.size()), axis);
 }
 template <detail::NotWhole Size, class... Rest>
-std::vector<Tensor> split(In x, Size size, Rest&&...) = delete;
-template <detail::NotWhole Size, class... Rest>
 std::vector<Tensor> split(In x, std::initializer_list<Size> sizes, Rest&&...) = delete;
-template <class Sizes, detail::NotWhole Axis>
-std::vector<Tensor> split(In x, Sizes&& sizes, Axis axis) = delete;
-template <detail::NotWhole Axis>
-std::vector<Tensor> split(In x, std::initializer_list<Index> sizes, Axis axis) = delete;
 
 // x with 0 above (tril) or below (triu) a diagonal of the last two axes; diagonal 1 is the one above the main diagonal,
 // -1 the one below. tril(Tensor::ones({t, t}, DType::bool8)) is a causal mask.
-Tensor tril(In x, Index diagonal = 0);
-Tensor triu(In x, Index diagonal = 0);
-template <detail::NotWhole Diagonal>
-Tensor tril(In x, Diagonal diagonal) = delete;
-template <detail::NotWhole Diagonal>
-Tensor triu(In x, Diagonal diagonal) = delete;
+Tensor tril(In x, Exactly<Index> diagonal = 0);
+Tensor triu(In x, Exactly<Index> diagonal = 0);
 
 // x repeated counts[i] times along axis i (torch's repeat and tile): repeat(x, {2, 3}) of [4, 5] is [8, 15]. More
 // counts than axes add leading axes.
@@ -83,26 +62,17 @@ Tensor merge_heads(In x);
 
 // y[i] = x[i with i[axis] replaced by index[i]], of index's shape (torch.gather). index has x's rank, and is nowhere
 // larger than x except along the axis. Takes every dtype. The gradient is scattered back.
-Tensor gather(In x, int axis, In index);
+Tensor gather(In x, Exactly<int> axis, In index);
 
 // x plus source[i] at [i with i[axis] replaced by index[i]] (torch.scatter_add). source has index's shape, which fits x
 // as in gather(). float32 or float64.
-Tensor scatter_add(In x, int axis, In index, In source);
+Tensor scatter_add(In x, Exactly<int> axis, In index, In source);
 
 // The slices index[0], index[1], ... of x along the axis; index has one axis (torch.index_select).
-Tensor index_select(In x, int axis, In index);
-
-template <detail::NotWhole Axis>
-Tensor gather(In x, Axis axis, In index) = delete;
-template <detail::NotWhole Axis>
-Tensor scatter_add(In x, Axis axis, In index, In source) = delete;
-template <detail::NotWhole Axis>
-Tensor index_select(In x, Axis axis, In index) = delete;
+Tensor index_select(In x, Exactly<int> axis, In index);
 
 // 1 where the position along a new last axis of size `classes` equals the index, else 0: [2, 3] gives [2, 3, classes].
 // The dtype is float32 by default (int64 in PyTorch). Throws Error for an index outside of [0, classes).
-Tensor one_hot(In index, Index classes, DType dtype = DType::float32);
-template <detail::NotWhole Count, class... Rest>
-Tensor one_hot(In index, Count classes, Rest&&...) = delete;
+Tensor one_hot(In index, Exactly<Index> classes, DType dtype = DType::float32);
 
 }  // namespace heed

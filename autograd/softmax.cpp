@@ -19,7 +19,7 @@ static Tensor softmax_op(const char* op, bool log, In x, int axis) {
   return y;
 }
 
-Tensor softmax(In x, int axis) { return softmax_op("softmax", false, x, axis); }
-Tensor log_softmax(In x, int axis) { return softmax_op("log_softmax", true, x, axis); }
+Tensor softmax(In x, Exactly<int> axis) { return softmax_op("softmax", false, x, axis); }
+Tensor log_softmax(In x, Exactly<int> axis) { return softmax_op("log_softmax", true, x, axis); }
 
 }  // namespace heed

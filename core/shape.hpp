@@ -29,8 +29,7 @@ concept NotWhole = std::is_arithmetic_v<N> && !kWhole<N>;
 
 // A function parameter of type T, int or Index (an axis, a position, a size), that accepts whole numbers only. C++
 // would silently convert a floating number or a bool: x.dim(0.5) to x.dim(0), and x.slice(true, 0, 2) to a slice of
-// axis 1. Neither compiles. Free functions keep their parameter types and have a deleted overload for detail::NotWhole
-// instead.
+// axis 1. Neither compiles.
 template <class T>
 class Exactly {
  public:

@@ -32,7 +32,7 @@ std::vector<double> naive_log_softmax(const std::vector<double>& x) {
   return y;
 }
 
-using Op = Tensor (*)(In, int);
+using Op = Tensor (*)(In, Exactly<int>);
 
 Tensor gradient_of(Op op, const Tensor& x, int axis, const Tensor& dy) {
   Tape tape;

@@ -57,10 +57,10 @@ Op two(Binary f, WithNumber with = nullptr, NumberFirst first = nullptr) {
 Op reduce(Tensor (*f)(In, const Axes&, bool)) {
   return [f](const List& x, const json& a) { return List{f(x.at(0), axes_of(a), flag(a, "keepdim"))}; };
 }
-Op along(Tensor (*f)(In, int)) {
+Op along(Tensor (*f)(In, Exactly<int>)) {
   return [f](const List& x, const json& a) { return List{f(x.at(0), a["axis"].get<int>())}; };
 }
-Op where_to(Tensor (*f)(In, std::optional<int>, bool)) {
+Op where_to(Tensor (*f)(In, std::optional<Exactly<int>>, bool)) {
   return [f](const List& x, const json& a) {
     return List{
         f(x.at(0), a.contains("axis") ? std::optional<int>(a["axis"].get<int>()) : std::nullopt, flag(a, "keepdim"))};
