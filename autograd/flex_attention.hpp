@@ -86,22 +86,10 @@ struct ScoreValue {
     const T y = static_cast<T>(a) / b.value;
     return of(y, b, -y / b.value);
   }
-  template <class B>
-  constexpr V& operator+=(const B& b) {
-    return *this = *this + b;
-  }
-  template <class B>
-  constexpr V& operator-=(const B& b) {
-    return *this = *this - b;
-  }
-  template <class B>
-  constexpr V& operator*=(const B& b) {
-    return *this = *this * b;
-  }
-  template <class B>
-  constexpr V& operator/=(const B& b) {
-    return *this = *this / b;
-  }
+  friend constexpr V& operator+=(V& a, const auto& b) { return a = a + b; }
+  friend constexpr V& operator-=(V& a, const auto& b) { return a = a - b; }
+  friend constexpr V& operator*=(V& a, const auto& b) { return a = a * b; }
+  friend constexpr V& operator/=(V& a, const auto& b) { return a = a / b; }
 
   friend constexpr bool operator<(const V& a, const V& b) { return a.value < b.value; }
   friend constexpr bool operator>(const V& a, const V& b) { return a.value > b.value; }
