@@ -1,4 +1,4 @@
-// Packing and blocks of bf16 products. Included only by kernels of products.
+// Products whose operands may be bf16 in memory. Included only by kernels of products.
 #pragma once
 #include "block.hpp"
 #include "few_rows.hpp"
@@ -13,23 +13,31 @@ using Bf16Tiles = Bf16Pairs;
 using Bf16Tiles = Bf16Numbers;
 #endif
 
-inline void pack_bf16(const GemmProblem& g, long begin, long end, void* packed) {
-  if (g.b_bf16)
-    pack_b<Bf16Tiles, uint16_t>(g, begin, end, packed);
+// Calls f(S{}) with the type of an operand in memory: uint16_t for bf16, else float.
+template <class F>
+inline void with_stored(bool bf16, const F& f) {
+  if (bf16)
+    f(uint16_t{});
   else
-    pack_b<Bf16Tiles, float>(g, begin, end, packed);
-}
-inline void block_bf16(const GemmProblem& g, long row, long rows, long begin, long end, const void* packed) {
-  if (g.a_bf16)
-    block<Bf16Tiles, uint16_t>(g, row, rows, begin, end, packed);
-  else
-    block<Bf16Tiles, float>(g, row, rows, begin, end, packed);
-}
-inline void pack_few_bf16(const GemmProblem& g, void* out) {
-  g.a_bf16 ? pack_few<Bf16Pairs, uint16_t>(g, out) : pack_few<Bf16Pairs, float>(g, out);
+    f(float{});
 }
 
-inline constexpr GemmKind kind_bf16 = kind<Bf16Tiles>(pack_bf16, block_bf16, few_by_columns<Bf16Pairs, uint16_t>,
-                                                      pack_few_bf16, few_in_place<Bf16Pairs, uint16_t>);
+// Functions of a GemmKind for products P.
+template <class P>
+inline void pack_stored(const GemmProblem& g, long begin, long end, void* packed) {
+  with_stored(g.b_bf16, [&]<class S>(S) { pack_b<P, S>(g, begin, end, packed); });
+}
+template <class P>
+inline void block_stored(const GemmProblem& g, long row, long rows, long begin, long end, const void* packed) {
+  with_stored(g.a_bf16, [&]<class S>(S) { block<P, S>(g, row, rows, begin, end, packed); });
+}
+template <class P>
+inline void pack_few_stored(const GemmProblem& g, void* out) {
+  with_stored(g.a_bf16, [&]<class S>(S) { pack_few<P, S>(g, out); });
+}
+
+inline constexpr GemmKind kind_bf16 =
+    kind<Bf16Tiles>(pack_stored<Bf16Tiles>, block_stored<Bf16Tiles>, few_by_columns<Bf16Pairs, uint16_t>,
+                    pack_few_stored<Bf16Pairs>, few_in_place<Bf16Pairs, uint16_t>);
 
 }  // namespace heed::kernels::HEED_LEVEL
