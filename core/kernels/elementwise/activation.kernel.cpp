@@ -28,50 +28,27 @@ void backward(const T* dh, const T* u, T* du, T* h, ptrdiff_t n) {
   });
 }
 
-// An incomplete vector at the end is copied through memory of a whole vector.
+// The same with u, h and du in bf16. Vectors of Bf16Bound use shorter polynomials.
 template <class F>
 void forward_bf16(const float* u, uint16_t* kept, uint16_t* h, ptrdiff_t n) {
   const Constants<Bf16Bound> s({});
-  const auto step = [=](const float* from, uint16_t* to_kept, uint16_t* to_h) {
-    const Bf16Bound x = rounded(load(from));
-    if (to_kept != nullptr) store_bf16(to_kept, x);
-    store_bf16(to_h, apply<F>(s, x));
-  };
-  constexpr int w = kWidth<float>;
-  ptrdiff_t i = 0;
-  for (; i + w <= n; i += w) step(u + i, kept == nullptr ? nullptr : kept + i, h + i);
-  if (i == n) return;
-  float from[w] = {};
-  uint16_t to_kept[w], to_h[w];
-  for (ptrdiff_t j = i; j < n; ++j) from[j - i] = u[j];
-  step(from, to_kept, to_h);
-  for (ptrdiff_t j = i; j < n; ++j) {
-    if (kept != nullptr) kept[j] = to_kept[j - i];
-    h[j] = to_h[j - i];
-  }
+  sweep<float>(n, [=](ptrdiff_t i, auto at) {
+    const Bf16Bound x = rounded(at.load(u + i));
+    if (kept != nullptr) at.store_rounded(kept + i, x);
+    at.store_rounded(h + i, apply<F>(s, x));
+  });
 }
 
 template <class F, class D>
 void backward_bf16(float* dh, const uint16_t* u, uint16_t* du, uint16_t* h, ptrdiff_t n) {
   const Constants<Bf16Bound> s({});
-  const auto step = [=](float* gradient, const uint16_t* from, uint16_t* to_du, uint16_t* to_h) {
-    const Bf16Bound x = load_bf16(from), y = apply<F>(s, x), dx = derivative<D>(x, y, Bf16Bound(load(gradient)), s);
-    store(gradient, dx);
-    store_bf16(to_du, dx);
-    if (to_h != nullptr) store_bf16(to_h, y);
-  };
-  constexpr int w = kWidth<float>;
-  ptrdiff_t i = 0;
-  for (; i + w <= n; i += w) step(dh + i, u + i, du + i, h == nullptr ? nullptr : h + i);
-  if (i == n) return;
-  float gradient[w] = {};
-  uint16_t from[w] = {}, to_du[w], to_h[w];
-  for (ptrdiff_t j = i; j < n; ++j) gradient[j - i] = dh[j], from[j - i] = u[j];
-  step(gradient, from, to_du, to_h);
-  for (ptrdiff_t j = i; j < n; ++j) {
-    dh[j] = gradient[j - i], du[j] = to_du[j - i];
-    if (h != nullptr) h[j] = to_h[j - i];
-  }
+  sweep<float>(n, [=](ptrdiff_t i, auto at) {
+    const Bf16Bound x = at.template load_as<float>(u + i), y = apply<F>(s, x),
+                    dx = derivative<D>(x, y, Bf16Bound(at.load(dh + i)), s);
+    at.store(dh + i, dx);
+    at.store_rounded(du + i, dx);
+    if (h != nullptr) at.store_rounded(h + i, y);
+  });
 }
 
 template <class T, OpName op, class F, class D, class... Ints>
