@@ -22,21 +22,6 @@ void unary_loop(void* to, const void* const* in, const unsigned char*, ptrdiff_t
   sweep<T>(n, [=](ptrdiff_t i, auto at) { store_or_add(at, out + i, apply<F>(s, at.load(x + i, T(1))), add); });
 }
 
-// dx from (x or y, dy).
-template <class T, class D>
-void unary_backward_loop(void* to, const void* const* in, const unsigned char* step, ptrdiff_t n,
-                         const ElementwiseOptions& o) {
-  T* out = static_cast<T*>(to);
-  const T *kept = static_cast<const T*>(in[0]), *dy = static_cast<const T*>(in[1]);
-  const unsigned char p = step[0], q = step[1];
-  const Constants<Batch<T>> s(o);
-  const bool add = o.accumulate;
-  sweep<T>(n, [=](ptrdiff_t i, auto at) {
-    const Batch<T> v = load_step(at, kept, i, p);
-    store_or_add(at, out + i, derivative<D>(v, v, load_step(at, dy, i, q), s), add);
-  });
-}
-
 // y = f(a, b).
 template <class T, class F>
 void binary_loop(void* to, const void* const* in, const unsigned char* step, ptrdiff_t n, const ElementwiseOptions& o) {
@@ -53,14 +38,17 @@ void binary_loop(void* to, const void* const* in, const unsigned char* step, ptr
   });
 }
 
-// da or db from (a, b, dy). An input that the derivative does not read is not loaded: the compiler drops the load.
-template <class T, class D>
-void binary_backward_loop(void* to, const void* const* in, const unsigned char* step, ptrdiff_t n,
-                          const ElementwiseOptions& o) {
+// dx from (x or y, dy), with two inputs; da or db from (a, b, dy), with three. An input that the derivative does not
+// read is not loaded: the compiler drops the load.
+template <class T, class D, int kInputs>
+void derivative_loop(void* to, const void* const* in, const unsigned char* step, ptrdiff_t n,
+                     const ElementwiseOptions& o) {
+  constexpr int second = kInputs - 2, last = kInputs - 1;
   T* out = static_cast<T*>(to);
-  const T *a = static_cast<const T*>(in[0]), *b = static_cast<const T*>(in[1]), *dy = static_cast<const T*>(in[2]);
+  const T *a = static_cast<const T*>(in[0]), *b = static_cast<const T*>(in[second]),
+          *dy = static_cast<const T*>(in[last]);
   const Constants<Batch<T>> s(o);
-  const unsigned char p = step[0], q = step[1], r = step[2];
+  const unsigned char p = step[0], q = step[second], r = step[last];
   const bool add = o.accumulate;
   sweep<T>(n, [=](ptrdiff_t i, auto at) {
     const Batch<T> u = load_step(at, a, i, p), v = load_step(at, b, i, q), w = load_step(at, dy, i, r);
@@ -119,7 +107,7 @@ constexpr UnaryKernel kernel_of(Row<op, F, Dx, Ints...> row, const UnaryKernel*)
   static_assert(reads<Dx>() != 3, "a unary op keeps x or y for backward, not both");
   return {row.name.text,
           {unary_loop<float, F>, unary_loop<double, F>, kOfInts<Ints...>, nullptr},
-          {unary_backward_loop<float, Dx>, unary_backward_loop<double, Dx>},
+          {derivative_loop<float, Dx, 2>, derivative_loop<double, Dx, 2>},
           reads<Dx>() == 1,
           reads<Dx>() == 2};
 }
@@ -129,7 +117,7 @@ constexpr bool kIsDy = false;
 template <>
 constexpr bool kIsDy<IsDy> = true;
 template <class D>
-constexpr BinaryDerivative kDerivative = {{binary_backward_loop<float, D>, binary_backward_loop<double, D>},
+constexpr BinaryDerivative kDerivative = {{derivative_loop<float, D, 3>, derivative_loop<double, D, 3>},
                                           (reads<D>() & 1) != 0,
                                           (reads<D>() & 2) != 0,
                                           kIsDy<D>};
@@ -179,17 +167,11 @@ constexpr auto kTest = kernels_of<MaskKernel>(kTests);
 constexpr auto kChoose = kernels_of<MaskKernel>(kChoices);
 
 void round_bf16(uint16_t* to, const float* from, ptrdiff_t n) {
-  constexpr int W = kWidth<float>;
-  ptrdiff_t i = 0;
-  for (; i + W <= n; i += W) store_bf16(to + i, load(from + i));
-  for (; i < n; ++i) to[i] = float_to_bf16(from[i]);
+  sweep<float>(n, [=](ptrdiff_t i, auto at) { at.store_rounded(to + i, at.load(from + i)); });
 }
 
 void widen_bf16(float* to, const uint16_t* from, ptrdiff_t n) {
-  constexpr int W = kWidth<float>;
-  ptrdiff_t i = 0;
-  for (; i + W <= n; i += W) load_bf16(from + i).store_unaligned(to + i);
-  for (; i < n; ++i) to[i] = bf16_to_float(from[i]);
+  sweep<float>(n, [=](ptrdiff_t i, auto at) { at.store(to + i, at.template load_as<float>(from + i)); });
 }
 
 }  // namespace
