@@ -103,12 +103,4 @@ inline void product(Block<F> x, long rows, long columns) {
   }
 }
 
-// The vector 0, 1, 2, ...
-template <class T>
-inline Batch<T> lane_numbers() {
-  alignas(64) T n[kWidth<T>];
-  for (int i = 0; i < kWidth<T>; ++i) n[i] = static_cast<T>(i);
-  return Batch<T>::load_aligned(n);
-}
-
 }  // namespace heed::kernels::HEED_LEVEL::attention

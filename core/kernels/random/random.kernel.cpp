@@ -27,22 +27,18 @@ inline Double unit(Words upper, Words lower) {
   return to_double(bits) * Double(0x1p-53);
 }
 
-// log(x) for normal x in (0, 1], to 1 ulp. x = 2^k m with m in [sqrt(1/2), sqrt(2)); f = m - 1, s = f / (2 + f);
-// log(m) = f - f^2/2 + s (f^2/2 + R(s^2)), the minimax polynomial R of fdlibm's e_log.c (Sun Microsystems, 1993).
+// log(x) for normal x in (0, 1], to 1 ulp: the formula of simd/math.hpp, without fma.
 inline Double log_unit(Double x) {
-  constexpr uint64_t kOne = 0x3ff0000000000000, kRoot = 0x3fe6a09e667f3bcd;  // 1; sqrt(1/2)
-  const Words bits = bits_as<uint64_t>(x), shifted = bits + Words(kOne - kRoot);
-  const Words biased = shifted >> 52;  // k + 1023
-  const Words mantissa = (shifted & Words(uint64_t{0x000fffffffffffff})) + Words(kRoot);
-  const Double k = bits_as<double>(biased | Words(uint64_t{0x4330000000000000})) - Double(0x1p52 + 1023);
-  const Double f = bits_as<double>(mantissa) - Double(1.), s = f / (Double(2.) + f), z = s * s, w = z * z;
+  using K = LogConstants<double>;
+  Double k;
+  const Double f = log_reduced(x, k), s = f / (Double(2.) + f), z = s * s, w = z * z;
   const Double even = w * (Double(3.999999999940941908e-01) +
                            w * (Double(2.222219843214978396e-01) + w * Double(1.531383769920937332e-01)));
   const Double odd = z * (Double(6.666666666666735130e-01) +
                           w * (Double(2.857142874366239149e-01) +
                                w * (Double(1.818357216161805012e-01) + w * Double(1.479819860511658591e-01))));
-  const Double half = Double(0.5) * f * f, ln2_high(6.93147180369123816490e-01), ln2_low(1.90821492927058770002e-10);
-  return k * ln2_high - ((half - (s * (half + (even + odd)) + k * ln2_low)) - f);
+  const Double half = Double(0.5) * f * f;
+  return k * Double(K::ln2_high) - ((half - (s * (half + (even + odd)) + k * Double(K::ln2_low))) - f);
 }
 
 // cos(x) for x in [0, 2 pi), as sin(r) with r = |x - pi| - pi/2, to 1.5 ulp. Near its zeros the result is as exact as
@@ -74,10 +70,8 @@ inline void round_to(uint16_t& y, double x) { y = float_to_bf16(static_cast<floa
 template <class T, class Value>
 inline void fill(const RandomBlocks& blocks, int64_t n, T* y, const Value& value) {
   constexpr int w = kWidth<double>, kVectors = 2, kGroup = 128;
-  alignas(64) uint64_t lane[w];
-  for (int i = 0; i < w; ++i) lane[i] = static_cast<uint64_t>(i);
   const PhiloxKeys keys(blocks.seed);
-  const Words lanes = load_aligned(lane);
+  const Words lanes = lane_numbers<uint64_t>();
   for (int64_t begin = 0; begin < n; begin += kGroup) {
     const int size = n - begin < kGroup ? static_cast<int>(n - begin) : kGroup;
     alignas(64) double x[kGroup];
@@ -110,13 +104,11 @@ void normal(const RandomBlocks& blocks, int64_t n, double mean, double deviation
 }
 
 template <class T>
-constexpr RandomFills<T> fills() {
-  return {uniform<T>, normal<T>};
-}
+constexpr RandomFills<T> fills = {uniform<T>, normal<T>};
 
 }  // namespace
 
 extern const RandomTable random_table;
-const RandomTable random_table = {fills<float>(), fills<double>(), fills<uint16_t>()};
+const RandomTable random_table = {fills<float>, fills<double>, fills<uint16_t>};
 
 }  // namespace heed::kernels::HEED_LEVEL

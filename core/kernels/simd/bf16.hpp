@@ -4,11 +4,18 @@
 
 namespace heed::kernels::HEED_LEVEL {
 
-inline float bf16_to_float(uint16_t b) {
-  const uint32_t u = static_cast<uint32_t>(b) << 16;
-  float x;
-  memcpy(&x, &u, sizeof x);
-  return x;
+inline float bf16_to_float(uint16_t b) { return __builtin_bit_cast(float, static_cast<uint32_t>(b) << 16); }
+
+// p[0, n) in the first lanes, zeros in the others.
+inline Batch<float> load_bf16_part(const uint16_t* p, int n) {
+#if defined(__AVX512F__)
+  const __m256i h = _mm256_maskz_loadu_epi16(static_cast<__mmask16>((1u << n) - 1u), p);
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+#else
+  alignas(64) float lane[kWidth<float>];
+  for (int i = 0; i < kWidth<float>; ++i) lane[i] = i < n ? bf16_to_float(p[i]) : 0.f;
+  return Batch<float>::load_aligned(lane);
+#endif
 }
 
 inline Batch<float> load_bf16(const uint16_t* p) {
@@ -22,28 +29,13 @@ inline Batch<float> load_bf16(const uint16_t* p) {
   const __m128i h = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
   return _mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), h));
 #else
-  alignas(64) float lane[kWidth<float>];
-  for (int i = 0; i < kWidth<float>; ++i) lane[i] = bf16_to_float(p[i]);
-  return Batch<float>::load_aligned(lane);
-#endif
-}
-
-inline Batch<float> load_bf16_part(const uint16_t* p, int n, float fill = 0) {
-#if defined(__AVX512F__)
-  const __m256i h = _mm256_maskz_loadu_epi16(static_cast<__mmask16>((1u << n) - 1u), p);
-  const Batch<float> v = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
-  return select(first_lanes<float>(n), v, Batch<float>(fill));
-#else
-  alignas(64) float lane[kWidth<float>];
-  for (int i = 0; i < kWidth<float>; ++i) lane[i] = i < n ? bf16_to_float(p[i]) : fill;
-  return Batch<float>::load_aligned(lane);
+  return load_bf16_part(p, kWidth<float>);
 #endif
 }
 
 // The nearest bf16, ties to even. A NaN stays a NaN.
 inline uint16_t float_to_bf16(float x) {
-  uint32_t u;
-  memcpy(&u, &x, sizeof u);
+  const uint32_t u = __builtin_bit_cast(uint32_t, x);
   const bool nan = (u & 0x7fffffffu) > 0x7f800000u;
   return static_cast<uint16_t>(nan ? (u >> 16) | 0x40u : (u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
 }
@@ -105,7 +97,6 @@ inline Batch<float> with_rest(const Batch<float>& rounded, const uint8_t* p) {
 }
 
 // x rounded to the nearest bf16, as float32.
-inline float rounded(float x) { return bf16_to_float(float_to_bf16(x)); }
 inline Batch<float> rounded(Batch<float> x) {
   const Batch<int32_t> u = bits_as<int32_t>(x), high = u & Batch<int32_t>(-0x10000);
   const Batch<int32_t> half = Batch<int32_t>(0x7fff) + ((u >> 16) & Batch<int32_t>(1));

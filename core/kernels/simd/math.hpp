@@ -4,6 +4,14 @@
 
 namespace heed::kernels::HEED_LEVEL {
 
+// The polynomial with these coefficients.
+template <class T, int N>
+inline Batch<T> horner(const T (&highest_first)[N], Batch<T> x) {
+  Batch<T> y(highest_first[0]);
+  for (int i = 1; i < N; ++i) y = fma(y, x, Batch<T>(highest_first[i]));
+  return y;
+}
+
 template <class T>
 struct ExpConstants;
 // Minimax coefficients of (e^r - 1 - r) / r^2 on |r| <= ln(2) / 2, highest power first, and ln(2) in two parts. The
@@ -54,10 +62,7 @@ inline Batch<T> exp_reduced(Batch<T> x, Batch<T>& n, Batch<T>& r) {
   using K = ExpConstants<T>;
   n = fma(x, Batch<T>(K::log2e), Batch<T>(K::magic)) - Batch<T>(K::magic);
   r = fma(n, Batch<T>(-K::ln2_low), fma(n, Batch<T>(-K::ln2_high), x));
-  Batch<T> q(K::poly[0]);
-  constexpr int terms = sizeof(K::poly) / sizeof(K::poly[0]);
-  for (int i = 1; i < terms; ++i) q = fma(q, r, Batch<T>(K::poly[i]));
-  return q * (r * r);
+  return horner(K::poly, r) * (r * r);
 }
 
 // e^x: 0 or infinity beyond the range, e^-inf = 0, e^inf = inf; subnormal results are computed, not flushed.
@@ -113,13 +118,6 @@ template <class T>
 inline Batch<T> tanh(Batch<T> x) {
   const Batch<T> t = expm1(Batch<T>(T(-2)) * xsimd::abs(x));
   return xsimd::copysign(t / (t + Batch<T>(T(2))), x);
-}
-
-template <class T, int N>
-inline Batch<T> horner(const T (&highest_first)[N], Batch<T> x) {
-  Batch<T> y(highest_first[0]);
-  for (int i = 1; i < N; ++i) y = fma(y, x, Batch<T>(highest_first[i]));
-  return y;
 }
 
 // Constants of log. With x = 2^k m, m in [sqrt(1/2), sqrt(2)), f = m - 1, s = f / (2 + f) and z = s^2,
@@ -231,10 +229,6 @@ inline Batch<T> sqrt(Batch<T> x) {
   if constexpr (sizeof(T) == 4) return vsqrtq_f32(x);  // Gap: xsimd's is x times an estimate: sqrt(inf) is NaN
 #endif
   return xsimd::sqrt(x);
-}
-template <class T>
-inline Batch<T> abs(Batch<T> x) {
-  return xsimd::abs(x);
 }
 // Gap: xsimd's rsqrt does not compile on AVX-512 and is approximate elsewhere.
 template <class T>

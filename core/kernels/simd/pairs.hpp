@@ -50,19 +50,12 @@ inline Batch<float> rounded_by_machine(Batch<float> x) {
   const Batch<float> zero = xsimd::copysign(Batch<float>(0.f), x);
   return select(abs(x) < Batch<float>(0x1p-126f), zero, rounded(x));
 }
-inline float rounded_by_machine(float x) {
-  uint32_t u;
-  memcpy(&u, &x, sizeof u);
-  return (u & 0x7f800000u) == 0 ? bf16_to_float(static_cast<uint16_t>(u >> 16 & 0x8000u)) : rounded(x);
-}
-
 inline uint16_t bf16_by_machine(float x) {
-  const float y = rounded_by_machine(x);
-  uint32_t u;
-  memcpy(&u, &y, sizeof u);
-  return static_cast<uint16_t>(u >> 16);
+  const uint32_t u = __builtin_bit_cast(uint32_t, x);
+  return (u & 0x7f800000u) == 0 ? static_cast<uint16_t>(u >> 16 & 0x8000u) : float_to_bf16(x);
 }
 inline uint16_t bf16_by_machine(uint16_t bf16) { return bf16; }
+inline float rounded_by_machine(float x) { return bf16_to_float(bf16_by_machine(x)); }
 
 // Rounds two vectors of consecutive numbers to pairs of neighbours.
 inline Pairs pairs_of_neighbours(Batch<float> low, Batch<float> high) {

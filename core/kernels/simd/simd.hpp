@@ -61,6 +61,14 @@ inline void store_aligned(T* p, Batch<T> v) {
   v.store_aligned(p);
 }
 
+// The vector 0, 1, 2, ...
+template <class T>
+inline Batch<T> lane_numbers() {
+  alignas(64) T n[kWidth<T>];
+  for (int i = 0; i < kWidth<T>; ++i) n[i] = static_cast<T>(i);
+  return load_aligned(n);
+}
+
 // x * y + z, rounded once on avx2, avx512 and neon, and twice on baseline x86.
 // Gap: xsimd's fma on AVX-512 is a multiplication and an addition.
 template <class T>
@@ -120,20 +128,8 @@ inline Batch<T> select(Mask<T> m, Batch<T> yes, Batch<T> no) {
 #endif
 }
 
-template <class T>
-inline Mask<T> isnan(Batch<T> x) {
-  return xsimd::isnan(x);
-}
 // Gaps: on AVX, xsimd's x != y is false if x or y is NaN (write !(x == y)). On AVX-512, its ^ of masks is |. The
-// operators <, <=, >, >= and == are correct.
-template <class T>
-inline bool any(Mask<T> m) {
-  return xsimd::any(m);
-}
-template <class T>
-inline bool all(Mask<T> m) {
-  return xsimd::all(m);
-}
+// operators <, <=, >, >= and == are correct, and so are xsimd's isnan, any, all and abs, which kernels call directly.
 
 // The maximum (kGreater) or the minimum in one instruction on x86 and aarch64. A NaN in y is returned; a NaN in x may
 // be lost. Use only if x holds no NaN, or if losing it does not matter.
@@ -212,9 +208,7 @@ inline Mask<T> first_lanes(int n) {
       return m;
   }
 #else
-  alignas(64) T lane[kWidth<T>];
-  for (int i = 0; i < kWidth<T>; ++i) lane[i] = static_cast<T>(i);
-  return Batch<T>::load_aligned(lane) < Batch<T>(static_cast<T>(n));
+  return lane_numbers<T>() < Batch<T>(static_cast<T>(n));
 #endif
 }
 
