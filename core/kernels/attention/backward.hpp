@@ -194,7 +194,7 @@ template <class F>
   const Finite& finite = tile.finite;
   const Matrix<F> keys = x.keys.from(tile.offset), values = x.values.from(tile.offset);
   T *weights = x.weights.values, *dscores = x.dscores.values;
-  const VisiblePairs pairs = visible_pairs(p, at);
+  const VisiblePairs pairs{at.rows, at.keys, reach_of(p, at)};
   // weights [keys, lanes] = keys queries, finished as scores in forward; dscores [keys, lanes] = values douts
   key_products<F, lanes, kScoreFinish<F>>(keys, x.queries, p.width, pairs, score_factor<F>(p), weights, &fetch);
   key_products<F, lanes, Finish::set>(values, x.douts, p.value_width, pairs, T(1), dscores, &fetch);

@@ -30,18 +30,13 @@ struct CacheRows {
 // s[j] = factor * q . k_j for n keys. Also prefetches the values of these keys.
 template <class T, class S>
 inline void dots(const S* q, const CacheRows<S>& keys, const CacheRows<S>& values, long n, T factor, T* s) {
-  const long width = keys.width;
   for (long j = 0; j < n; j += 4) {
     const long last = n - j < 4 ? n - j - 1 : 3;  // keys beyond the end are replaced by the last
     const S* row[4];
     unroll<4>([&](auto i) { row[i] = keys[j + (i < last ? i : last)]; });
     for (long i = 0; i <= last; ++i) values.call(j + i);
-    T sums[4];
-    sum_lanes(width, sums, [&](int64_t c, auto at, Batch<T>(&sum)[4]) __attribute__((always_inline)) {
-      const Batch<T> x = at.template load_as<T>(q + c);
-      unroll<4>([&](auto i) { sum[i] = fma(x, at.template load_as<T>(row[i] + c), sum[i]); });
-    });
-    for (int i = 0; i < 4; ++i) s[j + i] = sums[i] * factor;
+    lane_dots<4>(q, row, keys.width, s + j);
+    for (int i = 0; i < 4; ++i) s[j + i] *= factor;
   }
 }
 

@@ -182,7 +182,7 @@ void forward(const typename F::Problem& p, const typename F::Output& y, int64_t 
       if (n == 0) continue;
       const Place at{b, h, query_of(t), rows_of(t), key, n};
       T *scores = x.scores.values, *outs = x.outs + t * x.out_size;
-      const VisiblePairs pairs = visible_pairs(p, at);
+      const VisiblePairs pairs{at.rows, at.keys, reach_of(p, at)};
       // scores [n, lanes] = keys queries, with bias, function and masks
       key_products<F, lanes, kScoreFinish<F>>(x.keys, x.queries + t * x.query_size, p.width, pairs, score_factor<F>(p),
                                               scores, &fetch);

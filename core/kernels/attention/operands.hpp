@@ -37,6 +37,13 @@ inline long steps_of(long n) {
   return (n + F::kDepth - 1) / F::kDepth;
 }
 
+// Number i of a depth, read from the element that holds it.
+template <class T>
+inline T number_in(T element, long) {
+  return element;
+}
+inline float number_in(uint32_t pair, long i) { return bf16_to_float(static_cast<uint16_t>(pair >> (16 * (i % 2)))); }
+
 // A matrix [n, width] in scratch.
 template <class F>
 struct Matrix {
@@ -49,6 +56,10 @@ struct Matrix {
   Matrix from(long r) const {
     return {rows + r * row_stride, row_stride, pairs + r / F::kDepth * pair_stride, pair_stride};
   }
+
+  // Number p of row r, read from `rows` or from `pairs`.
+  ValueOf<F> by_row(long r, long p) const { return number_in(rows[r * row_stride + p / F::kDepth], p); }
+  ValueOf<F> by_pair(long r, long p) const { return number_in(pairs[r / F::kDepth * pair_stride + p], r); }
 };
 
 template <class F>
@@ -67,16 +78,6 @@ inline void copy_row(const S* from, long n, T* to, Batch<T>& non_finite) {
     store_aligned(to + c, x);
     non_finite = fma(x, Batch<T>(T(0)), non_finite);
   }
-}
-
-// Number p of row r, read from `rows` and from `pairs`.
-template <class T>
-inline T number_by_row(const T* rows, long stride, long r, long p) {
-  return rows[r * stride + p];
-}
-template <class T>
-inline T number_by_pair(const T* pairs, long stride, long r, long p) {
-  return pairs[r * stride + p];
 }
 
 // copy_row to pairs of neighbours, rounded.
@@ -103,14 +104,6 @@ inline void copy_row(const uint16_t* from, long n, uint32_t* to, Batch<float>& n
     non_finite = fma(earlier_of(x), zero, fma(later_of(x), zero, non_finite));
 #endif
   }
-}
-
-inline float half_of(uint32_t pair, long i) { return bf16_to_float(static_cast<uint16_t>(pair >> (16 * (i % 2)))); }
-inline float number_by_row(const uint32_t* rows, long stride, long r, long p) {
-  return half_of(rows[r * stride + p / 2], p);
-}
-inline float number_by_pair(const uint32_t* pairs, long stride, long r, long p) {
-  return half_of(pairs[r / 2 * stride + p], r);
 }
 
 // to[0, n) = factor * from, two vectors at a time, rounded by the machine's instruction.

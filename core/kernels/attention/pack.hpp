@@ -34,12 +34,11 @@ template <class F, int kLanes>
   using T = ValueOf<F>;
   for (long j = 0; j < pairs.keys; ++j)
     for (long d = 0; d < values.width; ++d) {
-      const T value = number_by_row(values.x.rows, values.x.row_stride, j, d);
+      const T value = values.x.by_row(j, d);
       if (value - value == T(0)) continue;
       for (long i = 0; i < pairs.rows; ++i) {
         const bool seen = scores[j * kLanes + i] != -kInfinity<T>;
-        if (seen && number_by_pair(weights.pairs, weights.pair_stride, j, i) == T(0))
-          c[i * values.x.pair_stride + d] = value - value;
+        if (seen && weights.by_pair(j, i) == T(0)) c[i * values.x.pair_stride + d] = value - value;
       }
     }
 }

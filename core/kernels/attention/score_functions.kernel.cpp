@@ -78,17 +78,14 @@ void sum_distance(const ScoreContext<T>& x, const ScoreTile& at, const T*, const
 // y = log2(e) c tanh(s / c), slope = 1 - tanh(s / c)^2. A tile is one run of numbers.
 template <class T>
 void cap(const ScoreContext<T>& x, const ScoreTile& at, T* s, T* slope) {
-  constexpr int w = kWidth<T>;
   const ScoreParameter<T>& p = x.parameters[0];
   const T c = p.data[row_of_head(p, at.head)];
   const Batch<T> inverse(T(1) / c), limit(c * static_cast<T>(kScoreUnit)), one(T(1));
-  const long count = long{at.keys} * at.lanes;
-  for (long n = 0; n < count; n += w) {
-    const int lanes = count - n < w ? static_cast<int>(count - n) : w;
-    const Batch<T> t = tanh(load_part(s + n, lanes) * inverse);
-    store_part(s + n, limit * t, lanes);
-    if (slope != nullptr) store_part(slope + n, fnma(t, t, one), lanes);
-  }
+  sweep<T>(long{at.keys} * at.lanes, [=](int64_t n, auto lanes) {
+    const Batch<T> t = tanh(lanes.load(s + n) * inverse);
+    lanes.store(s + n, limit * t);
+    if (slope != nullptr) lanes.store(slope + n, fnma(t, t, one));
+  });
 }
 
 template <class T>
@@ -143,15 +140,12 @@ void sum_forget(const ScoreContext<T>& x, const ScoreTile& at, const T*, const T
 }
 
 template <class T>
-constexpr ScoreFunctions<T> functions_of() {
-  return {{add_distance<T>, sum_distance<T>, false},
-          {cap<T>, sum_cap<T>, true},
-          {forget<T>, sum_forget<T>, false}};
-}
+constexpr ScoreFunctions<T> functions_of = {
+    {add_distance<T>, sum_distance<T>, false}, {cap<T>, sum_cap<T>, true}, {forget<T>, sum_forget<T>, false}};
 
 }  // namespace
 
 extern const ScoreFunctionTable score_function_table;
-const ScoreFunctionTable score_function_table = {functions_of<float>(), functions_of<double>()};
+const ScoreFunctionTable score_function_table = {functions_of<float>, functions_of<double>};
 
 }  // namespace heed::kernels::HEED_LEVEL

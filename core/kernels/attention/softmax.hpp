@@ -96,10 +96,6 @@ inline long reach_of(const AttentionProblem<T, S>& p, const Place& at) {
 struct VisiblePairs {
   long rows, keys, reach;
 };
-template <class T, class S>
-inline VisiblePairs visible_pairs(const AttentionProblem<T, S>& p, const Place& at) {
-  return {at.rows, at.keys, reach_of(p, at)};
-}
 
 // How many of the tile's first keys are visible to any query in its first `lanes` lanes.
 inline long seen_of_lanes(long reach, long lanes, long keys) {
@@ -151,9 +147,9 @@ inline void query_sums(const SummedRows<F>& keys, const Matrix<F>& weights, cons
       c[m] = !begun ? T(0) : kAdd == Finish::rescale ? c[m] * factors[m / stride] : c[m];
     for (long j = 0; j < n; ++j)
       for (long i = 0; i < rows; ++i) {
-        const T weight = number_by_pair(weights.pairs, weights.pair_stride, j, i);
+        const T weight = weights.by_pair(j, i);
         if (weight == T(0)) continue;
-        for (long d = 0; d < keys.width; ++d) c[i * stride + d] += number_by_pair(keys.x.pairs, stride, j, d) * weight;
+        for (long d = 0; d < keys.width; ++d) c[i * stride + d] += keys.x.by_pair(j, d) * weight;
       }
     return;
   }
@@ -174,10 +170,9 @@ inline void key_sums(const SummedRows<F>& queries, const Matrix<F>& weights, con
   if (!queries.finite) {
     for (long j = 0; j < n; ++j)
       for (long i = 0; i < kLanes; ++i) {
-        const T weight = number_by_row(weights.rows, weights.row_stride, j, i);
+        const T weight = weights.by_row(j, i);
         if (weight == T(0)) continue;
-        for (long d = 0; d < queries.width; ++d)
-          c[j * stride + d] += number_by_pair(queries.x.pairs, stride, i, d) * weight;
+        for (long d = 0; d < queries.width; ++d) c[j * stride + d] += queries.x.by_pair(i, d) * weight;
       }
     return;
   }

@@ -44,24 +44,13 @@ inline void take_keys(const SparseProblem<T>& p, long b, long h, long i, Row<T>&
   }
 }
 
-// x . y_n for N rows.
-template <int N, class T>
-inline void dots_of(const T* x, const T* const (&y)[N], long width, T* to) {
-  T sums[N];
-  sum_lanes(width, sums, [&](int64_t c, auto at, Batch<T>(&sum)[N]) __attribute__((always_inline)) {
-    const Batch<T> left = at.load(x + c);
-    unroll<N>([&](auto n) { sum[n] = fma(left, at.load(y[n] + c), sum[n]); });
-  });
-  for (int n = 0; n < N; ++n) to[n] = sums[n];
-}
-
-// x . y_j for the keys of a row. The order of each sum does not depend on the position of the key.
+// x . y_j for the keys of a row.
 template <class T>
 inline void dots(const T* x, const HeadRows<const T>& y, long b, long h, const Row<T>& row, long width, T* to) {
   const auto at = [&](long n) { return row_of(y, b, h, row.key[n]); };
   long n = 0;
-  for (; n + 4 <= row.count; n += 4) dots_of<4>(x, {at(n), at(n + 1), at(n + 2), at(n + 3)}, width, to + n);
-  for (; n < row.count; ++n) dots_of<1>(x, {at(n)}, width, to + n);
+  for (; n + 4 <= row.count; n += 4) lane_dots<4>(x, {at(n), at(n + 1), at(n + 2), at(n + 3)}, width, to + n);
+  for (; n < row.count; ++n) lane_dots<1>(x, {at(n)}, width, to + n);
 }
 
 // Dropout factors for the keys of a row in ascending order, from the words of philox(seed, position + ..., stream).
@@ -190,14 +179,12 @@ void backward_key(const SparseProblem<T>& p, const SparseGradients<T>& d, const 
 }
 
 template <class T>
-constexpr SparseKernels<T> kernels_of() {
-  return {scratch_size<T, Row<T>>, forward<T>, backward_query<T>, backward_key<T>};
-}
+constexpr SparseKernels<T> kernels_of = {scratch_size<T, Row<T>>, forward<T>, backward_query<T>, backward_key<T>};
 
 }  // namespace
 }  // namespace heed::kernels::HEED_LEVEL::sparse
 
 namespace heed::kernels::HEED_LEVEL {
 extern const SparseTable sparse_attention_table;
-const SparseTable sparse_attention_table = {sparse::kernels_of<float>(), sparse::kernels_of<double>()};
+const SparseTable sparse_attention_table = {sparse::kernels_of<float>, sparse::kernels_of<double>};
 }  // namespace heed::kernels::HEED_LEVEL

@@ -89,6 +89,18 @@ template <class T, class Read>
   return total[0];
 }
 
+// to[k] = x . rows[k] for N rows of n elements of type T or bf16. The order of each sum does not depend on N.
+template <int N, class T, class S>
+[[gnu::always_inline]] inline void lane_dots(const S* x, const S* const (&rows)[N], int64_t n, T* to) {
+  T total[N];
+  sum_lanes(
+      n, total, [&](int64_t i, auto at, Batch<T>(&sum)[N]) __attribute__((always_inline)) {
+        const Batch<T> u = at.template load_as<T>(x + i);
+        unroll<N>([&](auto k) { sum[k] = fma(u, at.template load_as<T>(rows[k] + i), sum[k]); });
+      });
+  for (int k = 0; k < N; ++k) to[k] = total[k];
+}
+
 // x . y of n elements. x is memory of type T or bf16.
 template <class T, class S>
 inline T lane_dot(const S* x, const T* y, int64_t n) {
