@@ -58,6 +58,18 @@ void fold(const T* x, Index outer, Index n, Index inner, Wide start, F f, Wide* 
   fold<Wide>(partial.data(), outer, blocks, inner, start, f, y);
 }
 
+// The fold of each group, as int32 of g.result_shape(). narrow() converts a result to int32.
+template <class F, class Narrow>
+Tensor folded(const Grouped& g, Wide start, F f, Narrow narrow) {
+  Tensor y = Tensor::empty(g.result_shape(), DType::int32);
+  if (y.numel() == 0) return y;
+  Scratch<Wide> results(static_cast<std::size_t>(y.numel()));
+  with_integer(g.x.dtype(), [&]<class T>(T) { fold(g.x.ptr<T>(), g.outer, g.n, g.inner, start, f, results.data()); });
+  // Serial: which of several results an Error shows must not depend on threads.
+  std::transform(results.data(), results.data() + y.numel(), y.ptr<std::int32_t>(), narrow);
+  return y;
+}
+
 // The value as int32. Throws Error if it does not fit.
 std::int32_t fitting(const char* op, const char* what, const Where& where, Wide value) {
   constexpr Wide low = std::numeric_limits<std::int32_t>::min(), high = std::numeric_limits<std::int32_t>::max();
@@ -99,32 +111,17 @@ Index run_sums(const T* x, std::int32_t* y, Index outer, Index n, Index inner) {
 
 Tensor sum_integers(const char* op, In x, unsigned reduced, bool keepdim) {
   const Grouped g(x, reduced);
-  Tensor y = Tensor::empty(g.result_shape(), DType::int32);
-  if (y.numel() == 0) return g.to_result(y, keepdim);
-  Scratch<Wide> sums(static_cast<std::size_t>(y.numel()));
-  with_integer(x.dtype(), [&]<class T>(T) {
-    fold(
-        g.x.ptr<T>(), g.outer, g.n, g.inner, 0, [](Wide a, Wide b) { return a + b; }, sums.data());
-  });
-  // Serial: which of several sums the Error shows must not depend on threads.
-  std::transform(sums.data(), sums.data() + y.numel(), y.ptr<std::int32_t>(),
-                 [&](Wide v) { return fitting(op, "the sum", x.where(), v); });
-  return g.to_result(y, keepdim);
+  const auto add = [](Wide a, Wide b) { return a + b; };
+  return g.to_result(folded(g, 0, add, [&](Wide v) { return fitting(op, "the sum", x.where(), v); }), keepdim);
 }
 
 Tensor extreme_integers(bool greatest, const Grouped& g) {
-  Tensor y = Tensor::empty(g.result_shape(), DType::int32);
-  if (y.numel() == 0) return y;
-  Scratch<Wide> values(static_cast<std::size_t>(y.numel()));
-  const std::int32_t* x = g.x.ptr<std::int32_t>();
-  const auto run = [&](Wide start, auto f) { fold(x, g.outer, g.n, g.inner, start, f, values.data()); };
+  const auto narrow = [](Wide v) { return static_cast<std::int32_t>(v); };
   if (greatest)
-    run(std::numeric_limits<Wide>::min(), [](Wide a, Wide b) { return std::max(a, b); });
-  else
-    run(std::numeric_limits<Wide>::max(), [](Wide a, Wide b) { return std::min(a, b); });
-  std::transform(values.data(), values.data() + y.numel(), y.ptr<std::int32_t>(),
-                 [](Wide v) { return static_cast<std::int32_t>(v); });
-  return y;
+    return folded(
+        g, std::numeric_limits<Wide>::min(), [](Wide a, Wide b) { return std::max(a, b); }, narrow);
+  return folded(
+      g, std::numeric_limits<Wide>::max(), [](Wide a, Wide b) { return std::min(a, b); }, narrow);
 }
 
 Tensor find_integers(const Grouped& g, const Tensor& value) {

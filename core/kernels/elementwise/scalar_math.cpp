@@ -172,20 +172,16 @@ Double2 reduce_far_angle(double x, int& quadrant) {
 
 // Taylor series on |r| <= pi/4. The first terms left out are below 2^-58 of the sums.
 double sin_near(Double2 r) {
-  static constexpr double c[] = {-1.0 / 1307674368000, 1.0 / 6227020800, -1.0 / 39916800, 1.0 / 362880,
-                                 -1.0 / 5040,          1.0 / 120,        -1.0 / 6};
+  static constexpr double c[] = {1.0 / 355687428096000, -1.0 / 1307674368000, 1.0 / 6227020800, -1.0 / 39916800,
+                                 1.0 / 362880,          -1.0 / 5040,          1.0 / 120,        -1.0 / 6};
   const double x = r.high, z = x * x;
-  double p = 1.0 / 355687428096000;
-  for (const double a : c) p = p * z + a;
-  return x + (x * z * p + r.low * (1 - 0.5 * z));
+  return x + (x * z * polynomial(c, z) + r.low * (1 - 0.5 * z));
 }
 double cos_near(Double2 r) {
-  static constexpr double c[] = {1.0 / 20922789888000, -1.0 / 87178291200, 1.0 / 479001600, -1.0 / 3628800,
-                                 1.0 / 40320,          -1.0 / 720,         1.0 / 24};
+  static constexpr double c[] = {-1.0 / 6402373705728000, 1.0 / 20922789888000, -1.0 / 87178291200, 1.0 / 479001600,
+                                 -1.0 / 3628800,          1.0 / 40320,          -1.0 / 720,         1.0 / 24};
   const double x = r.high, z = x * x, half = 0.5 * z, one = 1 - half;
-  double p = -1.0 / 6402373705728000;
-  for (const double a : c) p = p * z + a;
-  return one + (((1 - one) - half) + (z * z * p - x * r.low));
+  return one + (((1 - one) - half) + (z * z * polynomial(c, z) - x * r.low));
 }
 
 // cos(x), or sin(x) / x if `sine`, with more digits: 1 - z (a - z (b - z (c - z (d - ...)))) with z = x^2. The first
