@@ -17,12 +17,11 @@ struct RopeProblem {
   bool add;      // adds to y
 };
 
-struct RopeTable {
-  // Rows [begin, end) of batch * heads * rows.
-  void (*f32)(const RopeProblem<float>& p, int64_t begin, int64_t end);
-  void (*f64)(const RopeProblem<double>& p, int64_t begin, int64_t end);
-};
+// Rotates rows [begin, end) of batch * heads * rows.
+template <class T>
+using RopeKernel = void (*)(const RopeProblem<T>& p, int64_t begin, int64_t end);
 
+using RopeTable = FloatTable<RopeKernel>;
 const RopeTable& rope_table();  // for the level in use
 
 }  // namespace heed::kernels

@@ -2,6 +2,8 @@
 #pragma once
 #include <stdint.h>
 
+#include "../dispatch/dispatch.hpp"
+
 namespace heed::kernels {
 
 // Elements are processed in groups of 64, which use 16 Philox blocks. Element 64 g + 16 j + l of the whole tensor is
@@ -13,14 +15,12 @@ struct DropoutMask {
   uint32_t threshold;
 };
 
-struct DropoutTable {
-  // y = (or +=, if `accumulate`) scale * x where kept and 0 elsewhere, for n elements from group `first` on.
-  void (*f32)(const DropoutMask& mask, int64_t first, int64_t n, const float* x, float scale, float* y,
-              bool accumulate);
-  void (*f64)(const DropoutMask& mask, int64_t first, int64_t n, const double* x, double scale, double* y,
-              bool accumulate);
-};
+// y = (or +=, if `accumulate`) scale * x where kept and 0 elsewhere, for n elements from group `first` on.
+template <class T>
+using DropoutKernel = void (*)(const DropoutMask& mask, int64_t first, int64_t n, const T* x, T scale, T* y,
+                               bool accumulate);
 
+using DropoutTable = FloatTable<DropoutKernel>;
 const DropoutTable& dropout_table();  // for the level in use
 
 }  // namespace heed::kernels
