@@ -74,7 +74,7 @@ inline Matrix<F> take_matrix(Pieces<ValueOf<F>>& from, long n, long width) {
 template <class T, class S>
 inline void copy_row(const S* from, long n, T* to, Batch<T>& non_finite) {
   for (long c = 0; c < n; c += kWidth<T>) {
-    const Batch<T> x = get_lanes_as<T>(from + c, n - c);
+    const Batch<T> x = load_up_to<T>(from + c, n - c);
     store_aligned(to + c, x);
     non_finite = fma(x, Batch<T>(T(0)), non_finite);
   }
@@ -142,7 +142,7 @@ inline void store_row(typename F::Stored* to, const ValueOf<F>* from, long n, Va
 // to[0, rest_width(n)) = the bits that factor * from loses in bf16, given the bf16 row `rounded`.
 inline void store_rest_row(uint8_t* to, const uint16_t* rounded, const float* from, long n, float factor) {
   for (long c = 0; c < n; c += kWidth<float>)
-    store_rest(to + c, load_aligned(from + c) * Batch<float>(factor), get_lanes_as<float>(rounded + c, n - c));
+    store_rest(to + c, load_aligned(from + c) * Batch<float>(factor), load_up_to<float>(rounded + c, n - c));
 }
 
 // delta = do . o of one row of n numbers. `dout` is a row of Matrix::rows, as products read it.

@@ -71,12 +71,6 @@ inline Batch<T> get_lanes(const T* from, long n) {
   return n >= kWidth<T> ? load(from) : load_part(from, static_cast<int>(n));
 }
 
-// The same for memory of type S: T, or bf16 as uint16_t.
-template <class T, class S>
-inline Batch<T> get_lanes_as(const S* from, long n) {
-  return n >= kWidth<T> ? load_as<T>(from) : load_as_part<T>(from, static_cast<int>(n));
-}
-
 // to[0, n) = (or +=, if `add`) the first n lanes. If n exceeds the vector, the first vector.
 template <class T>
 inline void put_lanes(T* to, Batch<T> x, long n, bool add = false) {

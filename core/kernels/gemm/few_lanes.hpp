@@ -51,11 +51,7 @@ struct FewLanes {
   }
   template <class S>
   static Vector part(const S* x, int n) {
-    return each([=](auto k) {
-      const int left = n - k * kWidth<T>;
-      const S* from = x + k * kWidth<T>;
-      return left >= kWidth<T> ? load_as<T>(from) : load_as_part<T>(from, left > 0 ? left : 0);
-    });
+    return each([=](auto k) { return load_up_to<T>(x + k * kWidth<T>, n - k * kWidth<T>); });
   }
   static Sums zero() {
     return each([](auto) { return Batch<T>(T(0)); });

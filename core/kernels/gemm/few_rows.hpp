@@ -26,12 +26,8 @@ inline void add_rows(const GemmProblem& g, long p, const B* b, int columns, T (*
     for (int s = 0; s < kSteps; ++s)
       x[i][s] = Batch<T>(element<T>(static_cast<const A*>(g.a) + i * g.a_row + (p + s) * g.a_column));
   for (int j = 0; j < columns; j += w) {
-    const int left = columns - j;
     Batch<T> y[kSteps];
-    unroll<kSteps>([&](auto s) {
-      const B* line = b + (p + s) * g.b_row + j;
-      y[s] = left >= w ? load_as<T>(line) : load_as_part<T>(line, left);
-    });
+    unroll<kSteps>([&](auto s) { y[s] = load_up_to<T>(b + (p + s) * g.b_row + j, columns - j); });
     for (long i = 0; i < g.m; ++i) {
       Batch<T> v = load_aligned(&sum[i][j]);
       unroll<kSteps>([&](auto s) { v = fma(x[i][s], y[s], v); });

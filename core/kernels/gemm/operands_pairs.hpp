@@ -44,10 +44,7 @@ struct PairSource {
   static Pairs line(const uint16_t* x, long n) { return load_pairs_part(x, n); }
   static Pairs line(const float* x, long n) {
     constexpr int w = kWidth<float>;
-    const auto part = [](const float* from, long left) {
-      return left >= w ? load(from) : load_part(from, static_cast<int>(left > 0 ? left : 0));
-    };
-    return pairs_of_neighbours(part(x, n), part(x + w, n - w));
+    return pairs_of_neighbours(load_up_to<float>(x, n), load_up_to<float>(x + w, n - w));
   }
 };
 

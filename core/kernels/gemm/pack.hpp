@@ -22,10 +22,8 @@ struct Source {
       return x;
   }
   static T element(const S* x) { return value(HEED_LEVEL::element<T>(x)); }
-  // The first n numbers, then zeros. n may be negative, or more than a vector holds.
-  static Batch<T> load(const S* x, long n) {
-    return value(n >= kWidth<T> ? load_as<T>(x) : load_as_part<T>(x, static_cast<int>(n > 0 ? n : 0)));
-  }
+  // The first n numbers, then zeros: see load_up_to().
+  static Batch<T> load(const S* x, long n) { return value(load_up_to<T>(x, n)); }
 };
 
 // Lanes of an operand in memory, each with `numbers` numbers of k.

@@ -129,5 +129,10 @@ template <class T>
 inline Batch<T> load_as_part(const uint16_t* p, int n) {
   return load_bf16_part(p, n);
 }
+// p[0, n) as T in the first lanes, zeros in the others. n may be negative, or more than a vector holds.
+template <class T, class S>
+inline Batch<T> load_up_to(const S* p, long n) {
+  return n >= kWidth<T> ? load_as<T>(p) : load_as_part<T>(p, static_cast<int>(n > 0 ? n : 0));
+}
 
 }  // namespace heed::kernels::HEED_LEVEL

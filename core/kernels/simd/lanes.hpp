@@ -72,21 +72,11 @@ inline void store_halves(T* low, T* high, Batch<T> v) {
   memcpy(high, lane + kWidth<T> / 2, sizeof(lane) / 2);
 }
 
+// For float and double.
 template <class T>
 inline T first_lane(Batch<T> v) {
-#if defined(__AVX512F__)
-  if constexpr (sizeof(T) == 4)
-    return _mm512_cvtss_f32(v);
-  else
-    return _mm512_cvtsd_f64(v);
-#elif defined(__AVX2__)
-  if constexpr (sizeof(T) == 4)
-    return _mm256_cvtss_f32(v);
-  else
-    return _mm256_cvtsd_f64(v);
-#else
-  return v.get(0);
-#endif
+  const typename Batch<T>::register_type lanes = v;
+  return lanes[0];
 }
 
 template <int K, class T, class Op>
