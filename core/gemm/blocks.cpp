@@ -2,7 +2,6 @@
 // blocks of the result are computed. And products that are split into halves of k.
 #include <algorithm>
 #include <heed/core/gemm/ways.hpp>
-#include <type_traits>
 
 namespace heed::detail {
 namespace {
@@ -33,12 +32,6 @@ void fetch_operands(GemmProblem& g, const Work& w, Index row, Index rows, Index 
     if (x.data != nullptr)
       g.ahead[i] = {shifted(x, row * x.row + w.column + column), x.row * size, rows, n * size, true};
   }
-}
-
-// Scratch per thread for one block of the result. Empty if the result has memory.
-ThreadScratch<char> block_scratch(const GemmKind& kind, const Work& w, const Cut& cut) {
-  const Index columns = std::min(w.g.n, cut.panels * kind.panel_columns);
-  return ThreadScratch<char>(w.g.c != nullptr ? 0 : std::min(cut.rows, w.g.m) * columns * kind.sum_bytes);
 }
 
 // Rows [row, row + rows) of panels [begin, end) of c.
@@ -101,7 +94,9 @@ void blocks_parallel(const GemmKind& kind, const Work& w, const Packed& packed) 
   const GemmProblem& g = w.g;
   const Cut cut = cut_of(kind, g, w.finish ? kFinishRows : kind.row_step);
   const Index panels = ceil_div(g.n, kind.panel_columns), across = ceil_div(panels, cut.panels);
-  ThreadScratch<char> scratch = block_scratch(kind, w, cut);
+  // for one block of the result; empty if the result has memory
+  const Index columns = std::min(g.n, cut.panels * kind.panel_columns);
+  ThreadScratch<char> scratch(g.c != nullptr ? 0 : std::min(cut.rows, g.m) * columns * kind.sum_bytes);
   parallel_for_each(ceil_div(g.m, cut.rows) * across, 1, [&](Index t) {
     const Index row = t / across * cut.rows, panel = t % across * cut.panels;
     const Block block{row, std::min(cut.rows, g.m - row), panel, std::min(panel + cut.panels, panels)};
@@ -140,27 +135,22 @@ class OwnCopies {
   Scratch<char> ready_;  // by slot
 };
 
+// The address `bytes` after p; null if p is null.
+const void* moved(const void* p, Index bytes) { return p == nullptr ? nullptr : static_cast<const char*>(p) + bytes; }
+
 }  // namespace
 
 GemmProblem columns_of(const GemmKind& kind, GemmProblem g, Index column, Index n) {
-  const auto shift = [&](auto*& p, Index elements, Index size) {
-    using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<std::remove_reference_t<decltype(p)>>>,
-                                    const char, char>;
-    if (p != nullptr) p = static_cast<Byte*>(p) + elements * size;
-  };
-  const Index size = kind.sum_bytes;
-  shift(g.b, column * g.b_column, g.b_bf16 ? 2 : size);
-  shift(g.c, column, size);
-  shift(g.bias, column, size);
+  g.b = moved(g.b, column * g.b_column * b_size(kind, g));
+  if (g.c != nullptr) g.c = static_cast<char*>(g.c) + column * kind.sum_bytes;
+  g.bias = moved(g.bias, column * kind.sum_bytes);
   g.n = n;
   return g;
 }
 
 GemmProblem depths_of(const GemmKind& kind, GemmProblem g, Index first, Index depth) {
-  const auto shifted_by = [&](const void* p, Index elements, bool bf16) -> const void* {
-    return static_cast<const char*>(p) + elements * (bf16 ? 2 : kind.sum_bytes);
-  };
-  g.a = shifted_by(g.a, first * g.a_column, g.a_bf16), g.b = shifted_by(g.b, first * g.b_row, g.b_bf16);
+  g.a = moved(g.a, first * g.a_column * a_size(kind, g));
+  g.b = moved(g.b, first * g.b_row * b_size(kind, g));
   g.add = g.add || first > 0;
   if (first + depth < g.k) g.bias = nullptr;
   g.k = std::min(depth, g.k - first);

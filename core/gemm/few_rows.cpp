@@ -11,7 +11,7 @@ namespace {
 constexpr Index kSerialBytes = 1 << 19, kTaskBytes = 200000;
 
 // Bytes of b that a product of few rows reads.
-Index few_bytes(const GemmKind& kind, const GemmProblem& g) { return g.n * g.k * (g.b_bf16 ? 2 : kind.sum_bytes); }
+Index few_bytes(const GemmKind& kind, const GemmProblem& g) { return g.n * g.k * b_size(kind, g); }
 
 // g with a packed into scratch, unless a is read in place.
 GemmProblem with_packed_rows(const GemmKind& kind, GemmProblem g, char* scratch) {
@@ -35,7 +35,7 @@ bool has_few_rows(const Gemm& g) {
 bool reads_long(const GemmKind& kind, const GemmProblem& g) { return few_bytes(kind, g) > kSerialBytes; }
 
 Index few_rows_bytes(const GemmKind& kind, const GemmProblem& g) {
-  const bool as_read = g.m == 1 && g.a_column == 1 && kind.few_in_place == (g.a_bf16 ? 2 : kind.sum_bytes);
+  const bool as_read = g.m == 1 && g.a_column == 1 && kind.few_in_place == a_size(kind, g);
   return g.b_row != 1 || as_read ? 0 : g.m * round_up(g.k, 32) * kind.sum_bytes;  // 32: no vector has more lanes
 }
 

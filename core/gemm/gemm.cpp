@@ -72,12 +72,6 @@ Gemm transposed(Gemm g) {
   return g;
 }
 
-// Computes one product on all threads.
-void multiply_shared(const GemmKind& kind, const Work& w) {
-  if (is_for_strips(kind, w.g)) return multiply_strips(kind, w);
-  multiply_blocks(kind, w);
-}
-
 // gemm(), or with `here` gemm_here().
 void multiply(const Gemm& given, bool here) {
   const bool as_row = given.n == 1 && given.m > 1 && given.ldc == 1 && !given.bias && !given.finish;
@@ -97,10 +91,11 @@ void multiply(const Gemm& given, bool here) {
   if (few_rows && g.finish) return multiply_few_rows(kind, first, !shared);
   if (shared) {
     for (Index i = 0; i < items; ++i) {
+      const Work w = item(i);
       if (few_rows)
-        multiply_few_rows(kind, item(i), false);
+        multiply_few_rows(kind, w, false);
       else
-        multiply_shared(kind, item(i));
+        is_for_strips(kind, w.g) ? multiply_strips(kind, w) : multiply_blocks(kind, w);
     }
     return;
   }

@@ -12,7 +12,7 @@ constexpr Index kStripRows = 512, kStrips = 12, kStripPanels = 8;
 
 // The memory of b for prefetching, if the rows or the columns of b are contiguous; else empty.
 GemmProblem::Ahead source_of(const GemmKind& kind, const GemmProblem& g) {
-  const Index size = g.b_bf16 ? 2 : kind.sum_bytes;
+  const Index size = b_size(kind, g);
   if (g.b_column == 1) return {g.b, g.b_row * size, g.k, g.n * size};
   if (g.b_row == 1) return {g.b, g.b_column * size, g.n, g.k * size};
   return {};

@@ -30,6 +30,10 @@ struct Work {
   Index column;  // column of the whole result at which g begins
 };
 
+// Bytes per element of a and of b.
+inline Index a_size(const GemmKind& kind, const GemmProblem& g) { return g.a_bf16 ? 2 : kind.sum_bytes; }
+inline Index b_size(const GemmKind& kind, const GemmProblem& g) { return g.b_bf16 ? 2 : kind.sum_bytes; }
+
 // The product for columns [column, column + n) of the result, and for the part [first, first + depth) of k.
 GemmProblem columns_of(const GemmKind& kind, GemmProblem g, Index column, Index n);
 GemmProblem depths_of(const GemmKind& kind, GemmProblem g, Index first, Index depth);
