@@ -104,9 +104,9 @@ inline void block(const GemmProblem& g, long row, long rows, long begin, long en
       T* c = static_cast<T*>(g.c) + (row - g.c_row) * g.ldc + column - g.c_column;
       const TileOut<T> out{c, g.ldc, g.add || q > 0, static_cast<T>(g.alpha), bias, {&ahead, &next}};
       if (a.order == Order::by_row)
-        panel<P, Order::by_row, true>(rows, columns, depth, a.data, a.stride, b.at(q, j), kPanel<P>, out);
+        panel<P, Order::by_row>(rows, columns, depth, a.data, a.stride, b.at(q, j), kPanel<P>, out);
       else
-        panel<P, Order::packed, true>(rows, columns, depth, a.data, a.stride, b.at(q, j), kPanel<P>, out);
+        panel<P, Order::packed>(rows, columns, depth, a.data, a.stride, b.at(q, j), kPanel<P>, out);
     }
   }
 }

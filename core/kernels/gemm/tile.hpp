@@ -16,7 +16,6 @@ struct Product {
   static constexpr int kRows = kWidth<T> * sizeof(T) == 64 ? 8 : 6;
   static Vector broadcast(const T* p) { return Vector(*p); }
   static Vector load(const T* p) { return HEED_LEVEL::load(p); }
-  static Vector load_part(const T* p, int n) { return HEED_LEVEL::load_part(p, n); }
   static Batch<T> add(Vector a, Vector b, Batch<T> sum) { return fma(a, b, sum); }
   using Rule = SubnormalsKept;  // treatment of subnormal numbers in the sums given to it, until end()
   struct CallRule {};           // the same in the sums of called functions, during its lifetime
@@ -35,9 +34,6 @@ struct Product<Bf16Pairs> {
     return Vector(pair);
   }
   static Vector load(const uint32_t* p) { return load_pairs(p); }
-  static Vector load_part(const uint32_t* p, int n) {
-    return load_pairs_part(reinterpret_cast<const uint16_t*>(p), 2 * n);
-  }
   static Batch<float> add(Vector a, Vector b, Batch<float> sum) { return add_products(sum, a, b); }
   using Rule = SubnormalsAsZero;
   using CallRule = CalledSubnormalsAsZero;
@@ -79,11 +75,8 @@ struct TileOut {
   Fetch* fetch[2] = {};  // advanced with each tile; or null
 };
 
-// Whether the last vector of a row of B and C is complete. `part`: fewer columns than lanes; B is read with a mask.
-// `padded`: the same, but B is packed and may be read to the end of the vector.
-enum class Edge { full, part, padded };
-
-template <class P, int R, int V, Order kOrder, Edge kEdge>
+// kCut: the last vector of a row of C has only `last` columns. B is packed, and read to the end of the vector.
+template <class P, int R, int V, Order kOrder, bool kCut>
 [[gnu::always_inline]] inline void tile(long k, const typename Product<P>::Element* a, long a_stride,
                                         const typename Product<P>::Element* b, long b_stride, int last,
                                         const TileOut<typename Product<P>::Sum>& out) {
@@ -94,12 +87,7 @@ template <class P, int R, int V, Order kOrder, Edge kEdge>
   unroll<R>([&](auto i) { unroll<V>([&](auto j) { sum[i][j] = Batch<T>(T(0)); }); });
   for (long p = 0; p < k; ++p) {
     typename Op::Vector row[V];
-    unroll<V>([&](auto j) {
-      if constexpr (kEdge == Edge::part && j == V - 1)
-        row[j] = Op::load_part(b + j * w, last);
-      else
-        row[j] = Op::load(b + j * w);
-    });
+    unroll<V>([&](auto j) { row[j] = Op::load(b + j * w); });
     unroll<R>([&](auto i) {
       const typename Op::Vector x = Op::broadcast(kOrder == Order::by_row ? a + i * a_stride : a + i);
       unroll<V>([&](auto j) { sum[i][j] = Op::add(x, row[j], sum[i][j]); });
@@ -108,7 +96,7 @@ template <class P, int R, int V, Order kOrder, Edge kEdge>
     b += b_stride;
   }
   unroll<V>([&](auto j) {
-    constexpr bool cut = kEdge != Edge::full && j == V - 1;
+    constexpr bool cut = kCut && j == V - 1;
     Batch<T> bias(T(0));
     if (out.bias != nullptr) bias = cut ? load_part(out.bias + j * w, last) : load(out.bias + j * w);
     unroll<R>([&](auto i) {
@@ -127,15 +115,13 @@ template <class P, int R, int V, Order kOrder, Edge kEdge>
 
 // m rows of one panel of columns: tiles of R rows, then smaller tiles. Not inlined: g++ spills sums in one large
 // function.
-template <class P, int V, Order kOrder, Edge kEdge, int R = Product<P>::kRows>
+template <class P, int V, Order kOrder, bool kCut, int R = Product<P>::kRows>
 [[gnu::noinline]] inline void panel_rows(long m, long k, const typename Product<P>::Element* a, long a_stride,
                                          const typename Product<P>::Element* b, long b_stride, int last,
                                          TileOut<typename Product<P>::Sum> out) {
   constexpr int w = kWidth<typename Product<P>::Sum>;
   long i = 0;
-  const long next_tile = kOrder == Order::by_row                             ? R * a_stride
-                         : kOrder == Order::packed && R == Product<P>::kRows ? packed_group<P>(k)
-                                                                             : R;
+  const long next_tile = kOrder == Order::by_row ? R * a_stride : R == Product<P>::kRows ? packed_group<P>(k) : R;
   for (; i + R <= m; i += R) {
     for (Fetch* fetch : out.fetch)
       if (fetch != nullptr && !fetch->is_done()) fetch->prefetch_next();
@@ -143,31 +129,30 @@ template <class P, int V, Order kOrder, Edge kEdge, int R = Product<P>::kRows>
       for (int r = 0; r < R; ++r)
         for (int j = 0; j < V * w; j += 64 / static_cast<int>(sizeof *out.c))
           __builtin_prefetch(out.c + r * out.ldc + j, 1);
-    tile<P, R, V, kOrder, kEdge>(k, a, a_stride, b, b_stride, last, out);
+    tile<P, R, V, kOrder, kCut>(k, a, a_stride, b, b_stride, last, out);
     a += next_tile;
     out.c += R * out.ldc;
   }
   constexpr int next = R > 4 ? 4 : R / 2;
   if constexpr (next > 0) {
-    if (i < m) panel_rows<P, V, kOrder, kEdge, next>(m - i, k, a, a_stride, b, b_stride, last, out);
+    if (i < m) panel_rows<P, V, kOrder, kCut, next>(m - i, k, a, a_stride, b, b_stride, last, out);
   }
 }
 
-// The same for n <= kPanel columns. kPadded: B is packed and padded to whole vectors.
-template <class P, Order kOrder, bool kPadded>
+// The same for n <= kPanel columns.
+template <class P, Order kOrder>
 inline void panel(long m, int n, long k, const typename Product<P>::Element* a, long a_stride,
                   const typename Product<P>::Element* b, long b_stride, const TileOut<typename Product<P>::Sum>& out) {
   constexpr int w = kWidth<typename Product<P>::Sum>;
-  constexpr Edge edge = kPadded ? Edge::padded : Edge::part;
   const int last = n > w ? n - w : n;
   if (n == 2 * w)
-    panel_rows<P, 2, kOrder, Edge::full>(m, k, a, a_stride, b, b_stride, last, out);
+    panel_rows<P, 2, kOrder, false>(m, k, a, a_stride, b, b_stride, last, out);
   else if (n > w)
-    panel_rows<P, 2, kOrder, edge>(m, k, a, a_stride, b, b_stride, last, out);
+    panel_rows<P, 2, kOrder, true>(m, k, a, a_stride, b, b_stride, last, out);
   else if (n == w)
-    panel_rows<P, 1, kOrder, Edge::full>(m, k, a, a_stride, b, b_stride, last, out);
+    panel_rows<P, 1, kOrder, false>(m, k, a, a_stride, b, b_stride, last, out);
   else
-    panel_rows<P, 1, kOrder, edge>(m, k, a, a_stride, b, b_stride, last, out);
+    panel_rows<P, 1, kOrder, true>(m, k, a, a_stride, b, b_stride, last, out);
 }
 
 }  // namespace heed::kernels::HEED_LEVEL
