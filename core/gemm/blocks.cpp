@@ -123,10 +123,6 @@ class OwnCopies {
     }
     return copy;
   }
-  // Whether own copies pay if each thread multiplies this many rows.
-  static bool pay(const GemmKind& kind, const GemmProblem& g, Index rows) {
-    return rows >= kOwnRows && static_cast<Index>(kind.packed_bytes(g)) <= kOwnBytes;
-  }
 
  private:
   const GemmKind& kind_;
@@ -164,7 +160,7 @@ void pack_parallel(const GemmKind& kind, const GemmProblem& g, Index panel_bytes
 
 void multiply_blocks(const GemmKind& kind, const Work& w) {
   const GemmProblem& whole = w.g;
-  if (threads() > 1 && OwnCopies::pay(kind, whole, whole.m / threads())) {
+  if (threads() > 1 && whole.m / threads() >= kOwnRows && static_cast<Index>(kind.packed_bytes(whole)) <= kOwnBytes) {
     OwnCopies copies(kind, whole);
     return blocks_parallel(kind, w, [&] { return copies(); });
   }

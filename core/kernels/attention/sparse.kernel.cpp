@@ -14,8 +14,8 @@ struct Row {
   Row(const SparseProblem<T>& p, Pieces<T>& pieces)
       : score(pieces.take(p.longest)),
         dweight(pieces.take(p.longest)),
-        key(reinterpret_cast<int32_t*>(pieces.take(p.longest))),
-        place(reinterpret_cast<int32_t*>(pieces.take(p.longest))) {}
+        key(pieces.template take_as<int32_t>(p.longest)),
+        place(pieces.template take_as<int32_t>(p.longest)) {}
 
   T* score;    // then weights
   T* dweight;  // do . v
@@ -59,23 +59,18 @@ struct Dropout {
   const SparseProblem<T>& p;
   uint64_t first;  // counter of the row
   long block = -1;
-  uint32_t words[4] = {};
+  uint32_t words[4][1] = {};
 
   Dropout(const SparseProblem<T>& problem, long b, long h, long i) : p(problem), first(dropout_counter(p, b, h, i)) {}
 
-  void draw() {
-    uint32_t drawn[4][1];
-    philox_words(
-        p.seed, p.stream, [this](int) { return first + static_cast<uint64_t>(block); }, drawn);
-    for (int word = 0; word < 4; ++word) words[word] = drawn[word][0];
-  }
   T factor(long j) {
     if (p.drop_below == 0) return T(1);
     if (j / 4 != block) {
       block = j / 4;
-      draw();
+      philox_words(
+          p.seed, p.stream, [this](int) { return first + static_cast<uint64_t>(block); }, words);
     }
-    return words[j % 4] < p.drop_below ? T(0) : p.keep;
+    return words[j % 4][0] < p.drop_below ? T(0) : p.keep;
   }
 };
 
