@@ -103,7 +103,6 @@ class PackedMatrix {
   // for.
   void multiply(const Gemm& g) const;
   void multiply_here(const Gemm& g) const;
-  Index columns() const { return n_; }
 
   auto tensors() { return std::tie(packed_); }
 
