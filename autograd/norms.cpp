@@ -147,7 +147,8 @@ template <int kInputs>
 void norm_backward(Grads& d, const Tensor& dy, const Tensor& kept, const Tensor& weight, const Tensor& means,
                    const Tensor& rstd, const Tensor& factors) {
   const bool is_lifted = factors.defined() && d.needs(0);
-  NormTargets to{.x = is_lifted ? Target{Tensor::empty(dy.shape(), factors.dtype())} : d.dense(0)};
+  NormTargets to;
+  to.x = is_lifted ? Target{Tensor::empty(dy.shape(), factors.dtype())} : d.dense(0);
   if constexpr (kInputs > 1) to.weight = d.dense(1);
   if constexpr (kInputs > 2) to.bias = d.dense(2);
   detail::with_float(rstd.dtype(), [&]<class T>(T) { backward<T>(to, dy, kept, weight, means, rstd); });
