@@ -37,11 +37,7 @@ class FlexAttention {
   explicit FlexAttention(FlexMechanismOptions options);
   // The members of a mechanism: see mechanism.hpp. Names: score.0, score.1, ..., and sinks.
   std::string name() const { return options_.name; }
-  AttentionCapabilities capabilities() const {
-    AttentionCapabilities can = AttentionCapabilities::of_places();
-    can.bfloat16 = true;
-    return can;
-  }
+  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_places({.bfloat16 = true}); }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const { return now().attend(q, k, v, call, {}); }
   AttentionState make_state() const;
   void members(auto&& visit) {
@@ -87,8 +83,7 @@ class GenericAttention {
   Tensor apply(In q, In k, In v, const AttentionCall& call) const {
     return generic_attention(q, k, v, similarity_, call, options_);
   }
-  AttentionState make_state() const;
-  const Similarity& similarity() const { return similarity_; }  // the argument of the constructor
+  AttentionState make_state() const { return KeyValueState(*this); }
   void members(auto&&) {}
 
  private:

@@ -1,6 +1,5 @@
 // Attention by any similarity, as a mechanism.
 #include <heed/layers/attention/flex.hpp>
-#include <heed/layers/attention/states.hpp>
 
 namespace heed {
 
@@ -10,18 +9,8 @@ GenericAttention::GenericAttention(Similarity similarity, const GenericAttention
 }
 
 AttentionCapabilities GenericAttention::capabilities() const {
-  AttentionCapabilities can{.key_mask = true, .dropout = true, .cross = true, .grouped = true};
-  if (options_.pool > 1) {
-    can.why = "pooled keys mix positions";
-    return can;
-  }
-  can.causal = can.full_mask = can.bias = can.weights = can.state = true;
-  return can;
-}
-
-AttentionState GenericAttention::make_state() const {
-  return KeyValueState(
-      [self = *this](In q, In k, In v, const AttentionCall& call) { return self.apply(q, k, v, call); });
+  if (options_.pool == 1) return AttentionCapabilities::of_pairs();
+  return {.key_mask = true, .dropout = true, .cross = true, .grouped = true, .why = "pooled keys mix positions"};
 }
 
 }  // namespace heed

@@ -39,13 +39,6 @@ Tensor attend_location(In q, In k, In v, In W, const AttentionCall& call) {
 
 }  // namespace
 
-// ---- dot ----
-
-Tensor LuongDot::apply(In q, In k, In v, const AttentionCall& call) const { return attention(q, k, v, call, 1.0); }
-AttentionState LuongDot::make_state() const {
-  return KeyValueState([](In q, In k, In v, const AttentionCall& call) { return attention(q, k, v, call, 1.0); });
-}
-
 // ---- general ----
 
 LuongGeneral::LuongGeneral(Exactly<Index> heads, Exactly<Index> size, Rng& rng) {

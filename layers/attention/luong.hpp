@@ -34,8 +34,8 @@ struct LuongDot {
   // The members of a mechanism: see mechanism.hpp.
   std::string name() const { return "luong-dot"; }
   AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs(); }
-  Tensor apply(In q, In k, In v, const AttentionCall& call) const;
-  AttentionState make_state() const;
+  Tensor apply(In q, In k, In v, const AttentionCall& call) const { return attention(q, k, v, call, 1.0); }
+  AttentionState make_state() const { return KeyValueState(*this); }
   void members(auto&&) {}
 };
 

@@ -74,24 +74,20 @@ struct AttentionCapabilities {
   bool attends_to_memory() const { return cross && !causal_only && !aligned; }  // to another sequence
   std::string why = {};  // reason for what is missing, for messages: "the softmax over positions sees the future"
 
-  // For mechanisms with a score per pair, such as softmax attention.
-  static AttentionCapabilities of_pairs() {
-    return {.causal = true,
-            .key_mask = true,
-            .full_mask = true,
-            .bias = true,
-            .dropout = true,
-            .weights = true,
-            .state = true,
-            .cross = true,
-            .grouped = true};
-  }
-  static AttentionCapabilities of_places() {  // the same, for mechanisms that depend on positions
-    AttentionCapabilities can = of_pairs();
-    can.aligned = true;
-    can.why = "which keys a query sees depends on its position";
+  // The capabilities of a mechanism with a score per pair, such as softmax attention, in addition to those in `can`.
+  static AttentionCapabilities of_pairs(AttentionCapabilities can) {
+    can.causal = can.key_mask = can.full_mask = can.bias = can.dropout = true;
+    can.weights = can.state = can.cross = can.grouped = true;
     return can;
   }
+  static AttentionCapabilities of_pairs() { return of_pairs({}); }
+  // The same, for mechanisms that depend on positions.
+  static AttentionCapabilities of_places(AttentionCapabilities can) {
+    can.aligned = true;
+    can.why = "which keys a query sees depends on its position";
+    return of_pairs(std::move(can));
+  }
+  static AttentionCapabilities of_places() { return of_places({}); }
 };
 
 // A mechanism of any type. Move-only, because parameters are.

@@ -23,13 +23,9 @@ struct SoftmaxAttention {
 
   // The members of a mechanism: see mechanism.hpp.
   std::string name() const { return "softmax"; }
-  AttentionCapabilities capabilities() const {
-    AttentionCapabilities can = AttentionCapabilities::of_pairs();
-    can.bfloat16 = true;
-    return can;
-  }
+  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs({.bfloat16 = true}); }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const { return attention(q, k, v, call, scale); }
-  AttentionState make_state() const;
+  AttentionState make_state() const { return KeyValueState(*this); }
   void members(auto&&) {}
 };
 
@@ -82,10 +78,8 @@ struct ForgettingAttention {
   // The members of a mechanism: see mechanism.hpp. The input `forget` is [B, Hk, S, 1].
   std::string name() const { return "forgetting"; }
   AttentionCapabilities capabilities() const {
-    AttentionCapabilities can = AttentionCapabilities::of_pairs();
-    can.causal_only = true;
-    can.why = "forget gates act between a key and a later query";
-    return can;
+    return AttentionCapabilities::of_pairs(
+        {.causal_only = true, .why = "forget gates act between a key and a later query"});
   }
   std::vector<MechanismInput> inputs() const { return {{.name = "forget"}}; }
   Tensor apply(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> inputs) const;

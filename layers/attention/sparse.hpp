@@ -125,13 +125,9 @@ class TopKAttention {
   explicit TopKAttention(Exactly<Index> count, std::optional<double> scale = {});
   // The members of a mechanism: see mechanism.hpp.
   std::string name() const { return "top-k"; }
-  AttentionCapabilities capabilities() const {
-    AttentionCapabilities can = AttentionCapabilities::of_pairs();
-    can.discrete = true;
-    return can;
-  }
+  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs({.discrete = true}); }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
-  AttentionState make_state() const;
+  AttentionState make_state() const { return KeyValueState(*this); }
   // The chosen keys, with lists per head.
   KeyLists lists(In q, In k, const AttentionCall& call) const;
   void members(auto&&) {}
@@ -176,8 +172,7 @@ class LshAttention {
   // The members of a mechanism: see mechanism.hpp.
   std::string name() const { return "lsh"; }
   AttentionCapabilities capabilities() const {
-    AttentionCapabilities can = AttentionCapabilities::of_places();
-    can.discrete = true;
+    AttentionCapabilities can = AttentionCapabilities::of_places({.discrete = true});
     if (!options_.shared) return can;
     can.cross = can.grouped = false;
     can.why = "queries and keys are shared";

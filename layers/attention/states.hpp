@@ -156,11 +156,8 @@ struct AttentionState::Model final : Concept {
 
 // The decode state of mechanisms that need all keys: stores keys and values, and attends to all of them in each step.
 //
-//   AttentionState make_state() const {
-//     const auto attend = [self = *this](In q, In k, In v, const AttentionCall& c) { return self.apply(q, k, v, c); };
-//     return KeyValueState(attend);
-//   }
-
+//   AttentionState make_state() const { return KeyValueState(*this); }
+//
 // The capacity doubles when it is exceeded, so most steps copy no earlier positions.
 class KeyValueState {
  public:
@@ -172,6 +169,13 @@ class KeyValueState {
 
   // `attend`: for apply() without a function of its own.
   explicit KeyValueState(Attend attend) : attend_(std::move(attend)) {}
+  // Attends by apply() of the mechanism, which must have a copy constructor.
+  template <class M>
+  requires requires(const M& m, In x, const AttentionCall& call) { m.apply(x, x, x, call); }
+  explicit KeyValueState(M mechanism)
+      : attend_([m = std::move(mechanism)](In q, In k, In v, const AttentionCall& call) {
+          return m.apply(q, k, v, call);
+        }) {}
   // Appends k and v, and attends with the state's own function or with `attend`. As AttentionState::apply(). No
   // gradient.
   Tensor apply(In q, In k, In v, const AttentionCall& call = {}) { return apply(q, k, v, call, attend_); }

@@ -7,7 +7,6 @@
 #include <heed/autograd/matmul.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/layers/attention/sparse.hpp>
-#include <heed/layers/attention/states.hpp>
 
 namespace heed {
 namespace {
@@ -135,11 +134,6 @@ KeyLists TopKAttention::lists(In q_in, In k_in, const AttentionCall& call) const
 
 Tensor TopKAttention::apply(In q, In k, In v, const AttentionCall& call) const {
   return sparse_attention(q, k, v, lists(q, k, call), call, scale_);
-}
-
-AttentionState TopKAttention::make_state() const {
-  return KeyValueState(
-      [self = *this](In q, In k, In v, const AttentionCall& call) { return self.apply(q, k, v, call); });
 }
 
 }  // namespace heed

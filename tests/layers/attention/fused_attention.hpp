@@ -41,7 +41,7 @@ struct Fused {
   }
   AttentionState make_state() const {
     if (h.state) return h.state();
-    return KeyValueState([self = *this](In q, In k, In v, const AttentionCall& c) { return self.apply(q, k, v, c); });
+    return KeyValueState(*this);
   }
   void members(auto&&) {}
 };

@@ -75,7 +75,7 @@ struct Hooked {
   AttentionState make_state() const {
     if (h.state) return h.state();
     if (h.step) return KeyValueState(h.step);
-    return KeyValueState([self = *this](In q, In k, In v, const AttentionCall& c) { return self.apply(q, k, v, c); });
+    return KeyValueState(*this);
   }
   void members(auto&&) {}
 };
