@@ -133,24 +133,7 @@ void check_prompts(const char* op, std::span<const Tokens> prompts, const std::v
           prompts.size(), " prompts; expected one count per prompt");
 }
 
-// Tokens of rows of any lengths, padded, and the lengths if they differ.
-struct Padded {
-  Tensor tokens, lengths;
-
-  explicit Padded(std::span<const Tokens> rows) {
-    const auto count = static_cast<Index>(rows.size());
-    Tokens sizes;
-    for (const Tokens& row : rows) sizes.push_back(static_cast<std::int32_t>(row.size()));
-    const Index max_size = *std::ranges::max_element(sizes);
-    tokens = Tensor::zeros({count, max_size}, DType::int32);
-    for (Index i = 0; i < count; ++i)
-      std::ranges::copy(rows[static_cast<std::size_t>(i)], tokens.ptr<std::int32_t>() + i * max_size);
-    if (*std::ranges::min_element(sizes) < max_size) lengths = Tensor::from(sizes, {count});
-  }
-};
-
 Tensor column(const Tokens& tokens) { return Tensor::from(tokens, {static_cast<Index>(tokens.size()), 1}); }
-Tensor places(const Tokens& rows) { return Tensor::from(rows, {static_cast<Index>(rows.size())}); }
 
 }  // namespace
 
@@ -160,65 +143,60 @@ void check_vocabulary(const char* op, const char* what, const Tokens& tokens, In
             " tokens");
 }
 
-void detail::generate_rows(DecodeState state, std::span<const Tokens> prompts, const SamplingOptions& sampling,
-                           const Tokens& stop_tokens, const std::function<Rng&(Index row)>& rng_of,
-                           const std::function<bool(Index row)>& goes_on,
-                           const std::function<void(Index row, std::int32_t token)>& use) {
-  if (prompts.empty()) return;
+detail::PaddedTokens::PaddedTokens(const std::vector<std::span<const std::int32_t>>& rows) {
+  const auto count = static_cast<Index>(rows.size());
+  Tokens sizes;
+  for (const auto& row : rows) sizes.push_back(static_cast<std::int32_t>(row.size()));
+  const Index max_size = *std::ranges::max_element(sizes);
+  tokens = Tensor::zeros({count, max_size}, DType::int32);
+  for (Index i = 0; i < count; ++i)
+    std::ranges::copy(rows[static_cast<std::size_t>(i)], tokens.ptr<std::int32_t>() + i * max_size);
+  if (*std::ranges::min_element(sizes) < max_size) lengths = Tensor::from(sizes);
+}
+
+std::vector<Tokens> detail::generate_by(DecodeState state, std::span<const Tokens> prompts, const GenerateOptions& o,
+                                        std::span<Rng> generators) {
+  check_sampling(o.sampling);
+  check_prompts("generate", prompts, o.counts);
+  std::vector<Tokens> texts(prompts.size());
+  const auto max_tokens = [&](std::size_t row) { return o.counts.empty() ? o.count : o.counts[row]; };
+  std::vector<std::size_t> rows;  // those that continue
+  for (std::size_t i = 0; i < prompts.size(); ++i)
+    if (max_tokens(i) > 0) rows.push_back(i);
+  if (rows.empty()) return texts;
   const AwakeThreads scope;
-  const Padded padded(prompts);
-  std::vector<Index> rows(prompts.size());
-  std::iota(rows.begin(), rows.end(), Index{0});
+  const PaddedTokens padded({prompts.begin(), prompts.end()});
   Tensor logits = state.read(padded.tokens, padded.lengths);
-  check_vocabulary("generate", "stop token", stop_tokens, logits.dim(1));
-  const auto drop_ended = [&] {
-    Tokens remaining;
-    std::vector<Index> left;
-    for (std::size_t i = 0; i < rows.size(); ++i)
-      if (goes_on(rows[i])) remaining.push_back(static_cast<std::int32_t>(i)), left.push_back(rows[i]);
-    if (left.size() < rows.size() && !left.empty()) state = state.rows(places(remaining));
-    rows = left;
-    return remaining;
-  };
-  if (const Tokens remaining = drop_ended(); !rows.empty()) logits = index_select(logits, 0, places(remaining));
-  while (!rows.empty()) {
-    Tokens next;
+  check_vocabulary("generate", "stop token", o.stop_tokens, logits.dim(1));
+  const Tensor places = Tensor::from(Tokens(rows.begin(), rows.end()));
+  if (rows.size() < prompts.size()) state = state.rows(places);
+  logits = index_select(logits, 0, places);
+  while (true) {
+    Tokens remaining, last;  // of the rows that continue: their places in `rows`, and their tokens of this step
     for (std::size_t i = 0; i < rows.size(); ++i) {
-      next.push_back(sample(logits[static_cast<Index>(i)], sampling, rng_of(rows[i])));
-      use(rows[i], next.back());
+      const std::size_t row = rows[i];
+      const std::int32_t token = sample(logits[static_cast<Index>(i)], o.sampling, generators[row]);
+      texts[row].push_back(token);
+      const bool keep_going = !o.on_token || o.on_token(static_cast<Index>(row), token);
+      if (!keep_going || std::ranges::find(o.stop_tokens, token) != o.stop_tokens.end() ||
+          static_cast<Index>(texts[row].size()) >= max_tokens(row))
+        continue;
+      remaining.push_back(static_cast<std::int32_t>(i)), last.push_back(token);
     }
-    const Tokens remaining = drop_ended();
-    if (rows.empty()) return;
-    Tokens last;
-    for (const std::int32_t i : remaining) last.push_back(next[static_cast<std::size_t>(i)]);
+    if (remaining.empty()) return texts;
+    if (remaining.size() < rows.size()) {
+      state = state.rows(Tensor::from(remaining));
+      for (std::size_t i = 0; i < remaining.size(); ++i) rows[i] = rows[static_cast<std::size_t>(remaining[i])];
+      rows.resize(remaining.size());
+    }
     logits = state.read(column(last));
   }
 }
 
 std::vector<Tokens> generate(DecodeState state, std::span<const Tokens> prompts, const GenerateOptions& o) {
-  check_sampling(o.sampling);
-  check_prompts("generate", prompts, o.counts);
-  std::vector<Tokens> texts(prompts.size());
-  std::vector<bool> ended(prompts.size());
   std::vector<Rng> generators;
-  for (std::size_t i = 0; i < prompts.size(); ++i) {
-    generators.emplace_back(o.seed, o.stream + i);
-    ended[i] = (o.counts.empty() ? o.count : o.counts[i]) <= 0;
-  }
-  if (std::ranges::find(ended, false) == ended.end()) return texts;
-  detail::generate_rows(
-      std::move(state), prompts, o.sampling, o.stop_tokens,
-      [&](Index i) -> Rng& { return generators[static_cast<std::size_t>(i)]; },
-      [&](Index i) { return !ended[static_cast<std::size_t>(i)]; },
-      [&](Index row, std::int32_t token) {
-        const auto i = static_cast<std::size_t>(row);
-        texts[i].push_back(token);
-        const bool keep_going = !o.on_token || o.on_token(row, token);
-        const Index max_tokens = o.counts.empty() ? o.count : o.counts[i];
-        ended[i] = !keep_going || std::ranges::find(o.stop_tokens, token) != o.stop_tokens.end() ||
-                   static_cast<Index>(texts[i].size()) >= max_tokens;
-      });
-  return texts;
+  for (std::size_t i = 0; i < prompts.size(); ++i) generators.emplace_back(o.seed, o.stream + i);
+  return detail::generate_by(std::move(state), prompts, o, generators);
 }
 
 // ---- Beams ----
@@ -229,12 +207,12 @@ namespace {
 struct Candidate {
   double log_probability;
   std::int32_t beam, token;
-
-  bool before(const Candidate& other) const {
-    if (log_probability != other.log_probability) return log_probability > other.log_probability;
-    return beam != other.beam ? beam < other.beam : token < other.token;
-  }
 };
+
+bool before(const Candidate& a, const Candidate& b) {
+  if (a.log_probability != b.log_probability) return a.log_probability > b.log_probability;
+  return a.beam != b.beam ? a.beam < b.beam : a.token < b.token;
+}
 
 // The `count` likeliest continuations of a text with these logits, likeliest first.
 std::vector<Candidate> likeliest(const Tensor& logits, double so_far, std::int32_t beam, std::size_t count,
@@ -250,7 +228,6 @@ std::vector<Candidate> likeliest(const Tensor& logits, double so_far, std::int32
   all.reserve(values.size());
   for (std::size_t i = 0; i < values.size(); ++i)
     if (values[i] > -detail::kInfinity) all.push_back({values[i] + shift, beam, static_cast<std::int32_t>(i)});
-  const auto before = [](const Candidate& a, const Candidate& b) { return a.before(b); };
   const auto end = all.begin() + static_cast<std::ptrdiff_t>(std::min(count, all.size()));
   if (end != all.end()) std::nth_element(all.begin(), end, all.end(), before);
   std::sort(all.begin(), end, before);
@@ -286,7 +263,7 @@ struct Search {
   // Extends the texts by one token. Returns, for each text that continues, the index of the text that it extends.
   Tokens grow(std::vector<Candidate> candidates) {
     if (max_tokens <= 0) candidates.clear();
-    std::ranges::sort(candidates, [](const Candidate& a, const Candidate& b) { return a.before(b); });
+    std::ranges::sort(candidates, before);
     std::vector<Hypothesis> longer;
     Tokens from;
     Index taken = 0;  // candidates without a stop token
@@ -363,7 +340,7 @@ std::vector<std::vector<Hypothesis>> beam_search(DecodeState state, std::span<co
   std::vector<std::vector<Hypothesis>> best(prompts.size());
   if (prompts.empty()) return best;
   const AwakeThreads scope;
-  const Padded padded(prompts);
+  const detail::PaddedTokens padded({prompts.begin(), prompts.end()});
   Tensor logits = state.read(padded.tokens, padded.lengths);
   check_vocabulary("beam_search", "stop token", o.stop_tokens, logits.dim(1));
   check_vocabulary("beam_search", "never token", o.never, logits.dim(1));
@@ -386,7 +363,7 @@ std::vector<std::vector<Hypothesis>> beam_search(DecodeState state, std::span<co
     }
     std::erase_if(rows, [&](std::size_t row) { return searches[row].done(); });
     if (rows.empty()) return best;
-    state = state.rows(places(picked));
+    state = state.rows(Tensor::from(picked));
     logits = state.read(column(next));
   }
 }

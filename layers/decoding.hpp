@@ -116,11 +116,16 @@ std::vector<Tokens> generate(DecodeState state, std::span<const Tokens> prompts,
 void check_vocabulary(const char* op, const char* what, const Tokens& tokens, Index vocabulary);
 
 namespace detail {
-// The loop of generate(). Rows for which goes_on(row) is true draw a token from rng_of(row) and pass it to use().
-void generate_rows(DecodeState state, std::span<const Tokens> prompts, const SamplingOptions& sampling,
-                   const Tokens& stop_tokens,
-                   const std::function<Rng&(Index row)>& rng_of, const std::function<bool(Index row)>& goes_on,
-                   const std::function<void(Index row, std::int32_t token)>& use);
+// generate() with a generator per prompt; options.seed and options.stream are not read.
+std::vector<Tokens> generate_by(DecodeState state, std::span<const Tokens> prompts, const GenerateOptions& options,
+                                std::span<Rng> generators);
+
+// Rows of tokens of any lengths above 0, padded to int32 [rows, longest], and their lengths if they differ.
+struct PaddedTokens {
+  Tensor tokens, lengths;
+
+  explicit PaddedTokens(const std::vector<std::span<const std::int32_t>>& rows);
+};
 }  // namespace detail
 
 // ---- Beams ----

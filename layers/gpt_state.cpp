@@ -23,7 +23,7 @@ struct Group {
     bool same = places.size() == rows.size();
     for (std::size_t i = 0; same && i < places.size(); ++i) same = places[i] == static_cast<std::int32_t>(i);
     if (same || states.empty() || places.empty()) return {std::move(names), states};
-    return {std::move(names), pick_rows(states, Tensor::from(places, {static_cast<Index>(places.size())}))};
+    return {std::move(names), pick_rows(states, Tensor::from(places))};
   }
 };
 
@@ -113,20 +113,13 @@ struct GptState {
 
   // Reads all unread tokens of the group. Returns the logits [rows, vocabulary] of each row's next token.
   Tensor read_on(Group& group) {
-    Tokens counts;
-    for (const std::size_t i : group.rows)
-      counts.push_back(static_cast<std::int32_t>(texts[i].text.size() - texts[i].read));
-    const Index count = static_cast<Index>(counts.size()), max_count = *std::ranges::max_element(counts);
-    Tensor x = Tensor::zeros({count, max_count}, DType::int32);
-    for (Index i = 0; i < count; ++i) {
-      Row& row = texts[group.rows[static_cast<std::size_t>(i)]];
-      std::copy(row.text.begin() + static_cast<std::ptrdiff_t>(row.read), row.text.end(),
-                x.ptr<std::int32_t>() + i * max_count);
-      row.read = row.text.size();
+    std::vector<std::span<const std::int32_t>> unread;
+    for (const std::size_t i : group.rows) {
+      unread.push_back(std::span(texts[i].text).subspan(texts[i].read));
+      texts[i].read = texts[i].text.size();
     }
-    AttentionCall call;
-    if (*std::ranges::min_element(counts) < max_count) call.key_lengths = Tensor::from(counts, {count});
-    return model->decode(x, group.states, call);
+    const detail::PaddedTokens padded(unread);
+    return model->decode(padded.tokens, group.states, {.key_lengths = padded.lengths});
   }
 };
 

@@ -7,19 +7,11 @@ namespace heed {
 
 Tokens generate(const GPT& model, std::span<const std::int32_t> prompt, Index count, const SamplingOptions& sampling,
                 Rng& rng, const std::function<bool(std::int32_t)>& on_token) {
-  check_sampling(sampling);
   require(!prompt.empty(), "generate: the prompt is empty; it must have at least one token");
-  Tokens text;
-  bool ended = count <= 0;
-  if (ended) return text;
   const std::vector<Tokens> prompts = {{prompt.begin(), prompt.end()}};
-  detail::generate_rows(
-      model.make_state(), prompts, sampling, {}, [&](Index) -> Rng& { return rng; }, [&](Index) { return !ended; },
-      [&](Index, std::int32_t token) {
-        text.push_back(token);
-        ended = (on_token && !on_token(token)) || static_cast<Index>(text.size()) >= count;
-      });
-  return text;
+  GenerateOptions options{.count = count, .sampling = sampling};
+  if (on_token) options.on_token = [&](Index, std::int32_t token) { return on_token(token); };
+  return detail::generate_by(model.make_state(), prompts, options, {&rng, 1})[0];
 }
 
 std::vector<Tokens> generate(const GPT& model, std::span<const Tokens> prompts, const GenerateOptions& options) {
