@@ -91,18 +91,11 @@ Tensor TransformerBlock::operator()(In x, const AttentionCall& call) const {
 }
 
 Tensor TransformerBlock::operator()(In x, const ProjectedMemory& memory, const AttentionCall& call,
-                                    const AttentionCall& memory_call) const {
-  return run(
-      x, true, [&](In h) { return attention(h, causal_too(call, options_.causal)); },
-      [&](In h) { return (*cross)(h, memory, memory_call); });
-}
-
-Tensor TransformerBlock::weighed(In x, const ProjectedMemory& memory, const AttentionCall& call,
-                                 const AttentionCall& memory_call, Tensor& weights) const {
+                                    const AttentionCall& memory_call, Tensor* weights) const {
   return run(
       x, true, [&](In h) { return attention(h, causal_too(call, options_.causal)); },
       [&](In h) {
-        weights = cross->weights(h, memory, memory_call);
+        if (weights != nullptr) *weights = cross->weights(h, memory, memory_call);
         return (*cross)(h, memory, memory_call);
       });
 }
@@ -124,10 +117,7 @@ static AttentionCall call_after(AttentionCall call, const Tensor& seen) {
 
 Tensor TransformerBlock::decode(In x, AttentionState& state, const ProjectedMemory& memory, const AttentionCall& call,
                                 const AttentionCall& memory_call) const {
-  check(cross.has_value(), x.where(),
-        "TransformerBlock: this block has no cross-attention; set memory_width, or call it without a memory");
-  const Tensor seen = state ? state.lengths() : Tensor::zeros({0}, DType::int32);
-  const AttentionCall of_memory = call_after(memory_call, seen);
+  const AttentionCall of_memory = call_after(memory_call, state.lengths());
   return run(
       x, true, [&](In h) { return attention.decode(h, state, call); },
       [&](In h) { return (*cross)(h, memory, of_memory); });
@@ -170,7 +160,7 @@ std::vector<Tensor> Transformer::memory_weights(In x, In memory, const Attention
   const Evaluation evaluation;
   std::vector<Tensor> weights(blocks.size());
   through(*this, x, [&](const TransformerBlock& b, In h, std::size_t i) {
-    return b.weighed(h, b.project(memory), call, memory_call, weights[i]);
+    return b(h, b.project(memory), call, memory_call, &weights[i]);
   });
   return weights;
 }

@@ -61,9 +61,11 @@ class TransformerBlock {
                    AttentionMechanism cross_mechanism = SoftmaxAttention{});
 
   Tensor operator()(In x, const AttentionCall& call = {}) const;  // x [B, T, width] -> [B, T, width]
-  // With a memory: the result of project(), or [B, S, memory_width], which is projected in the call.
+  // With a memory: the result of project(), or [B, S, memory_width], which is projected in the call. Sets `weights`, if
+  // not null, to the weights with which x attends to the memory: [B, H, T, S]. Throws Error if the mechanism then has
+  // none.
   Tensor operator()(In x, const ProjectedMemory& memory, const AttentionCall& call = {},
-                    const AttentionCall& memory_call = {}) const;
+                    const AttentionCall& memory_call = {}, Tensor* weights = nullptr) const;
   Tensor operator()(In x, In memory, const AttentionCall& call = {}, const AttentionCall& memory_call = {}) const {
     return (*this)(x, project(memory), call, memory_call);
   }
@@ -72,10 +74,6 @@ class TransformerBlock {
   Tensor decode(In x, AttentionState& state, const ProjectedMemory& memory, const AttentionCall& call = {},
                 const AttentionCall& memory_call = {}) const;
   ProjectedMemory project(In memory) const;  // [B, S, memory_width], for cross-attention
-  // The result of a call with a memory. Also sets `weights`, how x attends to the memory: [B, H, T, S]. Throws Error if
-  // the mechanism has no weights.
-  Tensor weighed(In x, const ProjectedMemory& memory, const AttentionCall& call, const AttentionCall& memory_call,
-                 Tensor& weights) const;
   // How x attends to itself: [B, H, T, T], as MultiHeadAttention::weights().
   Tensor weights(In x, const AttentionCall& call = {}) const;
 
