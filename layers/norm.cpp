@@ -10,11 +10,7 @@ LayerNorm::LayerNorm(Exactly<Index> width, double epsilon, bool with_bias)
 
 RMSNorm::RMSNorm(Exactly<Index> width, double epsilon) : weight(Tensor::ones({width})), eps(epsilon) {}
 
-Norm::Norm(NormKind kind, Exactly<Index> width, bool bias) {
-  if (kind == NormKind::layer)
-    layer.emplace(width, 1e-5, bias);
-  else
-    rms.emplace(width);
-}
+Norm::Norm(NormKind kind, Exactly<Index> width, bool bias)
+    : layer(kind == NormKind::layer ? decltype(layer)(LayerNorm(width, 1e-5, bias)) : RMSNorm(width)) {}
 
 }  // namespace heed

@@ -7,8 +7,7 @@
 //   const Tensor y = norm(rng.normal({2, 10, 16}));
 #pragma once
 #include <heed/autograd/norms.hpp>
-#include <optional>
-#include <string_view>
+#include <variant>
 
 namespace heed {
 
@@ -46,18 +45,16 @@ enum class NormKind { layer, rms };
 
 // A LayerNorm or an RMSNorm, for models with a choice. Its parameters have the names of the chosen layer.
 struct Norm {
-  std::optional<LayerNorm> layer;  // NormKind::layer; otherwise nullopt
-  std::optional<RMSNorm> rms;      // NormKind::rms; otherwise nullopt
+  std::variant<LayerNorm, RMSNorm> layer;  // the chosen one
 
   Norm(NormKind kind, Exactly<Index> width, bool bias = true);  // with the layer's default eps; RMSNorm has no bias
 
-  Tensor operator()(In x) const { return layer ? (*layer)(x) : (*rms)(x); }  // [..., width] -> [..., width]
+  Tensor operator()(In x) const {  // [..., width] -> [..., width]
+    return std::visit([&](const auto& chosen) { return chosen(x); }, layer);
+  }
 
   void members(auto&& visit) {  // those of the chosen layer
-    if (layer)
-      layer->members(visit);
-    else
-      rms->members(visit);
+    std::visit([&](auto& chosen) { chosen.members(visit); }, layer);
   }
 };
 

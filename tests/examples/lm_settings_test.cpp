@@ -171,8 +171,9 @@ TEST_CASE("train_lm: preset gpt2 is GPT-2's architecture, with its 124439808 par
         sizes[0]);
     GPT small(of_size.options, rng, of_size.factory());
     CHECK(parameter_count(small) == gpt2_parameters(sizes[0], sizes[1], sizes[2], sizes[3]));
-    for (const TransformerBlock& block : small.transformer.blocks) CHECK(block.norm1.layer->eps == 1e-5);
-    CHECK(small.transformer.norm->layer->eps == 1e-5);
+    for (const TransformerBlock& block : small.transformer.blocks)
+      CHECK(std::get<LayerNorm>(block.norm1.layer).eps == 1e-5);
+    CHECK(std::get<LayerNorm>(small.transformer.norm->layer).eps == 1e-5);
   }
 }
 
