@@ -54,10 +54,6 @@ void check_local(In q, In k, In v, const LuongLocalAttention& m, const Attention
   }
 }
 
-Index length_of(const AttentionCall& call, Index b, Index keys) {
-  return call.key_lengths.defined() ? static_cast<Index>(call.key_lengths.at({b})) : keys;
-}
-
 // The windows of all queries, as constants: W = min(2 D + 1, S) places per query.
 struct Windows {
   Tensor keys;       // int32 [B, H, T, W]: j; any key of the sentence where `forbidden`
@@ -169,8 +165,8 @@ Tensor positions_of(In q, In k, const LuongLocalAttention& m, const AttentionCal
     if (!call.first_query.defined()) return steps.expand({B, H, T});
     return (call.first_query.to(DType::float64).expand({B}).view({B, 1, 1}) + steps).expand({B, H, T});
   }
-  Tensor lengths = Tensor::empty({B, 1, 1}, DType::float64);
-  for (Index b = 0; b < B; ++b) lengths.ptr<double>()[b] = static_cast<double>(length_of(call, b, S));
+  Tensor lengths = Tensor::full({B, 1, 1}, static_cast<double>(S), DType::float64);
+  if (call.key_lengths.defined()) lengths = call.key_lengths.to(DType::float64).view({B, 1, 1});
   const Tensor query = q->to(DType::float64), W = m.position_W.to(DType::float64);
   const Tensor t = tanh(detail::project_heads(kLuongLocal, {query, q.where()}, W));
   return lengths * sigmoid(sum(t * m.position_score.to(DType::float64).unsqueeze(1), {3}));
@@ -210,21 +206,6 @@ Tensor apply_to_all(In q, In k, In v, const LuongLocalAttention& m, AttentionCal
   const Tensor scores = matmul(query, without_padding(k, call, kLuongLocal).transpose(2, 3));
   const Tensor weights = masked_softmax(call.bias.defined() ? scores + call.bias : scores, call.mask) * exp(gaussian);
   return matmul(call.dropout > 0 ? dropout(weights, call.dropout) : weights, without_padding(v, call, kLuongLocal));
-}
-
-// ---- Rows of the windows ----
-
-// Windows, and the weights of the keys inside.
-struct Local {
-  Windows windows;
-  Tensor weights;  // [B, H, T, W]
-};
-Local local_of(In q, In k, const LuongLocalAttention& m, const AttentionCall& call) {
-  const Tensor positions = positions_of(q, k, m, call);
-  Windows w = windows_of(positions.detach(), k.dim(2), m.options, call);
-  const Tensor keys = without_padding(k, call, kLuongLocal);
-  Tensor weights = weights_at(q, keys, w, positions, m, call);
-  return {std::move(w), std::move(weights)};
 }
 
 }  // namespace
@@ -271,11 +252,13 @@ Tensor LuongLocalAttention::apply(In q, In k, In v, const AttentionCall& call) c
   const auto seen = [&](In x) { return without_padding({x->detach(), x.where()}, call, kLuongLocal); };
   // NaN in keys outside of all windows must have no effect.
   if (is_short(q, k, *this) && finite(seen(k)) && finite(seen(v))) return apply_to_all(q, k, v, *this, call);
-  const Local local = local_of(q, k, *this, call);
-  Tensor values = rows_at(without_padding(v, call, kLuongLocal), local.windows.keys);  // [B, H, T, W, Dv]
+  const Tensor p = positions_of(q, k, *this, call);
+  Windows w = windows_of(p.detach(), k.dim(2), options, call);
+  Tensor weights = weights_at(q, without_padding(k, call, kLuongLocal), w, p, *this, call);  // [B, H, T, W]
+  Tensor values = rows_at(without_padding(v, call, kLuongLocal), w.keys);                    // [B, H, T, W, Dv]
   // A forbidden place holds the value of some other key, and 0 times a NaN value would be NaN.
-  if (!finite(values)) values = masked_fill(values, local.windows.forbidden.unsqueeze(4), 0);
-  const Tensor weights = call.dropout > 0 ? dropout(local.weights, call.dropout) : local.weights;
+  if (!finite(values)) values = masked_fill(values, w.forbidden.unsqueeze(4), 0);
+  if (call.dropout > 0) weights = dropout(weights, call.dropout);
   return matmul(weights.unsqueeze(3), values).squeeze(3);
 }
 
