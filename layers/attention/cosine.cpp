@@ -23,6 +23,10 @@ Tensor key_directions(In k, const AttentionCall& call) {
   return normalize({without_padding(k, call, kCosine), k.where()});
 }
 
+Tensor attend_by_directions(In q, In keys, In v, const AttentionCall& call, In log_beta) {
+  return attention({directions(q, exp(log_beta)), q.where()}, keys, v, call, 1.0);
+}
+
 }  // namespace
 
 CosineAttention::CosineAttention(Exactly<Index> heads, Exactly<Index>, Rng&) {
@@ -37,17 +41,14 @@ Tensor CosineAttention::apply(In q, In k, In v, const AttentionCall& call) const
 Tensor CosineAttention::map_keys(In k, const AttentionCall& call) const { return key_directions(k, call); }
 
 Tensor CosineAttention::apply_mapped(In q, In keys, In v, const AttentionCall& call) const {
-  const Tensor query = directions(q, exp(log_beta));
-  return attention({query, q.where()}, keys, v, call, 1.0);
+  return attend_by_directions(q, keys, v, call, log_beta);
 }
 
 AttentionState CosineAttention::make_state() const {
   const Tensor log = log_beta;
-  return MappedKeyState([](In k) { return key_directions(k, {}); },
-                        [log](In q, In keys, In v, const AttentionCall& call) {
-                          const Tensor query = directions(q, exp(log));
-                          return attention({query, q.where()}, keys, v, call, 1.0);
-                        });
+  return MappedKeyState(
+      [](In k) { return key_directions(k, {}); },
+      [log](In q, In keys, In v, const AttentionCall& call) { return attend_by_directions(q, keys, v, call, log); });
 }
 
 }  // namespace heed

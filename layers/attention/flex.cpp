@@ -1,7 +1,7 @@
 // flex_attention() as a mechanism: its parameters, the last block mask, and decoding.
 #include <heed/layers/attention/flex.hpp>
 //
-#include <algorithm>
+#include <heed/autograd/elementwise.hpp>
 #include <heed/layers/attention/states.hpp>
 #include <mutex>
 
@@ -65,13 +65,7 @@ AttentionState FlexAttention::make_state() const {
   return KeyValueState([rules](In q, In k, In v, const AttentionCall& call) {
     // If rows have different lengths, the only query of a row is its last position.
     Tensor positions;
-    if (call.key_lengths.defined() && q.dim(2) == 1) {
-      positions = call.key_lengths.clone();
-      for (Index b = 0; b < positions.numel(); ++b) {
-        std::int32_t& at = positions.ptr<std::int32_t>()[b];
-        at = std::max(at - 1, 0);
-      }
-    }
+    if (call.key_lengths.defined() && q.dim(2) == 1) positions = maximum(call.key_lengths - 1.0, 0.0);
     return rules.attend(q, k, v, call, positions);
   });
 }
