@@ -1,4 +1,4 @@
-// LSH attention: hashing, and the choice of keys from buckets.
+// LSH attention: hashing, the choice of keys from buckets, and the decode state.
 #include <algorithm>
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/detail/attention_inputs.hpp>
@@ -8,8 +8,9 @@
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
-#include <heed/layers/attention/detail/lsh_state.hpp>
+#include <heed/layers/attention/detail/row_lengths.hpp>
 #include <heed/layers/attention/sparse.hpp>
+#include <heed/layers/attention/states.hpp>
 
 namespace heed {
 namespace {
@@ -110,6 +111,16 @@ void take_near(const std::int32_t* first, const std::int32_t* last, Index p, boo
   }
 }
 
+// Finishes the keys of one query, which rounds appended to `seen` from `begin` on: sorts them and removes repeats. If
+// there is no key, appends `self`, if it is not negative and allows_self().
+template <class AllowsSelf>
+void unite(std::vector<std::int32_t>& seen, std::size_t begin, Index self, const AllowsSelf& allows_self) {
+  const auto from = seen.begin() + static_cast<std::ptrdiff_t>(begin);
+  std::sort(from, seen.end());
+  seen.erase(std::unique(from, seen.end()), seen.end());
+  if (seen.size() == begin && self >= 0 && allows_self()) seen.push_back(static_cast<std::int32_t>(self));
+}
+
 }  // namespace
 
 LshAttention::LshAttention(const LshAttentionOptions& o) : options_(o) {
@@ -152,7 +163,7 @@ KeyLists LshAttention::lists(In q, In k, const AttentionCall& call) const {
         const std::int32_t c = query_bucket[r * queries + i];
         take_near(table.begin(c), table.end(c), p, call.causal, options_.window, allows, mine);
       }
-      detail::unite(mine, before, p, [&] { return p < masks.length(b) && allows(p); });
+      unite(mine, before, p, [&] { return p < masks.length(b) && allows(p); });
       row_offsets.push_back(detail::checked_pairs(mine.size()));
     }
   });
@@ -169,6 +180,95 @@ Tensor LshAttention::apply(In q, In k, In v, const AttentionCall& call) const {
   const KeyLists chosen = lists(q, k, call);
   return sparse_attention(q, keys_of(q, k), v, chosen, call, options_.scale);
 }
+
+// ---- The decode state ----
+
+namespace {
+
+// Calls f(c) for each round, where c is the bucket of token t of head h, counted through the buckets of all rounds.
+// buckets [B, H, rounds, count].
+template <class F>
+void each_round(const LshAttentionOptions& o, const Tensor& buckets, Index count, Index h, Index t, const F& f) {
+  for (Index r = 0; r < o.rounds; ++r) f(r * o.buckets + buckets.ptr<std::int32_t>()[(h * o.rounds + r) * count + t]);
+}
+
+// Keys and values, and the last positions of each bucket. A token takes O(rounds * (buckets * D + window)) time for its
+// buckets, for any length.
+class LshState {
+ public:
+  explicit LshState(const LshAttention& mechanism) : mechanism_(mechanism) {
+    // Clones the rotations, because others may be loaded into the mechanism while the state is used.
+    for (const NamedBuffer& b : named_buffers(mechanism_)) *b.buffer = b.buffer->clone();
+  }
+  // Appends k [B, Hk, T, D] and v [B, Hk, T, Dv], and attends: [B, H, T, Dv]. No gradient.
+  Tensor apply(In q, In k, In v, const AttentionCall& call) {
+    detail::check_heads("lsh attention", q, k, v);
+    const LshAttentionOptions& o = mechanism_.options();
+    check(!o.shared || q.dim(1) == k.dim(1), q.where(), "lsh attention: q is ", q.tensor(), " and k is ", k.tensor(),
+          "; they must have the same number of heads, as queries and keys are shared");
+    check(q.dim(3) == o.size, q.where(), "lsh attention: q is ", q.tensor(), "; its last axis must be ", o.size);
+    const NoTape guard;  // no gradient passes through decoding
+    return cache_.apply(q, mechanism_.keys_of(q, k), v, call, [&](In q1, In keys, In values, const AttentionCall& all) {
+      // Checks the call before the buckets are written, so that an error leaves the state unchanged.
+      detail::check_pairs("lsh attention", q1, keys, all);
+      return sparse_attention(q1, keys, values, lists(q1, keys, all), all, o.scale);
+    });
+  }
+  const Tensor& lengths() const { return cache_.lengths(); }
+  void members(auto&& visit) {
+    cache_.members(visit);
+    visit.buffer("places", places_);
+    visit.buffer("counts", counts_);
+    for (const NamedBuffer& b : named_buffers(mechanism_)) visit.shared(b.name, *b.buffer);  // the rotations
+  }
+
+ private:
+  LshAttention mechanism_;
+  KeyValueState cache_{nullptr};
+  Tensor places_;  // int32 [B, Hk, rounds, buckets, window]: the n-th position of a bucket is at index n % window
+  Tensor counts_;  // int32 [B, Hk, rounds, buckets]: positions that each bucket has received
+
+  // The keys of the last `count` queries per row. Adds each new position to its buckets after its query.
+  KeyLists lists(In q, In keys, const AttentionCall& call) {
+    const LshAttentionOptions& o = mechanism_.options();
+    const Index batch = q.dim(0), heads = q.dim(1), groups = keys.dim(1), count = q.dim(2), shared = heads / groups;
+    const Tensor& before = lengths();  // per row; [0] before the first step
+    const Tensor new_keys = detail::rows_after(keys, before, count);
+    const Tensor of_queries = mechanism_.hash(q), of_keys = o.shared ? of_queries : mechanism_.hash(new_keys);
+    if (!places_.defined()) {
+      places_ = Tensor::zeros({batch, groups, o.rounds, o.buckets, o.window}, DType::int32);
+      counts_ = Tensor::zeros({batch, groups, o.rounds, o.buckets}, DType::int32);
+    }
+    std::vector<Keys> offsets(static_cast<std::size_t>(batch * heads), Keys{0}), seen(offsets.size());
+    const Index work = std::max<Index>(1, count * shared * o.rounds * o.window);
+    parallel_for_each(batch * groups, std::max<Index>(1, 20000 / work), [&](Index n) {
+      const Index b = n / groups, seen_before = before.numel() == 0 ? 0 : before.ptr<std::int32_t>()[b];
+      const Index new_count =
+          call.key_lengths.defined() ? call.key_lengths.ptr<std::int32_t>()[b] - seen_before : count;
+      std::int32_t* places = places_.ptr<std::int32_t>() + n * o.rounds * o.buckets * o.window;
+      std::int32_t* counts = counts_.ptr<std::int32_t>() + n * o.rounds * o.buckets;
+      for (Index t = 0; t < count; ++t) {
+        for (Index h = n * shared; h < (n + 1) * shared; ++h) {
+          Keys& mine = seen[static_cast<std::size_t>(h)];
+          const std::size_t first = mine.size();
+          each_round(o, of_queries, count, h, t, [&](Index c) {
+            const std::int32_t* ring = places + c * o.window;
+            mine.insert(mine.end(), ring, ring + std::min<Index>(counts[c], o.window));
+          });
+          unite(mine, first, seen_before + t, [] { return true; });
+          offsets[static_cast<std::size_t>(h)].push_back(detail::checked_pairs(mine.size()));
+        }
+        if (t >= new_count) continue;  // padding
+        each_round(o, of_keys, count, n, t, [&](Index c) {
+          places[c * o.window + counts[c]++ % o.window] = static_cast<std::int32_t>(seen_before + t);
+        });
+      }
+    });
+    return detail::joined_lists(offsets, seen, {batch, heads, count + 1});
+  }
+};
+
+}  // namespace
 
 AttentionState LshAttention::make_state() const { return LshState(*this); }
 

@@ -24,10 +24,10 @@ struct Result {
 double log_sigmoid(double z) { return z < 0 ? z - std::log1p(std::exp(z)) : -std::log1p(std::exp(-z)); }
 
 // A row of the definition for one head, in double. Sums run from the query backwards, so that nothing cancels.
-struct Row {
+struct DefinedRow {
   std::vector<double> weights, dscores;
 
-  Row(const Case& c, const Result& r, const Tensor& dy, Index b, Index h, Index i) {
+  DefinedRow(const Case& c, const Result& r, const Tensor& dy, Index b, Index h, Index i) {
     const Index g = h / (c.q.dim(1) / c.k.dim(1)), keys = c.k.dim(2), position = i + keys - c.q.dim(2);
     const Index size = c.q.dim(3), width = c.v.dim(3);
     const double scale = 1 / std::sqrt(static_cast<double>(size));
@@ -71,11 +71,12 @@ Result reference(const Case& c, const Tensor& dy) {
   const double scale = 1 / std::sqrt(static_cast<double>(size));
   for (Index n = 0; n < c.q.dim(0) * heads * queries; ++n) {
     const Index b = n / queries / heads, h = n / queries % heads, i = n % queries, g = h / (heads / c.k.dim(1));
-    Row row(c, r, dy, b, h, i);
+    DefinedRow row(c, r, dy, b, h, i);
     const Index first = (b * c.k.dim(1) + g) * keys, position = std::min(i + keys - queries, keys - 1);
     double later = 0;  // sum of the derivatives of all keys before the gate
     for (Index j = 0; j < keys; ++j) {
-      const double w = Row::at(row.weights, j), ds = Row::at(row.dscores, j), z = c.forget.at({b, g, j, 0});
+      const double w = DefinedRow::at(row.weights, j), ds = DefinedRow::at(row.dscores, j),
+                   z = c.forget.at({b, g, j, 0});
       const bool padding = (c.call.key_lengths.defined() && static_cast<double>(j) >= c.call.key_lengths.at({b})) ||
                            (c.call.key_mask.defined() && c.call.key_mask.at({b, j}) == 0);
       if (j <= position && !padding && z > -1e300) r.dforget.ptr<double>()[first + j] += later / (1 + std::exp(z));
