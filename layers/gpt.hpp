@@ -107,35 +107,25 @@ class GPT {
 // The options of GPT; `causal` is not read.
 using BERTOptions = GPTOptions;
 
-// A masked language model.
-class BERT {
+// A masked language model: a GPT with options.causal = false.
+class BERT : public GPT {
  public:
-  GPT net;  // not causal; its members are the members of BERT
-
-  // As GPT, with options.causal = false.
+  // As GPT.
   BERT(const BERTOptions& options, Rng& rng, const MechanismFactory& mechanism = softmax_mechanism)
-      : net(not_causal(options), rng, mechanism) {}
+      : GPT(not_causal(options), rng, mechanism) {}
 
   // x int32 [B, T]. key_lengths int32 [B], or undefined: later positions are padding, which has no effect on other
   // positions. Results at padding are meaningless: give them the target -100, or do not use them.
   Tensor hidden(In x, const Tensor& key_lengths = {}) const {  // [B, T, width], after the last norm
-    return net.hidden(x, {.key_lengths = key_lengths});
+    return GPT::hidden(x, {.key_lengths = key_lengths});
   }
   Tensor operator()(In x, const Tensor& key_lengths = {}) const {  // logits [B, T, vocabulary]
-    return net(x, {.key_lengths = key_lengths});
+    return GPT::operator()(x, {.key_lengths = key_lengths});
   }
   // Mean cross-entropy of the targets y, int32 [B, T], that are not -100. Never holds all logits at once.
-  Tensor loss(In x, In y, const Tensor& key_lengths = {}) const { return net.loss(x, y, {.key_lengths = key_lengths}); }
-
-  // As in GPT.
-  const BERTOptions& options() const { return net.options(); }
-  const MechanismFactory& mechanism_factory() const { return net.mechanism_factory(); }
-  ActivationBytes predict_activations(Index batch, Index length) const {
-    return net.predict_activations(batch, length);
+  Tensor loss(In x, In y, const Tensor& key_lengths = {}) const {
+    return GPT::loss(x, y, {.key_lengths = key_lengths});
   }
-  double flops_per_token(Index length) const { return net.flops_per_token(length); }
-
-  void members(auto&& visit) { net.members(visit); }  // those of `net`, by the same names
 
  private:
   static BERTOptions not_causal(BERTOptions options) {

@@ -317,7 +317,7 @@ TEST_CASE("a clone attends as its model does, and computes in its dtype") {
   }
   Rng rng(4);
   BERT encoder(small_gpt(), rng, [](Index, Rng&) { return EfficientAttention(); });
-  CHECK(clone(encoder).net.transformer.blocks[0].attention.mechanism.name() == "efficient");
+  CHECK(clone(encoder).transformer.blocks[0].attention.mechanism.name() == "efficient");
 }
 
 namespace {
@@ -539,7 +539,7 @@ TEST_CASE("BERT: padding has no effect, with every mechanism that takes it") {
     CAPTURE(name);
     Rng rng(4);
     const BERT model = with(name, small_bert(), rng);
-    if (!model.net.transformer.blocks[0].attention.mechanism.capabilities().key_mask) continue;
+    if (!model.transformer.blocks[0].attention.mechanism.capabilities().key_mask) continue;
     ++taken;
     const NoTape no_tape;
     const Tensor x = random_ids({2, 8}, 11, 5), other = x.clone(), lengths = Tensor::from<std::int32_t>({8, 5});
@@ -561,7 +561,7 @@ TEST_CASE("BERT: names and initial values of a GPT, clone, summary, and no decod
   for (const NamedParameter& p : named_parameters(gpt)) gpt_names.push_back(p.name);
   CHECK(names == gpt_names);
   const NoTape no_tape;
-  CHECK(test::same_bits(model.net.input.tokens->weight, gpt.input.tokens->weight));
+  CHECK(test::same_bits(model.input.tokens->weight, gpt.input.tokens->weight));
   BERT copy = clone(model);
   const Tensor x = random_ids({2, 8}, 11, 1);
   CHECK(test::same_bits(copy(x), model(x)));
@@ -569,5 +569,5 @@ TEST_CASE("BERT: names and initial values of a GPT, clone, summary, and no decod
   CHECK(contains(summary(model, model.predict_activations(2, 8)), "blocks.1.mlp.up"));
   CHECK(model.flops_per_token(8) == gpt.flops_per_token(8));
   std::vector<AttentionState> states;
-  CHECK(contains(error_of([&] { model.net.decode(x, states); }), "GPT: this model is not causal"));
+  CHECK(contains(error_of([&] { model.decode(x, states); }), "GPT: this model is not causal"));
 }
