@@ -18,13 +18,17 @@ AdditiveMechanism::AdditiveMechanism(const char* name, Exactly<Index> heads, Exa
 Additive AdditiveMechanism::formula() const { return {W, U, score, gain, bias}; }
 
 Tensor AdditiveMechanism::apply(In q, In k, In v, const AttentionCall& call) const {
-  return formula().apply(q, k, v, call);
+  return apply_mapped(q, map_keys(k, call), v, call);
 }
 Tensor AdditiveMechanism::map_keys(In k, const AttentionCall& call) const { return formula().map_keys(k, call); }
 Tensor AdditiveMechanism::apply_mapped(In q, In keys, In v, const AttentionCall& call) const {
   return formula().apply_mapped(q, keys, v, call);
 }
-AttentionState AdditiveMechanism::make_state() const { return formula().make_state(); }
+AttentionState AdditiveMechanism::make_state() const {
+  return MappedKeyState(
+      [x = formula()](In k) { return x.map_keys(k, {}); },
+      [x = formula()](In q, In keys, In v, const AttentionCall& call) { return x.apply_mapped(q, keys, v, call); });
+}
 
 }  // namespace detail
 

@@ -80,10 +80,4 @@ Tensor Additive::apply_mapped(In q, In keys, In v, const AttentionCall& call) co
   return additive_attention({a, q.where()}, keys, repeat_heads(v, keys.dim(1)), u, call);
 }
 
-AttentionState Additive::make_state() const {
-  return MappedKeyState(
-      [x = *this](In k) { return x.map_keys(k, {}); },
-      [x = *this](In q, In keys, In v, const AttentionCall& call) { return x.apply_mapped(q, keys, v, call); });
-}
-
 }  // namespace heed::detail

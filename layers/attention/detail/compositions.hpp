@@ -24,12 +24,8 @@ struct Additive {
   Tensor gain;   // [H], or undefined
   Tensor bias;   // [H, A], or undefined
 
-  Tensor apply(In q, In k, In v, const AttentionCall& call) const {
-    return apply_mapped(q, map_keys(k, call), v, call);
-  }
   Tensor map_keys(In k, const AttentionCall& call) const;  // U k, [B, H, S, A]
   Tensor apply_mapped(In q, In keys, In v, const AttentionCall& call) const;
-  AttentionState make_state() const;  // stores the mapped keys
 };
 
 }  // namespace heed::detail

@@ -50,7 +50,8 @@ TEST_CASE("compositions: additive attention equals its formula, normalised and w
   const Tensor gain = test::normal({2}, 7), bias = test::normal({2, 6}, 8);
   for (const bool normalised : {false, true}) {
     const Additive additive{W, U, score, normalised ? gain : Tensor(), normalised ? bias : Tensor()};
-    const Tensor y = additive.apply(q, k, v, {.causal = true});
+    const AttentionCall call{.causal = true};
+    const Tensor y = additive.apply_mapped(q, additive.map_keys(k, call), v, call);
     for (Index h = 0; h < 2; ++h)
       for (Index i = 0; i < 3; ++i) {
         double length = 0;
