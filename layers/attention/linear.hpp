@@ -84,18 +84,10 @@ struct EfficientAttention {
 
 // Efficient attention with the softmax of keys over the positions so far. Row i is the result of EfficientAttention for
 // the keys j <= i.
-struct CausalEfficientAttention {
-  // The members of a mechanism: see mechanism.hpp.
-  std::string name() const { return "efficient"; }
+struct CausalEfficientAttention : EfficientAttention {
+  // The members of a mechanism: see mechanism.hpp. The others are in the base class.
   AttentionCapabilities capabilities() const { return detail::linear_capabilities(true); }
-  double keys_per_query(Index, Index size) const { return static_cast<double>(size); }
-  Tensor apply(In q, In k, In v, const AttentionCall& call) const { return efficient_attention(q, k, v, call); }
-  AttentionState make_state() const {
-    return LinearAttentionState([](In q, In k, In v, LinearAttentionSums& sums, const AttentionCall& call) {
-      return efficient_attention_step(q, k, v, sums, call);
-    });
-  }
-  void members(auto&&) {}
+  AttentionState make_state() const { return LinearAttentionState(efficient_attention_step); }
 };
 
 // ---- Taylor's series ----
