@@ -44,6 +44,7 @@ TokenInputOptions input_options(const TransformerSeq2SeqOptions& o, std::optiona
 }
 
 enum class Place { encoder, decoder, cross };
+constexpr const char* kPlaces[] = {"in the encoder", "in the decoder", "for cross-attention"};
 
 // The factory with a check of the mechanisms' capabilities. Mechanisms get initial values, unlike the rest of a stack,
 // which is built by skip_init() and initialised by init_weights().
@@ -52,24 +53,15 @@ MechanismFactory checked_factory(const MechanismFactory& make, Place place) {
     const detail::SkipInit fills(false);
     AttentionMechanism mechanism = make(layer, rng);
     const AttentionCapabilities& can = mechanism.capabilities();
-    const auto need = [&](bool has, const char* what) {
-      require(has, kTransformer, ": ", mechanism.name(), " attention cannot be used ", what,
-              can.why.empty() ? "" : ": ", can.why);
+    const auto need = [&](bool has, const char* lack) {
+      require(has, kTransformer, ": ", mechanism.name(), " attention cannot be used ", kPlaces[static_cast<int>(place)],
+              ", as it ", lack, can.why.empty() ? "" : ": ", can.why);
     };
-    switch (place) {
-      case Place::encoder:
-        need(!can.causal_only, "in the encoder, as it is causal only");
-        need(can.key_mask, "in the encoder, as it cannot mask padding");
-        break;
-      case Place::decoder:
-        need(can.causal, "in the decoder, as it has no causal form");
-        need(can.state, "in the decoder, as it has no decode state");
-        break;
-      case Place::cross:
-        need(can.attends_to_memory(), "for cross-attention, as it cannot attend to another sequence");
-        need(can.key_mask, "for cross-attention, as it cannot mask padding");
-        break;
-    }
+    need(place != Place::encoder || !can.causal_only, "is causal only");
+    need(place != Place::decoder || can.causal, "has no causal form");
+    need(place != Place::decoder || can.state, "has no decode state");
+    need(place != Place::cross || can.attends_to_memory(), "cannot attend to another sequence");
+    need(place == Place::decoder || can.key_mask, "cannot mask padding");
     return mechanism;
   };
 }
