@@ -110,11 +110,7 @@ void Recurrent::members(MemberVisitor& visit) {
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const std::size_t layer = i / static_cast<std::size_t>(directions());
     const bool reverse = options_.bidirectional && i % 2 == 1;
-    const std::string suffix = "_l" + std::to_string(layer) + (reverse ? "_reverse" : "");
-    visit("weight_ih" + suffix, cells[i].weight_ih);
-    visit("weight_hh" + suffix, cells[i].weight_hh);
-    visit("bias_ih" + suffix, cells[i].bias_ih);
-    visit("bias_hh" + suffix, cells[i].bias_hh);
+    cells[i].members(visit, "_l" + std::to_string(layer) + (reverse ? "_reverse" : ""));
   }
 }
 
@@ -148,8 +144,7 @@ RecurrentOutput LSTMN::run(In x, const RecurrentInput& input, std::vector<Tensor
       const Tensor q = query.unsqueeze(1).unsqueeze(1), k = stack(keys, 1).unsqueeze(1);
       recalled = additive_attention(q, k, stack(states, 1).unsqueeze(1), score).select(1, 0).select(1, 0);
       if (weights != nullptr) {
-        const Tensor one_each = Tensor::zeros({t, t}, rows.dtype());
-        for (Index i = 0; i < t; ++i) one_each.select(0, i).slice(0, i, i + 1).fill_(1);
+        const Tensor one_each = one_hot(Tensor::arange(t), t, rows.dtype());
         weights->push_back(additive_attention(q, k, one_each.expand({B, 1, t, t}), score).select(1, 0).select(1, 0));
       }
     }

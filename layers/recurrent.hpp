@@ -11,6 +11,7 @@
 #include <heed/autograd/recurrent.hpp>
 #include <heed/layers/feed_forward.hpp>
 #include <heed/layers/linear.hpp>
+#include <string>
 #include <vector>
 
 namespace heed {
@@ -40,11 +41,11 @@ struct RecurrentCell {
   Tensor sums(In x) const { return linear(x, weight_ih, bias_ih); }
   Tensor step(In sums, const Tensor& state) const { return recurrent_cell(kind, sums, state, weight_hh, bias_hh); }
 
-  void members(auto&& visit) {  // PyTorch's names
-    visit("weight_ih", weight_ih);
-    visit("weight_hh", weight_hh);
-    visit("bias_ih", bias_ih);
-    visit("bias_hh", bias_hh);
+  void members(auto&& visit, const std::string& suffix = {}) {  // PyTorch's names
+    visit("weight_ih" + suffix, weight_ih);
+    visit("weight_hh" + suffix, weight_hh);
+    visit("bias_ih" + suffix, bias_ih);
+    visit("bias_hh" + suffix, bias_hh);
   }
 };
 
