@@ -48,10 +48,8 @@ class DecodeState {
       : self_(std::make_unique<Model<T>>(std::move(state))) {}
   DecodeState(const DecodeState& from) : self_(from.self_->rows({})) {}
   DecodeState(DecodeState&&) = default;
-  DecodeState& operator=(DecodeState from) noexcept {
-    self_ = std::move(from.self_);
-    return *this;
-  }
+  DecodeState& operator=(DecodeState&&) = default;
+  DecodeState& operator=(const DecodeState& from) { return *this = DecodeState(from); }
 
   // Throws Error for lengths out of range.
   Tensor read(const Tensor& tokens, const Tensor& lengths = {});

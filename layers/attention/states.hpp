@@ -78,12 +78,8 @@ class AttentionState {
   AttentionState(const AttentionState& from)
       : self_(from.self_ ? from.self_->clone() : nullptr), inputs_(from.inputs_), widens_(from.widens_) {}
   AttentionState(AttentionState&&) = default;
-  AttentionState& operator=(AttentionState from) noexcept {
-    self_ = std::move(from.self_);
-    inputs_ = std::move(from.inputs_);
-    widens_ = from.widens_;
-    return *this;
-  }
+  AttentionState& operator=(AttentionState&&) = default;
+  AttentionState& operator=(const AttentionState& from) { return *this = AttentionState(from); }
 
   // Appends T new positions per row and attends causally: q [B, H, T, D], k [B, Hk, T, D], v [B, Hk, T, Dv] -> [B, H,
   // T, Dv]. The call may have:
