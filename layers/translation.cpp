@@ -10,14 +10,6 @@ namespace {
 template <class Config>
 using ModelOf = std::conditional_t<std::is_same_v<Config, Seq2SeqConfig>, Seq2Seq, TransformerSeq2Seq>;
 
-// The field "model" of a configuration of any model.
-std::string kind_of(const std::string& json, const std::string& source) {
-  OptionFields f(json, source);
-  std::string kind;
-  f("model", kind);
-  return kind;
-}
-
 // The tokens of a text that the encoder reads.
 Tokens source_tokens(const Translator& t, const std::string& text) {
   Tokens ids = t.source.encode(text);
@@ -63,7 +55,8 @@ std::map<std::string, std::string> translator_texts(const TranslationConfig& con
 
 TranslationConfig translation_config(const Checkpoint& checkpoint) {
   const std::string& json = checkpoint.text("config");
-  const std::string kind = kind_of(json, checkpoint.source);
+  std::string kind;
+  OptionFields(json, checkpoint.source)("model", kind);
   if (kind == "seq2seq") return from_json<Seq2SeqConfig>(json, checkpoint.source);
   require(kind == "transformer-seq2seq", checkpoint.source, ": the model is ", kind,
           "; a translator requires seq2seq or transformer-seq2seq");
