@@ -25,9 +25,9 @@ Tensor AdditiveMechanism::apply_mapped(In q, In keys, In v, const AttentionCall&
   return formula().apply_mapped(q, keys, v, call);
 }
 AttentionState AdditiveMechanism::make_state() const {
-  return MappedKeyState(
-      [x = formula()](In k) { return x.map_keys(k, {}); },
-      [x = formula()](In q, In keys, In v, const AttentionCall& call) { return x.apply_mapped(q, keys, v, call); });
+  return KeyValueState(
+      [x = formula()](In q, In keys, In v, const AttentionCall& call) { return x.apply_mapped(q, keys, v, call); },
+      [x = formula()](In k) { return x.map_keys(k, {}); });
 }
 
 }  // namespace detail

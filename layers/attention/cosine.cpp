@@ -46,9 +46,9 @@ Tensor CosineAttention::apply_mapped(In q, In keys, In v, const AttentionCall& c
 
 AttentionState CosineAttention::make_state() const {
   const Tensor log = log_beta;
-  return MappedKeyState(
-      [](In k) { return key_directions(k, {}); },
-      [log](In q, In keys, In v, const AttentionCall& call) { return attend_by_directions(q, keys, v, call, log); });
+  return KeyValueState(
+      [log](In q, In keys, In v, const AttentionCall& call) { return attend_by_directions(q, keys, v, call, log); },
+      [](In k) { return key_directions(k, {}); });
 }
 
 }  // namespace heed

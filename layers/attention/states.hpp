@@ -162,9 +162,12 @@ class KeyValueState {
   // row has fewer than S positions. In that case, either T is 1 and the query is the last position of its row, or all
   // rows had the same length before the T positions.
   using Attend = std::function<Tensor(In q, In k, In v, const AttentionCall& call)>;
+  using Map = std::function<Tensor(In k)>;  // [B, Hk, T, D] -> [B, Hk, T, A] or [B, H, T, A]
 
-  // `attend`: for apply() without a function of its own.
-  explicit KeyValueState(Attend attend) : attend_(std::move(attend)) {}
+  // `attend`: for apply() without a function of its own. `map_keys`, for mechanisms with map_keys() and apply_mapped():
+  // maps each key when it is appended. The state then stores the mapped keys, which `attend` gets in place of keys.
+  explicit KeyValueState(Attend attend, Map map_keys = {})
+      : attend_(std::move(attend)), map_keys_(std::move(map_keys)) {}
   // Attends by apply() of the mechanism, which must have a copy constructor.
   template <class M>
   requires requires(const M& m, In x, const AttentionCall& call) { m.apply(x, x, x, call); }
@@ -174,7 +177,7 @@ class KeyValueState {
         }) {}
   // Appends k and v, and attends with the state's own function or with `attend`. As AttentionState::apply(). No
   // gradient.
-  Tensor apply(In q, In k, In v, const AttentionCall& call = {}) { return apply(q, k, v, call, attend_); }
+  Tensor apply(In q, In k, In v, const AttentionCall& call = {});
   Tensor apply(In q, In k, In v, const AttentionCall& call, const Attend& attend);
   const Tensor& lengths() const { return lengths_; }
   void members(auto&& visit) {
@@ -185,27 +188,9 @@ class KeyValueState {
 
  private:
   Attend attend_;
+  Map map_keys_;
   Tensor keys_, values_;  // [B, Hk, capacity, D], [B, Hk, capacity, Dv]
   Tensor lengths_ = Tensor::zeros({0}, DType::int32);
-};
-
-// A KeyValueState that maps each key when it is appended and stores the mapped keys, which `attend` receives. For
-// mechanisms with map_keys() and apply_mapped().
-class MappedKeyState {
- public:
-  using Map = std::function<Tensor(In k)>;  // [B, Hk, T, D] -> [B, Hk, T, A] or [B, H, T, A]
-
-  // `key` maps new keys. `attend` gets the mapped keys in place of keys.
-  MappedKeyState(Map key, KeyValueState::Attend attend) : key_(std::move(key)), mapped_(std::move(attend)) {}
-
-  // As in KeyValueState.
-  Tensor apply(In q, In k, In v, const AttentionCall& call = {});
-  const Tensor& lengths() const { return mapped_.lengths(); }
-  void members(auto&& visit) { mapped_.members(visit); }
-
- private:
-  Map key_;
-  KeyValueState mapped_;
 };
 
 // ---- Sums over keys and values ----

@@ -1,4 +1,4 @@
-// Decode states that store all keys and values.
+// The decode state that stores all keys and values.
 #include <algorithm>
 #include <heed/layers/attention/detail/compositions.hpp>
 #include <heed/layers/attention/detail/row_lengths.hpp>
@@ -23,6 +23,13 @@ static bool follows(const Tensor& cache, In x) {
   return !cache.defined() || (cache.dtype() == x.dtype() && cache.shape().with(2, 0) == x.shape().with(2, 0));
 }
 
+Tensor KeyValueState::apply(In q, In k, In v, const AttentionCall& call) {
+  if (!map_keys_) return apply(q, k, v, call, attend_);
+  const NoTape guard;  // no gradient passes through decoding
+  const Tensor keys = map_keys_(k), values = detail::repeat_heads(v, keys.dim(1));
+  return apply(q, {keys, k.where()}, {values, v.where()}, call, attend_);
+}
+
 Tensor KeyValueState::apply(In q, In k, In v, const AttentionCall& call, const Attend& attend) {
   check(k.rank() == 4 && v.rank() == 4 && k.shape().first(3) == v.shape().first(3), k.where(), "KeyValueState: k is ",
         k.tensor(), " and v is ", v.tensor(),
@@ -45,12 +52,6 @@ Tensor KeyValueState::apply(In q, In k, In v, const AttentionCall& call, const A
   const Tensor y = attend(q, keys_.slice(2, 0, length), values_.slice(2, 0, length), all);
   lengths_ = after;  // last, so that an error leaves the state unchanged
   return y;
-}
-
-Tensor MappedKeyState::apply(In q, In k, In v, const AttentionCall& call) {
-  const NoTape guard;  // no gradient passes through decoding
-  const Tensor keys = key_(k), values = detail::repeat_heads(v, keys.dim(1));
-  return mapped_.apply(q, {keys, k.where()}, {values, v.where()}, call);
 }
 
 }  // namespace heed

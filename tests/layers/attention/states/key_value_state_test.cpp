@@ -64,15 +64,14 @@ TEST_CASE("KeyValueState: the inner call is causal, and has key_lengths only if 
   CHECK(step(2, {}) == All{{2, 16, true, false, {}}});  // equal lengths again
 }
 
-TEST_CASE("MappedKeyState maps each key once, when the key is added") {
+TEST_CASE("KeyValueState maps each key once, when the key is added") {
   const NoTape guard;
   Index keys = 0;
-  MappedKeyState state(
-      [&](In x) {
-        keys += x.dim(2);
-        return x * 3.0;
-      },
-      [](In q, In k, In v, const AttentionCall& call) { return attention(q * 2.0, k, v, call, 1.0); });
+  KeyValueState state([](In q, In k, In v, const AttentionCall& call) { return attention(q * 2.0, k, v, call, 1.0); },
+                      [&](In x) {
+                        keys += x.dim(2);
+                        return x * 3.0;
+                      });
   const Tensor q = Rng(1).normal({2, 4, 6, 3}), k = Rng(2).normal({2, 4, 6, 3}), v = Rng(3).normal({2, 2, 6, 3});
   const auto part = [](const Tensor& x, Index from, Index to) { return x.slice(2, from, to); };
   state.apply(part(q, 0, 4), part(k, 0, 4), part(v, 0, 4));
