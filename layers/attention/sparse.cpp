@@ -134,11 +134,9 @@ class WindowState {
   // Appends k [B, Hk, T, D] and v [B, Hk, T, Dv], and attends: [B, H, T, Dv]. No gradient.
   Tensor apply(In q, In k, In v, const AttentionCall& call) {
     detail::check_heads("window attention", q, k, v);
-    const auto follows = [](const Tensor& held, const Tensor& x) {
-      return !held.defined() || (held.dtype() == x.dtype() && held.shape().with(2, 0) == x.shape().with(2, 0));
-    };
-    check(follows(keys_, k) && follows(values_, v), k.where(), "window attention: k is ", k.tensor(), " and v is ",
-          v.tensor(), " but the state holds ", keys_, " and ", values_, "; only the positions may differ");
+    check(detail::follows(keys_, k) && detail::follows(values_, v), k.where(), "window attention: k is ", k.tensor(),
+          " and v is ", v.tensor(), " but the state holds ", keys_, " and ", values_,
+          "; only the positions may differ");
     const Tensor after = detail::lengths_after("window attention", lengths_, k, call);
     const bool ragged = !detail::all_alike(lengths_);
     if (ragged && k.dim(2) > 1)

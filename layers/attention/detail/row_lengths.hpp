@@ -42,6 +42,9 @@ Tensor at_positions(In x, const Tensor& seen, Index end, const At& at, const OfP
 // The last position of each row of h [B, T, D], without padding: [B, D].
 Tensor last_of_rows(const Tensor& h, const AttentionCall& call);
 
+// Whether x [B, Hk, T, D] can be appended to a cache [B, Hk, capacity, D], which is undefined before the first step.
+bool follows(const Tensor& cache, const Tensor& x);
+
 // Writes x [B, Hk, T, D] to cache [B, Hk, capacity, D], in each row after the positions that it has seen. Position 0 is
 // at index `start` of the cache.
 void append_rows(Tensor& cache, const Tensor& x, const Tensor& lengths, Index start = 0);

@@ -18,11 +18,6 @@ static void grow(Tensor& cache, const Tensor& like, Index used, Index length) {
   cache = larger;
 }
 
-// Whether x [B, Hk, T, D] can be appended to the cache.
-static bool follows(const Tensor& cache, In x) {
-  return !cache.defined() || (cache.dtype() == x.dtype() && cache.shape().with(2, 0) == x.shape().with(2, 0));
-}
-
 Tensor KeyValueState::apply(In q, In k, In v, const AttentionCall& call) {
   if (!map_keys_) return apply(q, k, v, call, attend_);
   const NoTape guard;  // no gradient passes through decoding
@@ -34,8 +29,8 @@ Tensor KeyValueState::apply(In q, In k, In v, const AttentionCall& call, const A
   check(k.rank() == 4 && v.rank() == 4 && k.shape().first(3) == v.shape().first(3), k.where(), "KeyValueState: k is ",
         k.tensor(), " and v is ", v.tensor(),
         "; they must be [batch, heads, positions, size] and may differ only in size");
-  check(follows(keys_, k) && follows(values_, v), k.where(), "KeyValueState: k is ", k.tensor(), " and v is ",
-        v.tensor(), " but the cache holds ", keys_, " and ", values_, "; only the positions may differ");
+  check(detail::follows(keys_, k) && detail::follows(values_, v), k.where(), "KeyValueState: k is ", k.tensor(),
+        " and v is ", v.tensor(), " but the cache holds ", keys_, " and ", values_, "; only the positions may differ");
   const Tensor after = detail::lengths_after("KeyValueState", lengths_, k, call);
   if (k.dim(2) > 1 && !detail::all_alike(lengths_))
     return detail::one_at_a_time(q, k, v, call, lengths_, [&](In q1, In k1, In v1, const AttentionCall& one) {

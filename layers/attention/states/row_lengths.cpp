@@ -53,6 +53,10 @@ Tensor bias_of_query(const Tensor& bias, Index t, Index keys) {
   return x;
 }
 
+bool follows(const Tensor& cache, const Tensor& x) {
+  return !cache.defined() || (cache.dtype() == x.dtype() && cache.shape().with(2, 0) == x.shape().with(2, 0));
+}
+
 void append_rows(Tensor& cache, const Tensor& x, const Tensor& lengths, Index start) {
   const Index rows = x.dim(0);
   const auto at = [&](Index b) { return lengths.numel() == 0 ? 0 : lengths.ptr<std::int32_t>()[b] + start; };
