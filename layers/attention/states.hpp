@@ -75,8 +75,7 @@ class AttentionState {
       AttentionState(T state, std::vector<MechanismInput> inputs = {})
       : self_(std::make_unique<Model<T>>(std::move(state))), inputs_(std::move(inputs)) {}
   // The copy shares no buffer with the original.
-  AttentionState(const AttentionState& from)
-      : self_(from.self_ ? from.self_->clone() : nullptr), inputs_(from.inputs_), widens_(from.widens_) {}
+  AttentionState(const AttentionState& from) : AttentionState(from, {}) {}
   AttentionState(AttentionState&&) = default;
   AttentionState& operator=(AttentionState&&) = default;
   AttentionState& operator=(const AttentionState& from) { return *this = AttentionState(from); }
@@ -105,14 +104,16 @@ class AttentionState {
  private:
   struct Concept {
     virtual ~Concept() = default;
-    virtual std::unique_ptr<Concept> clone() const = 0;
     virtual Tensor apply(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> inputs) = 0;
-    virtual std::unique_ptr<Concept> rows(const Tensor& indices) const = 0;
+    virtual std::unique_ptr<Concept> rows(const Tensor& indices) const = 0;  // undefined: a copy of all rows
     virtual Tensor lengths() const = 0;
     virtual void members(MemberVisitor& visit) = 0;
   };
   template <class T>
   struct Model;
+  AttentionState(const AttentionState& from, const Tensor& indices)  // these rows; undefined: all
+      : self_(from.self_ ? from.self_->rows(indices) : nullptr), inputs_(from.inputs_), widens_(from.widens_) {}
+
   std::unique_ptr<Concept> self_;
   std::vector<MechanismInput> inputs_;
   bool widens_ = false;
@@ -128,11 +129,6 @@ struct AttentionState::Model final : Concept {
   mutable T state;  // mutable because members() gives write access
   explicit Model(T s) : state(std::move(s)) {}
 
-  std::unique_ptr<Concept> apart(T copy) const {
-    detail::unshare(named_buffers(copy), named_buffers(state));
-    return std::make_unique<Model>(std::move(copy));
-  }
-  std::unique_ptr<Concept> clone() const override { return apart(state); }
   Tensor apply(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> inputs) override {
     if constexpr (requires { state.apply(q, k, v, call, inputs); }) {
       return state.apply(q, k, v, call, inputs);
@@ -143,7 +139,11 @@ struct AttentionState::Model final : Concept {
       return state.apply(q, k, v, call);
     }
   }
-  std::unique_ptr<Concept> rows(const Tensor& indices) const override { return apart(pick_rows(state, indices)); }
+  std::unique_ptr<Concept> rows(const Tensor& indices) const override {
+    T picked = indices.defined() ? pick_rows(state, indices) : state;
+    detail::unshare(named_buffers(picked), named_buffers(state));
+    return std::make_unique<Model>(std::move(picked));
+  }
   Tensor lengths() const override { return state.lengths(); }
   void members(MemberVisitor& visit) override { state.members(visit); }
 };

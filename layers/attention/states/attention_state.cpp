@@ -36,11 +36,7 @@ AttentionState AttentionState::rows(const Tensor& indices) const {
   require(self_ != nullptr, "AttentionState: the state is empty; create it with make_state() of a mechanism");
   if (lengths().numel() == 0) return *this;
   const NoTape guard;  // no gradient passes through decoding
-  AttentionState picked;
-  picked.self_ = self_->rows(indices);
-  picked.inputs_ = inputs_;
-  picked.widens_ = widens_;
-  return picked;
+  return AttentionState(*this, indices);
 }
 
 Tensor AttentionState::lengths() const { return self_ ? self_->lengths() : Tensor::zeros({0}, DType::int32); }
