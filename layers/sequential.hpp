@@ -71,7 +71,14 @@ struct Sequential {
     return std::get<I>(layers);
   }
 
-  void members(auto&& visit) { visit_all(visit, std::index_sequence_for<Layers...>()); }  // 0, 1, ...
+  void members(auto&& visit) {  // 0, 1, ...
+    std::size_t i = 0;
+    const auto visit_one = [&]<class L>(L& layer) {
+      if constexpr (detail::Layer<L>) visit(std::to_string(i), layer);
+      ++i;
+    };
+    std::apply([&](auto&... layer) { (visit_one(layer), ...); }, layers);
+  }
 
  private:
   template <class L>
@@ -80,14 +87,6 @@ struct Sequential {
       return layer(x);
     else
       return detail::call_part(layer, x);
-  }
-  template <std::size_t... I>
-  void visit_all(auto&& visit, std::index_sequence<I...>) {
-    (visit_one(visit, std::to_string(I), std::get<I>(layers)), ...);
-  }
-  template <class L>
-  static void visit_one(auto&& visit, const std::string& name, L& layer) {
-    if constexpr (detail::Layer<L>) visit(name.c_str(), layer);
   }
 };
 
