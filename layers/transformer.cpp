@@ -57,11 +57,16 @@ TransformerBlock::TransformerBlock(const TransformerOptions& given, Rng& rng, At
 }
 
 // Applies the parts in order, each with its residual and norm. The feed-forward part has its own dropout.
-template <class Self, class Cross>
-Tensor TransformerBlock::run(In x, bool has_memory, const Self& self_part, const Cross& cross_part) const {
-  check(cross.has_value() == has_memory, x.where(), "TransformerBlock: this block ",
+template <class Self>
+Tensor TransformerBlock::run(In x, const Self& self_part, const ProjectedMemory* memory,
+                             const AttentionCall& memory_call, Tensor* weights) const {
+  check(cross.has_value() == (memory != nullptr), x.where(), "TransformerBlock: this block ",
         cross ? "attends to a memory; call it with one"
               : "has no cross-attention; set memory_width, or call it without a memory");
+  const auto cross_part = [&](In h) {
+    if (weights != nullptr) *weights = cross->weights(h, *memory, memory_call);
+    return (*cross)(h, *memory, memory_call);
+  };
   if (*options_.norm_first) {
     Tensor h = x + drop(self_part(In(norm1(x), x.where())));
     if (cross) h = h + drop(cross_part((*norm_cross)(h)));
@@ -83,21 +88,14 @@ static AttentionCall causal_too(AttentionCall call, bool causal) {
   return call;
 }
 
-static Tensor no_cross(In h) { return h; }  // placeholder for blocks without a memory; never called
-
 Tensor TransformerBlock::operator()(In x, const AttentionCall& call) const {
-  return run(
-      x, false, [&](In h) { return attention(h, causal_too(call, options_.causal)); }, no_cross);
+  return run(x, [&](In h) { return attention(h, causal_too(call, options_.causal)); });
 }
 
 Tensor TransformerBlock::operator()(In x, const ProjectedMemory& memory, const AttentionCall& call,
                                     const AttentionCall& memory_call, Tensor* weights) const {
-  return run(
-      x, true, [&](In h) { return attention(h, causal_too(call, options_.causal)); },
-      [&](In h) {
-        if (weights != nullptr) *weights = cross->weights(h, memory, memory_call);
-        return (*cross)(h, memory, memory_call);
-      });
+  const auto self_part = [&](In h) { return attention(h, causal_too(call, options_.causal)); };
+  return run(x, self_part, &memory, memory_call, weights);
 }
 
 Tensor TransformerBlock::weights(In x, const AttentionCall& call) const {
@@ -105,8 +103,7 @@ Tensor TransformerBlock::weights(In x, const AttentionCall& call) const {
 }
 
 Tensor TransformerBlock::decode(In x, AttentionState& state, const AttentionCall& call) const {
-  return run(
-      x, false, [&](In h) { return attention.decode(h, state, call); }, no_cross);
+  return run(x, [&](In h) { return attention.decode(h, state, call); });
 }
 
 // Sets first_query for rows that have seen `seen` positions, for mechanisms that align queries and keys by position.
@@ -119,8 +116,7 @@ Tensor TransformerBlock::decode(In x, AttentionState& state, const ProjectedMemo
                                 const AttentionCall& memory_call) const {
   const AttentionCall of_memory = call_after(memory_call, state.lengths());
   return run(
-      x, true, [&](In h) { return attention.decode(h, state, call); },
-      [&](In h) { return (*cross)(h, memory, of_memory); });
+      x, [&](In h) { return attention.decode(h, state, call); }, &memory, of_memory);
 }
 
 Transformer::Transformer(const TransformerOptions& o, Rng& rng, const MechanismFactory& mechanism,

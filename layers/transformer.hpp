@@ -82,8 +82,10 @@ class TransformerBlock {
   void members(MemberVisitor& visit);  // norm1, attention, norm_cross, cross, norm2, mlp
 
  private:
-  template <class Self, class Cross>
-  Tensor run(In x, bool has_memory, const Self& self_part, const Cross& cross_part) const;
+  // `memory` is null in a block without cross-attention. Sets `weights` as operator().
+  template <class Self>
+  Tensor run(In x, const Self& self_part, const ProjectedMemory* memory = nullptr,
+             const AttentionCall& memory_call = {}, Tensor* weights = nullptr) const;
 };
 
 // The decode state: a state per block and, for a decoder, the memory as projected by each block.
