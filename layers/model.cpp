@@ -78,17 +78,12 @@ static std::string grouped(Index n) {
   return digits;
 }
 
-static std::string module_of(const std::string& parameter) {
-  const std::size_t dot = parameter.rfind('.');
-  return parameter.substr(0, dot);  // the whole name if there is no dot
-}
-
 std::string summary_text(const std::vector<NamedParameter>& parameters, const ActivationBytes& activations) {
   std::vector<std::array<std::string, 4>> rows = {{"parameter", "shape", "elements", "kept for backward"}};
   std::map<std::string, std::size_t> kept(activations.modules.begin(), activations.modules.end());
   Index total = 0, frozen = 0;
   for (const NamedParameter& p : parameters) {
-    const auto place = kept.find(module_of(p.name));
+    const auto place = kept.find(p.name.substr(0, p.name.rfind('.')));  // its module; the whole name without a dot
     rows.push_back({p.name + (p.parameter->requires_grad() ? "" : " (frozen)"), to_string(p.parameter->shape()),
                     grouped(p.parameter->numel()),
                     place == kept.end() ? "" : grouped(static_cast<Index>(place->second))});
