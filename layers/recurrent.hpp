@@ -95,7 +95,6 @@ class Recurrent {
   std::vector<Tensor> zero_states(Index batch) const;  // in the dtype of the weights
 
   // The arguments of the constructor.
-  RecurrentKind kind() const { return kind_; }
   const RecurrentOptions& options() const { return options_; }
   Index output() const { return options_.hidden * directions(); }  // width of y
   Index directions() const { return options_.bidirectional ? 2 : 1; }  // 2 if bidirectional, otherwise 1

@@ -19,12 +19,6 @@ FeatureMap feature_map(std::string_view name) {
   return detail::row_named(name, "linear attention: the feature map", kMaps, &NamedMap::name).map;
 }
 
-std::string_view name_of(FeatureMap map) {
-  for (const auto& m : kMaps)
-    if (m.map == map) return m.name;
-  return "";
-}
-
 AttentionState LinearAttention::make_state() const {
   return LinearAttentionState([f = features](In q, In k, In v, LinearAttentionSums& sums, const AttentionCall& call) {
     return linear_attention_step(q, k, v, sums, call, f);

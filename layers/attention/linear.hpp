@@ -24,7 +24,6 @@ namespace heed {
 
 // The feature map named "elu", "relu", "softplus", "exp", "poly2" or "identity". Throws Error for another name.
 FeatureMap feature_map(std::string_view name);
-std::string_view name_of(FeatureMap map);
 
 namespace detail {
 // Capabilities of linear attention and related mechanisms with a causal form. `logarithms`: features are given by their

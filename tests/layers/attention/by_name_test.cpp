@@ -252,7 +252,7 @@ FixedAttention fixed(Index n, Rng&) { return FixedAttention({.block = std::lroun
 TEST_CASE("the memory of mechanisms with sums grows with the length") {
   for (const FeatureMap map : {FeatureMap::elu, FeatureMap::relu, FeatureMap::softplus, FeatureMap::exp,
                                FeatureMap::poly2, FeatureMap::identity})
-    check_linear("linear " + std::string(name_of(map)),
+    check_linear("linear " + name_of(map),
                  [map](Index, Rng&) { return LinearAttention{{.feature_map = map, .signed_features = true}}; });
   check_linear("efficient", [](Index, Rng&) { return EfficientAttention(); });
   check_linear("causal efficient", [](Index, Rng&) { return CausalEfficientAttention(); });

@@ -38,7 +38,7 @@ struct SmallGradient {
   void members(auto&&) {}
 };
 
-auto naive_linear(FeatureMap map) { return naive_mechanism("linear", {.feature_map = std::string(name_of(map))}); }
+auto naive_linear(FeatureMap map) { return naive_mechanism("linear", {.feature_map = name_of(map)}); }
 
 }  // namespace
 

@@ -3,14 +3,23 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
+#include <heed/layers/attention/linear.hpp>
 #include <heed/layers/model_config.hpp>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "tests/autograd/linear_reference.hpp"
 #include "tests/layers/attention/naive_row.hpp"
 
 namespace heed::test {
+
+// The name of a feature map, as feature_map() takes it.
+inline std::string name_of(FeatureMap map) {
+  for (const char* name : {"elu", "relu", "softplus", "exp", "poly2"})
+    if (feature_map(name) == map) return name;
+  return "identity";
+}
 
 // Softmax of score + bias over the chosen keys.
 template <class Score>
