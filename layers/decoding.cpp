@@ -260,9 +260,13 @@ struct Search {
     if (static_cast<Index>(ended.size()) > options.beam) ended.pop_back();
   }
 
-  // Extends the texts by one token. Returns, for each text that continues, the index of the text that it extends.
-  Tokens grow(std::vector<Candidate> candidates) {
-    if (max_tokens <= 0) candidates.clear();
+  // Extends the texts by one token, one of those `found` for each. Returns, for each text that continues, the index of
+  // the text that it extends.
+  Tokens grow(std::span<const std::vector<Candidate>> found) {
+    std::vector<Candidate> candidates;
+    if (max_tokens > 0)
+      for (const std::vector<Candidate>& of_text : found)
+        candidates.insert(candidates.end(), of_text.begin(), of_text.end());
     std::ranges::sort(candidates, before);
     std::vector<Hypothesis> longer;
     Tokens from;
@@ -303,27 +307,21 @@ void check_beams(const BeamOptions& o) {
   require(o.alpha >= 0 && std::isfinite(o.alpha), "beam_search: alpha is ", o.alpha, "; it must be 0 or more");
 }
 
-// For each of these rows, the likeliest continuations of its texts. `logits` has one row per text.
+// The likeliest continuations of each text of these rows. `logits` has one row per text.
 std::vector<std::vector<Candidate>> candidates_of(const std::vector<std::size_t>& rows,
                                                   const std::vector<Search>& searches, const Tensor& logits,
                                                   const BeamOptions& o) {
   const std::size_t many = static_cast<std::size_t>(o.beam) + o.stop_tokens.size();
-  // for each row of the logits: the index of its search in `rows`, and that of its text in the search
-  std::vector<std::pair<std::size_t, std::int32_t>> texts;
-  for (std::size_t r = 0; r < rows.size(); ++r)
-    for (std::size_t b = 0; b < searches[rows[r]].live.size(); ++b) texts.emplace_back(r, static_cast<std::int32_t>(b));
+  std::vector<std::pair<std::size_t, std::int32_t>> texts;  // for each row of the logits: its search, its text in there
+  for (const std::size_t row : rows)
+    for (std::size_t b = 0; b < searches[row].live.size(); ++b) texts.emplace_back(row, static_cast<std::int32_t>(b));
   std::vector<std::vector<Candidate>> found(texts.size());
   parallel_for_each(static_cast<Index>(texts.size()), 1, [&](Index i) {
-    const auto& [r, b] = texts[static_cast<std::size_t>(i)];
-    const double so_far = searches[rows[r]].live[static_cast<std::size_t>(b)].log_probability;
+    const auto& [row, b] = texts[static_cast<std::size_t>(i)];
+    const double so_far = searches[row].live[static_cast<std::size_t>(b)].log_probability;
     found[static_cast<std::size_t>(i)] = likeliest(logits[i], so_far, b, many, o.never);
   });
-  std::vector<std::vector<Candidate>> joined(rows.size());
-  for (std::size_t i = 0; i < texts.size(); ++i) {
-    std::vector<Candidate>& all = joined[texts[i].first];
-    all.insert(all.end(), found[i].begin(), found[i].end());
-  }
-  return joined;
+  return found;
 }
 
 }  // namespace
@@ -345,21 +343,21 @@ std::vector<std::vector<Hypothesis>> beam_search(DecodeState state, std::span<co
   check_vocabulary("beam_search", "stop token", o.stop_tokens, logits.dim(1));
   check_vocabulary("beam_search", "never token", o.never, logits.dim(1));
   while (true) {
-    std::vector<std::vector<Candidate>> candidates = candidates_of(rows, searches, logits, o);
+    const std::vector<std::vector<Candidate>> found = candidates_of(rows, searches, logits, o);
     Tokens picked, next;
-    for (std::size_t i = 0, texts = 0; i < rows.size(); ++i) {  // texts: those of the rows so far
-      const std::size_t row = rows[i];
+    std::size_t texts = 0;  // those of the rows so far
+    for (const std::size_t row : rows) {
       Search& search = searches[row];
-      const auto first = static_cast<std::int32_t>(texts);
+      const std::size_t first = texts;
       texts += search.live.size();
-      const Tokens from = search.grow(std::move(candidates[i]));
+      const Tokens from = search.grow({found.begin() + static_cast<std::ptrdiff_t>(first), search.live.size()});
       if (search.done()) {
         best[row] = search.best();
         if (o.on_done) o.on_done(static_cast<Index>(row));
         continue;
       }
       for (std::size_t b = 0; b < from.size(); ++b)
-        picked.push_back(first + from[b]), next.push_back(search.live[b].tokens.back());
+        picked.push_back(static_cast<std::int32_t>(first) + from[b]), next.push_back(search.live[b].tokens.back());
     }
     std::erase_if(rows, [&](std::size_t row) { return searches[row].done(); });
     if (rows.empty()) return best;
