@@ -233,15 +233,10 @@ std::string LuongLocalAttention::name() const {
 }
 
 AttentionCapabilities LuongLocalAttention::capabilities() const {
-  return {.key_mask = true,
-          .full_mask = true,
-          .bias = true,
-          .dropout = true,
-          .weights = true,
-          .cross = true,
-          .grouped = true,
-          .discrete = true,
-          .why = "the keys are from another sentence, in another order than the queries"};
+  AttentionCapabilities can = AttentionCapabilities::of_pairs(
+      {.discrete = true, .why = "the keys are from another sentence, in another order than the queries"});
+  can.causal = can.state = false;
+  return can;
 }
 
 Tensor LuongLocalAttention::apply(In q, In k, In v, const AttentionCall& call) const {
