@@ -11,11 +11,11 @@
 namespace heed {
 namespace {
 
+// e [rows, S] x, with zeros at padding: [B, Hk, rows, D].
 Tensor project(In x, In e, const AttentionCall& call) {
   return matmul(e->slice(1, 0, x.dim(2)), without_padding(x, call));
 }
 
-// e [rows, S] x, with zeros at padding: [B, Hk, rows, D].
 // bool8 [B, 1, 1, 1]: whether a sequence has any key.
 Tensor with_keys(In k, const AttentionCall& call) {
   const NoTape guard;
