@@ -43,16 +43,14 @@ RecurrentOptions decoder_options(const Seq2SeqOptions& o) {
 }  // namespace
 
 struct Seq2Seq::Memory {
-  Tensor keys, values;         // for attention: mapped keys; values [B, heads, S, size]
-  Tensor plain_keys;           // [B, heads, S, size], for weights of the attention
+  Tensor keys, values;         // for attention: mapped keys; values, which are also the keys, [B, heads, S, size]
   AttentionCall call;          // key_lengths
   Tensor last;                 // [B, hidden]: c of context_each_step
   Tensor joined;               // the part of the first cell's sums computed from c
   std::vector<Tensor> states;  // initial states of the decoder
 
   void members(MemberVisitor& visit) {
-    visit.buffer("keys", keys), visit.buffer("values", values), visit.buffer("plain_keys", plain_keys);
-    visit("call", call);
+    visit.buffer("keys", keys), visit.buffer("values", values), visit("call", call);
     visit.buffer("last", last), visit.buffer("joined", joined), visit.buffer("states", states);
   }
 };
@@ -150,8 +148,8 @@ Seq2Seq::Memory Seq2Seq::encode(In words, const Tensor& lengths) const {
       m.states.push_back(tanh(bridges[static_cast<std::size_t>(i)](last_of(i))));
   }
   if (attention) {
-    m.plain_keys = m.values = split_heads(encoded.y, o.heads);
-    m.keys = attention->map_keys({m.plain_keys, words.where()}, m.call);
+    m.values = split_heads(encoded.y, o.heads);
+    m.keys = attention->map_keys({m.values, words.where()}, m.call);
   } else if (o.context_each_step) {
     m.last = last_of(o.layers - 1).slice(1, 0, o.hidden);
     m.joined = joined_sums(m.last);
@@ -263,7 +261,7 @@ std::vector<Tensor> Seq2Seq::attention_weights(const Batch& batch) const {
   const Memory memory = encode(batch.at("source"), batch.get("source_lengths"));
   std::vector<Tensor> queries;
   features(batch.inputs, memory, &queries);
-  return {attention->weights(split_heads(stack(queries, 1), options_.heads), memory.plain_keys, memory.call)};
+  return {attention->weights(split_heads(stack(queries, 1), options_.heads), memory.values, memory.call)};
 }
 
 // ---- Decoding ----
