@@ -74,7 +74,7 @@ TEST_CASE("checkpoint disk: a program killed at any call of a save leaves the ol
   REQUIRE(run(save(file, 3), Failing{folder.path, "", 0, 0, log}).exit_code == 0);
   std::istringstream lines(bytes_of(log));
   std::vector<std::string> names;
-  for (std::string number, name, path; lines >> number >> name >> path;) names.push_back(name);
+  for (std::string call, name, path; lines >> call >> name >> path;) names.push_back(name);
   CHECK(names ==
         std::vector<std::string>{"open", "ftruncate", "write", "write", "pwrite", "fsync", "rename", "fsync"});
   fs::remove(log);
