@@ -107,7 +107,7 @@ class GPT {
 // The options of GPT; `causal` is not read.
 using BERTOptions = GPTOptions;
 
-// A masked language model: a GPT with options.causal = false.
+// A masked language model: a GPT with options.causal = false, which cannot decode.
 class BERT : public GPT {
  public:
   // As GPT.

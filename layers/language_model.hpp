@@ -39,8 +39,8 @@ Tokens generate(const GPT& model, std::span<const std::int32_t> prompt, Index co
 // above with the row's generator, if the rounding of the model's ops does not depend on the batch.
 std::vector<Tokens> generate(const GPT& model, std::span<const Tokens> prompts, const GenerateOptions& options = {});
 
-// A model and its tokenizer, with the same vocabulary. A masked model (options().causal is false: the network of a
-// BERT) has one more token, the mask.
+// A model and its tokenizer, with the same vocabulary. A masked model (options().causal is false, as in a BERT) has one
+// more token, the mask.
 struct LanguageModel {
   GPT model;            // causal or masked
   Tokenizer tokenizer;  // its vocabulary excludes the mask

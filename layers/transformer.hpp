@@ -61,9 +61,8 @@ class TransformerBlock {
                    AttentionMechanism cross_mechanism = SoftmaxAttention{});
 
   Tensor operator()(In x, const AttentionCall& call = {}) const;  // x [B, T, width] -> [B, T, width]
-  // With a memory: the result of project(), or [B, S, memory_width], which is projected in the call. Sets `weights`, if
-  // not null, to the weights with which x attends to the memory: [B, H, T, S]. Throws Error if the mechanism then has
-  // none.
+  // With a memory: the result of project(), or [B, S, memory_width], which is projected in the call. `weights`, unless
+  // null, is set to how x attends to the memory: [B, H, T, S]; throws Error if the mechanism has no weights.
   Tensor operator()(In x, const ProjectedMemory& memory, const AttentionCall& call = {},
                     const AttentionCall& memory_call = {}, Tensor* weights = nullptr) const;
   Tensor operator()(In x, In memory, const AttentionCall& call = {}, const AttentionCall& memory_call = {}) const {

@@ -59,8 +59,9 @@
 //   state copies     a copy and its original continue independently, with the bits of states that were never copied
 //   state rows       picked, repeated and reordered rows continue as in a batch of these rows; the original does not
 //                    change
-//   ragged state     rows of different lengths, padded with NaN, give what each gives alone: prompts, one or several
-//                    positions, rows without a new position; also with a bias; lengths() returns the row lengths
+//   ragged state     rows of different lengths, padded with NaN, give what their own sequences give at once: prompts,
+//                    one or several positions, rows without a new position; also with a bias; lengths() returns the row
+//                    lengths
 //   state resumed    a fresh state with the buffers of another continues with the same bits
 //   state programs   sequences of steps (equal and ragged counts, also 0), picks, copies and resumption, past 600
 //                    positions: each row gives what its own sequence gives at once

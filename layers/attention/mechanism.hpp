@@ -81,10 +81,10 @@ struct AttentionCapabilities {
     return can;
   }
   static AttentionCapabilities of_pairs() { return of_pairs({}); }
-  // The same, for mechanisms that depend on positions.
+  // The same, for mechanisms that depend on positions. Sets `why` if `can` has none.
   static AttentionCapabilities of_places(AttentionCapabilities can) {
     can.aligned = true;
-    can.why = "which keys a query sees depends on its position";
+    if (can.why.empty()) can.why = "which keys a query sees depends on its position";
     return of_pairs(std::move(can));
   }
   static AttentionCapabilities of_places() { return of_places({}); }

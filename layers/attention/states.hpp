@@ -164,8 +164,9 @@ class KeyValueState {
   using Attend = std::function<Tensor(In q, In k, In v, const AttentionCall& call)>;
   using Map = std::function<Tensor(In k)>;  // [B, Hk, T, D] -> [B, Hk, T, A] or [B, H, T, A]
 
-  // `attend`: for apply() without a function of its own. `map_keys`, for mechanisms with map_keys() and apply_mapped():
-  // maps each key when it is appended. The state then stores the mapped keys, which `attend` gets in place of keys.
+  // Both functions are for apply() without a function of its own. `map_keys`, for mechanisms with map_keys() and
+  // apply_mapped(): maps each key when it is appended. The state then stores the mapped keys, and `attend` gets them in
+  // place of keys.
   explicit KeyValueState(Attend attend, Map map_keys = {})
       : attend_(std::move(attend)), map_keys_(std::move(map_keys)) {}
   // Attends by apply() of the mechanism, which must have a copy constructor.

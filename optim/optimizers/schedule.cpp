@@ -285,7 +285,10 @@ void Schedule::load_state(const std::vector<NamedTensor>& given) {
 
 bool Schedule::resume(const std::vector<NamedTensor>& given, Index step, double last) {
   detail::NamedSchedule* const named = self_->named();
-  if (named == nullptr) return load_state(given), false;
+  if (named == nullptr) {
+    load_state(given);
+    return false;
+  }
   const std::vector<double> gathered = numbers_of(given, name_);
   if (!gathered.empty() && gathered.size() == self_->state().size()) self_->load_state(gathered);
   return named->resume(numbers_of(given, kCourseName), step, last);

@@ -121,7 +121,7 @@ struct Profile::State final : detail::Profiler {
   std::uint32_t last_module_ = kNone;
   std::vector<Frame> frames_;
   Frame* derivative_ = nullptr;  // the innermost derivative among the frames
-  std::uint32_t inside_ = 0;  // name of the outermost part among the frames
+  std::uint32_t inside_ = 0;     // name of the outermost part among the frames
 
   static constexpr std::uint32_t kNone = 0xffffffffu;
 

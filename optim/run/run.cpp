@@ -92,7 +92,7 @@ class Run {
   double begin_ = detail::seconds_now();
   bool out_of_time_ = false, stop_requested_ = false;  // on any rank
   std::optional<detail::InterruptScope> interrupt_;    // set by go() with RunOptions::handle_interrupt
-  std::string checkpoint_error_, best_error_;         // of the last save; empty if it was written
+  std::string checkpoint_error_, best_error_;          // of the last save; empty if it was written
   std::vector<std::string> warnings_;
 
   double seconds() const { return detail::seconds_now() - begin_; }
