@@ -114,8 +114,8 @@ void copy_values(Tensor& to, const Tensor& from) {
 void add_values(Tensor& to, const Tensor& from) {
   if (to.numel() == 0) return;
   const bool widens = from.dtype() == DType::bfloat16 && to.dtype() == DType::float32;  // elementwise() does it
-  const Tensor x = widens ? from : cast(from, to.dtype());
-  elementwise(kernels::binary<"add">().forward[kernel_type(to.dtype())], to, {to, x});
+  if (from.dtype() != to.dtype() && !widens) return add_values(to, cast(from, to.dtype()));
+  elementwise(kernels::binary<"add">().forward[kernel_type(to.dtype())], to, {to, from});
 }
 
 }  // namespace heed::detail
