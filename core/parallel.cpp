@@ -3,11 +3,13 @@
 //
 #include <sched.h>
 
+#include <algorithm>
 #include <atomic>
 #include <fstream>
 #include <heed/core/check.hpp>
 #include <heed/core/dry_run.hpp>
 #include <heed/core/scheduler.hpp>
+#include <locale>
 #include <mutex>
 
 namespace heed {

@@ -15,8 +15,8 @@ kernels::RandomBlocks blocks_from(const Rng& rng, std::uint64_t position) {
   return {rng.seed(), rng.stream(), position};
 }
 
-// Calls fill(kernels of x's dtype, blocks, count, values) for the parts of contiguous x. Each element uses one block,
-// so its value depends on its counter alone, not on the shape.
+// Fills contiguous x: calls fill(kernels of x's dtype, blocks, count, values) for its parts. Each element uses the next
+// block of rng, so its value depends on its counter alone, not on the shape.
 template <class Fill>
 void fill_parts(Tensor& x, Rng& rng, const Fill& fill) {
   const kernels::RandomTable& table = kernels::random_table();

@@ -94,7 +94,7 @@ void blocks_parallel(const GemmKind& kind, const Work& w, const Packed& packed) 
   const GemmProblem& g = w.g;
   const Cut cut = cut_of(kind, g, w.finish ? kFinishRows : kind.row_step);
   const Index panels = ceil_div(g.n, kind.panel_columns), across = ceil_div(panels, cut.panels);
-  // for one block of the result; empty if the result has memory
+  // Scratch per thread for one block of the result. Empty if the result has memory.
   const Index columns = std::min(g.n, cut.panels * kind.panel_columns);
   ThreadScratch<char> scratch(g.c != nullptr ? 0 : std::min(cut.rows, g.m) * columns * kind.sum_bytes);
   parallel_for_each(ceil_div(g.m, cut.rows) * across, 1, [&](Index t) {
