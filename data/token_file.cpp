@@ -1,13 +1,12 @@
 // Reads token files.
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <heed/core/check.hpp>
 #include <heed/data/detail/content_hash.hpp>
 #include <heed/data/detail/disk.hpp>
+#include <heed/data/detail/mapped_file.hpp>
 #include <heed/data/detail/token_header.hpp>
 #include <heed/data/token_file.hpp>
 
@@ -31,31 +30,20 @@ bool is_token_file(const fs::path& path) {
 struct TokenSource::Store {
   Tokens tokens;     // tokens in memory, or
   std::string name;  // a mapped file
-  void* map = nullptr;
-  std::size_t map_bytes = 0;
+  std::optional<detail::MappedFile> map;
   Header header{};  // of the file; tokens in memory have only width and vocabulary
 
-  Store() = default;
-  Store(const Store&) = delete;
-  Store& operator=(const Store&) = delete;
-  ~Store() {
-    if (map) ::munmap(map, map_bytes);
-  }
-
-  const char* bytes() const { return static_cast<const char*>(map); }
+  const std::byte* after_header() const { return map->bytes().data() + sizeof(Header); }
 
   // Releases the memory of `count` tokens of the file. A later read loads them from the file again.
   void forget(Index from, Index count) const {
-    const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-    const std::size_t first = sizeof(Header) + header.tokenizer_bytes + static_cast<std::size_t>(from) * header.width;
-    const std::size_t begin = first / page * page, end = first + static_cast<std::size_t>(count) * header.width;
-    ::madvise(static_cast<char*>(map) + begin, end - begin, MADV_DONTNEED);
+    map->forget({after_header() + header.tokenizer_bytes + static_cast<std::size_t>(from) * header.width,
+                 static_cast<std::size_t>(count) * header.width});
   }
 
   template <class F>
   decltype(auto) values(F&& f) const {
-    const void* data =
-        map ? bytes() + sizeof(Header) + header.tokenizer_bytes : static_cast<const void*>(tokens.data());
+    const void* data = map ? after_header() + header.tokenizer_bytes : static_cast<const void*>(tokens.data());
     return header.width == 2 ? f(static_cast<const std::uint16_t*>(data)) : f(static_cast<const std::int32_t*>(data));
   }
 };
@@ -99,18 +87,15 @@ void check_header(const Header& h, std::size_t bytes, const std::string& name) {
 }  // namespace
 
 TokenSource TokenSource::open(const fs::path& file, std::optional<std::uint64_t> tokenizer_hash) {
-  const detail::InputFile in("token file", file);
-  const std::size_t bytes = in.size();
+  detail::MappedFile map("token file", file);
+  const std::size_t bytes = map.bytes().size();
   Header h{};
-  in.read_at(0, reinterpret_cast<unsigned char*>(&h), std::min(bytes, sizeof h));
+  std::ranges::copy(map.bytes().first(std::min(bytes, sizeof h)), std::as_writable_bytes(std::span(&h, 1)).begin());
   check_header(h, bytes, file.native());
   require(!tokenizer_hash || *tokenizer_hash == h.tokenizer, "token file: ", file.native(),
           " was made with another tokenizer; tokenize the text again");
   auto store = std::make_shared<Store>();
-  void* map = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, in.descriptor(), 0);
-  require(map != MAP_FAILED, "token file: ", file.native(), " cannot be mapped: ", std::strerror(errno));
-  store->map = map;
-  store->map_bytes = bytes;
+  store->map = std::move(map);
   store->name = file.native();
   store->header = h;
   return TokenSource(std::move(store), 0, static_cast<Index>(h.count));
@@ -143,11 +128,11 @@ Tokens TokenSource::to_vector() const {
 
 Tokenizer TokenSource::tokenizer() const {
   const Store& s = *store_;
-  require(s.map != nullptr && s.header.tokenizer_bytes > 0,
-          "token file: ", s.map ? s.name : "a list of tokens in memory",
+  require(s.map && s.header.tokenizer_bytes > 0, "token file: ", s.map ? s.name : "a list of tokens in memory",
           " does not contain the tokenizer that made it");
   try {
-    Tokenizer tokenizer = Tokenizer::from_json({s.bytes() + sizeof(Header), s.header.tokenizer_bytes});
+    const auto* json = reinterpret_cast<const char*>(s.after_header());
+    Tokenizer tokenizer = Tokenizer::from_json({json, s.header.tokenizer_bytes});
     require(tokenizer.hash() == s.header.tokenizer, "tokenizer: its hash is not the one in the header");
     require(tokenizer.vocabulary_size() == vocabulary_size(), "tokenizer: its vocabulary has ",
             tokenizer.vocabulary_size(), " tokens and that of the file ", vocabulary_size(),
