@@ -117,7 +117,9 @@ TEST_CASE("stored types: names, blocks and sizes") {
 
 TEST_CASE("stored types: numbers are those of numpy and gguf") {
   for (const char* kind : {"plain", "quantized"}) {
-    for (const auto& [name, stored] : reference()[kind].items()) {
+    for (const auto& entry : reference()[kind].items()) {
+      const std::string name = entry.key();
+      const nlohmann::json& stored = entry.value();
       INFO(name);
       const StoredType type = stored_type_named(name).value();
       const auto values = stored["values"].get<std::vector<double>>();
@@ -141,7 +143,9 @@ TEST_CASE("stored types: numbers are those of numpy and gguf") {
 }
 
 TEST_CASE("stored types: random blocks have the bits of gguf") {
-  for (const auto& [name, stored] : reference()["quantized"].items()) {
+  for (const auto& entry : reference()["quantized"].items()) {
+    const std::string name = entry.key();
+    const nlohmann::json& stored = entry.value();
     INFO(name);
     const StoredType type = stored_type_named(name).value();
     const Bytes bytes = blocks_of(type, float16_in(type));
