@@ -6,7 +6,7 @@
 //   const Tensor x = Tensor::from({0.5, -1, 0.1, 65504}, {2, 2});
 //   const std::vector<std::byte> bytes = store(x, StoredType::f16);  // 8 bytes
 //   const Tensor y = load({"x", x.shape(), StoredType::f16, bytes});
-//   std::cout << y << '\n';  // float32: 0.1 became 0.0999756
+//   std::cout << name_of(y.dtype()) << ' ' << y.at({1, 0}) << '\n';  // float32 0.0999756
 #pragma once
 #include <cstddef>
 #include <heed/core/tensor.hpp>
