@@ -13,6 +13,8 @@
 #include <heed/data/detail/float16.hpp>
 #include <heed/io/quantized.hpp>
 #include <iterator>
+#include <limits>
+#include <type_traits>
 #include <utility>
 
 namespace heed {
@@ -56,20 +58,27 @@ bool can_hold(From x) {
   } else if constexpr (std::is_integral_v<To>) {
     return holds(dtype_of<To>, static_cast<double>(x));
   } else {
-    return !std::isfinite(x) || std::isfinite(detail::convert<double>(detail::convert<To>(x)));
+    using Wide = std::conditional_t<std::is_same_v<To, double>, double, float>;
+    const bool infinite = std::abs(detail::convert<Wide>(detail::convert<To>(x))) > std::numeric_limits<Wide>::max();
+    return !(infinite && std::abs(x) <= std::numeric_limits<From>::max());
   }
 }
 
 // to[i] = at(i), converted.
 template <class To, class At>
 void convert_numbers(At at, Index n, To* __restrict to, const NumberPiece& piece) {
-  bool all = true;
-  for (Index i = 0; i < n; ++i) {
+  constexpr Index kRun = 32;  // a constant number of iterations, for vectorisation
+  unsigned misfits = 0;
+  const auto convert_one = [&](Index i) {
     const auto x = at(i);
-    all &= can_hold<To>(x);
+    misfits |= can_hold<To>(x) ? 0u : 1u;
     to[i] = detail::convert<To>(x);
-  }
-  for (Index i = 0; i < n && !all; ++i)
+  };
+  Index done = 0;
+  for (; done + kRun <= n; done += kRun)
+    for (Index i = 0; i < kRun; ++i) convert_one(done + i);
+  for (; done < n; ++done) convert_one(done);
+  for (Index i = 0; i < n && misfits != 0; ++i)
     if (!can_hold<To>(at(i))) piece.refuse(i, at(i));
 }
 
