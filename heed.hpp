@@ -41,6 +41,8 @@
 #include <heed/data/token_file.hpp>
 #include <heed/data/tokenizer.hpp>
 #include <heed/data/unicode.hpp>
+#include <heed/io/gguf.hpp>
+#include <heed/io/stored_tensor.hpp>
 #include <heed/layers/attention/conformance.hpp>
 #include <heed/layers/attention/flex.hpp>
 #include <heed/layers/attention/linear.hpp>

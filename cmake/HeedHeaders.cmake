@@ -39,6 +39,8 @@ set(HEED_HEADERS
     data/token_file.hpp
     data/tokenizer.hpp
     data/unicode.hpp
+    io/gguf.hpp
+    io/stored_tensor.hpp
     layers/attention/conformance.hpp
     layers/attention/conformance_doctest.hpp
     layers/attention/flex.hpp

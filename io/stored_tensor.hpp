@@ -62,9 +62,9 @@ StoredType stored_type_for(DType dtype);
 
 // A tensor in a file: a view of its bytes.
 struct StoredTensor {
-  std::string name = {};
-  Shape shape = {};  // the last axis is contiguous
-  StoredType type = StoredType::f32;
+  std::string name = {};                  // in the file; unique there
+  Shape shape = {};                       // the last axis is contiguous
+  StoredType type = StoredType::f32;      // of its numbers
   std::span<const std::byte> bytes = {};  // of any alignment; valid as long as the object that read the file
 };
 

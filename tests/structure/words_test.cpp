@@ -152,8 +152,8 @@ const std::vector<Page>& pages() {
     std::vector<std::string> paths = {"README.md"};
     for (const auto& entry : fs::directory_iterator(kRoot / "docs"))
       if (entry.path().extension() == ".md") paths.push_back("docs/" + entry.path().filename().string());
-    for (const char* folder :
-         {"core", "autograd", "layers", "optim", "data", "plot", "mpi", "examples", "tests", "benchmarks", "cmake"})
+    for (const char* folder : {"core", "autograd", "layers", "optim", "data", "io", "plot", "mpi", "examples", "tests",
+                               "benchmarks", "cmake"})
       for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder))
         if (entry.path().filename() == "README.md") paths.push_back(fs::relative(entry.path(), kRoot).string());
     std::sort(paths.begin(), paths.end());

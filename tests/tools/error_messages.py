@@ -18,7 +18,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-FOLDERS = ["core", "autograd", "layers", "optim", "data", "models"]
+FOLDERS = ["core", "autograd", "layers", "optim", "data", "io"]
 # Calls that throw: the minimum number of arguments, and the parts of the message as a function of the arguments. A call
 # with fewer arguments is to another function of this name.
 CALLS = {

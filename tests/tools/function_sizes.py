@@ -20,7 +20,7 @@ from collections import namedtuple
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ["core", "autograd", "layers", "optim", "data", "plot", "mpi"]
+FOLDERS = ["core", "autograd", "layers", "optim", "data", "io", "plot", "mpi"]
 MAX_LINES = 40
 MIN_PARAMETERS = 8
 
