@@ -1,11 +1,11 @@
 // Reads and writes NumPy's .npy files.
 #include <heed/core/names.hpp>
 #include <heed/data/detail/disk.hpp>
+#include <heed/data/detail/float16.hpp>
 #include <heed/data/npy.hpp>
 //
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -26,14 +26,7 @@ std::string field(const std::string& header, const std::string& key, const std::
   return header.substr(begin, end - begin + (list ? 1 : 0));
 }
 
-float from_half(std::uint16_t bits, const char*) {
-  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
-  const float size = exponent == 31  ? (fraction != 0 ? NAN : INFINITY)
-                     : exponent == 0 ? std::ldexp(static_cast<float>(fraction), -24)
-                                     : std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
-  return (bits & 0x8000) != 0 ? -size : size;
-}
-
+float from_half(std::uint16_t bits, const char*) { return detail::from_float16(bits); }
 std::int32_t from_integer(std::int64_t value, const char* op) { return detail::to_int32(op, value); }
 std::int32_t from_unsigned(std::uint64_t value, const char* op) {
   return from_integer(static_cast<std::int64_t>(std::min(value, std::uint64_t{1} << 62)), op);

@@ -11,7 +11,7 @@ inline float from_float16(std::uint16_t bits) {
   constexpr std::uint32_t kRebias = 112u << 23, kLast = 31u << 23;  // 112: difference of the exponents' biases
   const std::uint32_t shifted = (bits & 0x7fffu) << 13, sign = (bits & 0x8000u) << 16;
   const std::uint32_t normal = shifted + kRebias + (shifted >= kLast ? kRebias : 0u);
-  // The mantissa of a subnormal number is put behind an implicit 1, which is then subtracted.
+  // A subnormal number becomes the mantissa of a normal one, whose implicit 1 is then subtracted.
   const float one_more = std::bit_cast<float>(shifted + kRebias + (1u << 23)), one = std::bit_cast<float>(113u << 23);
   const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(one_more - one);
   return std::bit_cast<float>((shifted < (1u << 23) ? subnormal : normal) | sign);
