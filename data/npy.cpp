@@ -1,28 +1,31 @@
 // Reads and writes NumPy's .npy files.
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <heed/core/index.hpp>
 #include <heed/core/names.hpp>
 #include <heed/data/detail/disk.hpp>
 #include <heed/data/detail/float16.hpp>
 #include <heed/data/npy.hpp>
-//
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <iterator>
+#include <optional>
+#include <string_view>
+#include <vector>
 
 namespace heed {
 namespace {
 
+using detail::NextBytes;
+
 // The value of `'key':` in the header.
-std::string field(const std::string& header, const std::string& key, const std::string& name) {
+std::string field(const std::string& header, const std::string& key, const std::string& what) {
   const std::size_t at = header.find("'" + key + "':");
-  require(at != std::string::npos, "load_npy: ", name, " has no '", key,
-          "' in its header; it is not a complete .npy file");
+  require(at != std::string::npos, what, " has no '", key, "' in its header; it is not a complete .npy file");
   const std::size_t begin = std::min(header.find_first_not_of(' ', at + key.size() + 3), header.size());
   const bool list = header[begin] == '(';
   const std::size_t end = header.find_first_of(list ? ")" : ",}", begin);
-  require(end != std::string::npos, "load_npy: ", name, " has a header that ends within '", key,
-          "'; it is not a complete .npy file");
+  require(end != std::string::npos, what, " has a header that ends within '", key, "'; it is not a complete .npy file");
   return header.substr(begin, end - begin + (list ? 1 : 0));
 }
 
@@ -33,30 +36,27 @@ std::int32_t from_unsigned(std::uint64_t value, const char* op) {
 }
 bool from_byte(std::uint8_t value, const char*) { return value != 0; }  // any nonzero byte is true
 
-// Reads the values of x, stored as From, through a small buffer. Errors begin with `op`.
+// Reads the values of x, stored as From, through a small buffer. Errors begin with `what`.
 template <class From, auto convert>
-void read_as(std::istream& in, const Tensor& x, const char* op) {
-  using To = decltype(convert(From{}, op));
-  std::vector<From> part(1 << 14);
-  for (Index done = 0; done < x.numel() && in.good();) {
-    const Index n = std::min<Index>(static_cast<Index>(part.size()), x.numel() - done);
-    in.read(reinterpret_cast<char*>(part.data()),
-            static_cast<std::streamsize>(static_cast<std::size_t>(n) * sizeof(From)));
-    std::transform(part.begin(), part.begin() + n, x.ptr<To>() + done, [op](From v) { return convert(v, op); });
-    done += n;
+void read_as(const NextBytes& next, const Tensor& x, const char* what) {
+  using To = decltype(convert(From{}, what));
+  std::vector<From> part(static_cast<std::size_t>(std::min<Index>(1 << 14, x.numel())));
+  for (Index done = 0, n = 0; done < x.numel(); done += n) {
+    n = std::min<Index>(static_cast<Index>(part.size()), x.numel() - done);
+    next(part.data(), static_cast<std::size_t>(n) * sizeof(From));
+    std::transform(part.begin(), part.begin() + n, x.ptr<To>() + done, [what](From v) { return convert(v, what); });
   }
 }
 
-void read_as_it_is(std::istream& in, const Tensor& x, const char*) {
-  in.read(static_cast<char*>(x.raw()),
-          static_cast<std::streamsize>(static_cast<std::size_t>(x.numel()) * size_of(x.dtype())));
+void read_as_it_is(const NextBytes& next, const Tensor& x, const char*) {
+  next(x.raw(), static_cast<std::size_t>(x.numel()) * size_of(x.dtype()));
 }
 
 struct Type {
   const char* name;  // in NumPy
   std::size_t bytes;
   DType dtype;  // in heed
-  void (*read)(std::istream& in, const Tensor& x, const char* op);
+  void (*read)(const NextBytes& next, const Tensor& x, const char* what);
 };
 
 constexpr Type kTypes[] = {
@@ -74,42 +74,56 @@ constexpr Type kTypes[] = {
     {"'|b1'", 1, DType::bool8, read_as<std::uint8_t, from_byte>},
 };
 
+// The sizes in a text such as "(2, 3)" or "(4,)"; nullopt for any other text.
+std::optional<std::vector<Index>> sizes_in(std::string_view text) {
+  std::vector<Index> sizes;
+  const auto take = [&text](char c) {  // drops blanks, then c if it is next
+    text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
+    const bool found = text.starts_with(c);
+    if (found) text.remove_prefix(1);
+    return found;
+  };
+  if (!take('(')) return std::nullopt;
+  for (bool more = true; !take(')'); more = take(',')) {
+    Index n = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+    if (!more || error != std::errc() || n < 0) return std::nullopt;
+    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+    sizes.push_back(n);
+  }
+  return sizes;
+}
+
 struct Header {
   const Type* type;
   Shape shape;
   std::uintmax_t bytes;  // length of the header
 };
 
-// Reads the header, and stops before the values.
-Header read_header(std::istream& in, const std::string& name) {
-  char start[10] = {};
-  in.read(start, sizeof start);
-  require(in.gcount() == sizeof start && std::memcmp(start, "\x93NUMPY", 6) == 0 && start[6] == 1, "load_npy: ", name,
-          " is not a .npy file of version 1");
-  const std::size_t length =
-      static_cast<unsigned char>(start[8]) | static_cast<std::size_t>(static_cast<unsigned char>(start[9])) << 8;
+// Reads the header, and stops before the values. The file has `size` bytes.
+Header read_header(const NextBytes& next, std::uintmax_t size, const std::string& what) {
+  unsigned char start[10] = {};
+  if (size >= sizeof start) next(start, sizeof start);
+  require(std::memcmp(start, "\x93NUMPY\x01", 7) == 0, what, " is not a .npy file of version 1");
+  const std::size_t length = start[8] | static_cast<std::size_t>(start[9]) << 8;
+  require(length <= size - sizeof start, what, " ends within its header");
   std::string header(length, '\0');
-  in.read(header.data(), static_cast<std::streamsize>(length));
-  require(static_cast<std::size_t>(in.gcount()) == length, "load_npy: ", name, " ends within its header");
+  next(header.data(), length);
 
-  const std::string type = field(header, "descr", name);
+  const std::string type = field(header, "descr", what);
   Header h{std::find_if(std::begin(kTypes), std::end(kTypes), [&](const Type& t) { return type == t.name; }),
            {},
            sizeof start + length};
-  require(h.type != std::end(kTypes), "load_npy: ", name, " has dtype ", excerpt(type),
+  require(h.type != std::end(kTypes), what, " has dtype ", excerpt(type),
           "; it must be little-endian float16, float32, float64, integer or bool");
-  require(field(header, "fortran_order", name) == "False", "load_npy: ", name,
-          " is in Fortran order; it must be in C order");
-  std::istringstream sizes(field(header, "shape", name));
-  sizes.imbue(std::locale::classic());  // no digit grouping
-  char c = 0;
-  for (Index n = 0; sizes >> c;) {
-    if (c == ')') break;
-    if (c == '(' || c == ',') continue;
-    sizes.putback(c);
-    require(static_cast<bool>(sizes >> n) && n >= 0, "load_npy: ", name, " has an unreadable shape");
-    h.shape.push_back(n);
-  }
+  require(field(header, "fortran_order", what) == "False", what, " is in Fortran order; it must be in C order");
+  const auto sizes = sizes_in(field(header, "shape", what));
+  require(sizes.has_value(), what, " has an unreadable shape");
+  require(sizes->size() <= static_cast<std::size_t>(kMaxRank), what, " has ", sizes->size(),
+          " axes; there must be at most ", kMaxRank);
+  h.shape = Shape(sizes->begin(), sizes->end());
+  require(detail::can_be_counted(h.shape), what, " has the shape ", h.shape,
+          "; it has more elements than memory can hold");
   return h;
 }
 
@@ -143,18 +157,30 @@ void save_npy(const std::filesystem::path& file, const Tensor& x) {
   out.finish();
 }
 
-Tensor load_npy(const std::filesystem::path& file) {
-  const std::string name = file.string();
-  std::ifstream in(file, std::ios::binary);
-  require(in.good(), "load_npy: ", name, " cannot be read: ", std::strerror(errno));
-  const Header h = read_header(in, name);
-  const std::uintmax_t expected = h.bytes + static_cast<std::uintmax_t>(h.shape.numel()) * h.type->bytes,
-                       size = std::filesystem::file_size(file);
-  require(size == expected, "load_npy: ", name, " has ", size, " bytes; its header says ", expected);
+Tensor detail::read_npy(const NextBytes& next, std::uintmax_t size, const std::string& what) {
+  const Header h = read_header(next, size, what);
+  const std::uintmax_t expected = h.bytes + static_cast<std::uintmax_t>(h.shape.numel()) * h.type->bytes;
+  require(size == expected, what, " has ", size, " bytes; its header says ", expected);
   const Tensor x = Tensor::empty(h.shape, h.type->dtype);
-  h.type->read(in, x, ("load_npy: " + name).c_str());
-  require(in.good(), "load_npy: ", name, " cannot be read: ", std::strerror(errno));
+  h.type->read(next, x, what.c_str());
   return x;
+}
+
+Tensor load_npy(const std::filesystem::path& file) {
+  const detail::InputFile in("load_npy", file);
+  const auto next = [&in, at = std::size_t{0}](void* to, std::size_t count) mutable {
+    in.read_at(at, static_cast<unsigned char*>(to), count);
+    at += count;
+  };
+  return detail::read_npy(next, in.size(), "load_npy: " + file.string());
+}
+
+Tensor parse_npy(std::span<const std::byte> bytes, const std::string& name) {
+  const auto next = [rest = bytes](void* to, std::size_t count) mutable {
+    std::copy_n(rest.begin(), count, static_cast<std::byte*>(to));
+    rest = rest.subspan(count);
+  };
+  return detail::read_npy(next, bytes.size(), "parse_npy: " + name);
 }
 
 }  // namespace heed

@@ -31,7 +31,8 @@ TEST_CASE(".npy files are restored, and damaged ones are refused") {
   CHECK(contains(error_of([&] { save_npy(file, Tensor::ones({2}, DType::bfloat16)); }),
                  "it must be float32, float64, int32 or bool8"));
   CHECK(contains(error_of([&] { save_npy(folder / "none" / "x.npy", Tensor::ones({2})); }), "there is no folder "));
-  CHECK(contains(error_of([&] { load_npy(folder / "missing.npy"); }), "cannot be read: No such file"));
+  CHECK(contains(error_of([&] { load_npy(folder / "missing.npy"); }), "load_npy: there is no file "));
+  CHECK(contains(error_of([&] { load_npy(folder); }), " is a folder; it must be a file"));
   save_npy(file, Tensor::ones({100}));
   const auto size = std::filesystem::file_size(file);
   {  // A save that fails keeps the old file and leaves no temporary file.
@@ -141,6 +142,15 @@ TEST_CASE(".npy files are NumPy's, byte for byte, and others are refused by name
           " has 144 bytes; its header says 148");
   refused(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (-4,), }", four), " has an unreadable shape");
   refused(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (x,), }", four), " has an unreadable shape");
+  for (const char* shape : {"(2 2)", "(2,,2)", "(,)", "4", "(4L,)", "(2, 2", "(99999999999999999999,)", "(2.0, 2)"})
+    refused(npy(std::string("{'descr': '<f4', 'fortran_order': False, 'shape': ") + shape + ", }", four),
+            shape == std::string("(2, 2") ? " ends within 'shape'" : " has an unreadable shape");
+  refused(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1, 1, 1, 1, 1, 1, 2, 2), }", four),
+          " has 9 axes; there must be at most 8");
+  refused(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296, 4), }"),
+          " has the shape [4294967296, 4294967296, 4]; it has more elements than memory can hold");
+  refused(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1152921504606846976,), }"),
+          " has 128 bytes; its header says 4611686018427388032");
   refused(npy("{'descr': '<f4', 'fortran_order': False}", four),
           " has no 'shape' in its header; it is not a complete .npy file");
   refused(npy("{'descr': '<f4', 'fortran_order': False, 'shape':", four),
@@ -181,6 +191,21 @@ TEST_CASE(".npy files are read by NumPy, and NumPy's by heed") {
     CHECK(test::same_bits(load_npy(folder / (std::string(name) + ".npy")),
                           tensor.rank() > 0 ? flip(tensor, {0}) : tensor));
   std::filesystem::remove_all(folder);
+}
+
+TEST_CASE(".npy files are read from memory") {
+  const std::string file = npy("{'descr': '<i8', 'fortran_order': False, 'shape': (1, 2), }", bytes_of<Index>({7, -1}));
+  const auto parsed = [](const std::string& bytes) { return parse_npy(std::as_bytes(std::span(bytes)), "x"); };
+  CHECK(test::same_bits(parsed(file), Tensor::from<std::int32_t>({7, -1}, {1, 2})));
+  CHECK(test::same_bits(parsed(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (0, 3), }")),
+                        Tensor::zeros({0, 3})));
+  CHECK(error_of([&] { parsed(file + "1"); }) == "parse_npy: x has 145 bytes; its header says 144");
+  for (std::size_t n = 0; n < file.size(); ++n) {
+    const char* text = n < 10 ? " is not a .npy file" : n < 128 ? " ends within its header" : "; its header says 144";
+    CHECK(contains(error_of([&] { parsed(file.substr(0, n)); }),
+                   std::string("parse_npy: x") + (n < 128 ? text : " has")));
+    CHECK(contains(error_of([&] { parsed(file.substr(0, n)); }), text));
+  }
 }
 
 RELEASE_TEST_CASE(".npy files are written and read alike in every locale") {
