@@ -3,6 +3,7 @@
 // tokens, normalizers, pre-tokenizers, post-processors and decoders. The ids and texts are those of `tokenizers`.
 //
 // A JsonTokenizer is a TokenizerLike: Tokenizer holds it, and checkpoints and token files store the text of its file.
+// StreamEncoder cuts a text after line feeds; between two line feeds, its tokens may differ from those of encode().
 // io/tokenizer/README.md lists the types that are read.
 //
 // Example:
