@@ -42,7 +42,10 @@
 #include <heed/data/tokenizer.hpp>
 #include <heed/data/unicode.hpp>
 #include <heed/io/gguf.hpp>
+#include <heed/io/npz.hpp>
+#include <heed/io/safetensors.hpp>
 #include <heed/io/stored_tensor.hpp>
+#include <heed/io/tokenizer_json.hpp>
 #include <heed/layers/attention/conformance.hpp>
 #include <heed/layers/attention/flex.hpp>
 #include <heed/layers/attention/linear.hpp>

@@ -40,7 +40,10 @@ set(HEED_HEADERS
     data/tokenizer.hpp
     data/unicode.hpp
     io/gguf.hpp
+    io/npz.hpp
+    io/safetensors.hpp
     io/stored_tensor.hpp
+    io/tokenizer_json.hpp
     layers/attention/conformance.hpp
     layers/attention/conformance_doctest.hpp
     layers/attention/flex.hpp

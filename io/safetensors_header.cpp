@@ -11,11 +11,9 @@
 namespace heed::detail {
 namespace {
 
-using Json = nlohmann::json;
-
 // The events of nlohmann's parser, which does not recurse. A duplicate key is visible here; a parsed value would keep
 // only one of its values. Each value that a derived class does not expect throws Error.
-class SafetensorsJson : public nlohmann::json_sax<Json> {
+class SafetensorsJson : public nlohmann::json_sax<nlohmann::json> {
  public:
   // `document` is the subject of messages: "the header of model.safetensors".
   explicit SafetensorsJson(std::string document) : document_(std::move(document)) {}
@@ -23,7 +21,7 @@ class SafetensorsJson : public nlohmann::json_sax<Json> {
   void parse(std::string_view text) {
     // nlohmann's parser takes a zero byte as the end of the text.
     require(text.find('\0') == text.npos, "load_safetensors: ", document_, " has a zero byte; it must be JSON");
-    Json::sax_parse(text.begin(), text.end(), this);
+    nlohmann::json::sax_parse(text.begin(), text.end(), this);
   }
 
   bool null() override { return other("null"); }
@@ -32,11 +30,11 @@ class SafetensorsJson : public nlohmann::json_sax<Json> {
   bool number_unsigned(std::uint64_t) override { return other("a number"); }
   bool number_float(double, const std::string&) override { return other("not a whole number below 2^64"); }
   bool string(std::string&) override { return other("a text"); }
-  bool binary(Json::binary_t&) override { return other("binary"); }
+  bool binary(nlohmann::json::binary_t&) override { return other("binary"); }
   bool start_object(std::size_t) override { return other("an object"); }
   bool start_array(std::size_t) override { return other("an array"); }
   bool end_array() override { return true; }
-  bool parse_error(std::size_t position, const std::string&, const Json::exception&) override {
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception&) override {
     heed::fail("load_safetensors: ", document_, " is not JSON at byte ", position, "; the file is damaged");
   }
 
@@ -332,7 +330,7 @@ std::map<std::string, std::string, std::less<>> parse_safetensors_index(std::str
 
 std::string safetensors_header(const std::vector<SafetensorsEntry>& entries,
                                const std::map<std::string, std::string>& metadata) {
-  const auto quoted = [](std::string_view text) { return Json(text).dump(); };
+  const auto quoted = [](std::string_view text) { return nlohmann::json(text).dump(); };
   std::vector<std::string> texts, parts;
   for (const auto& [key, text] : metadata) texts.push_back(quoted(key) + ":" + quoted(text));
   if (!texts.empty()) parts.push_back(quoted(kSafetensorsMetadata) + ":{" + joined(texts, {}, ",") + "}");

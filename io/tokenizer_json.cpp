@@ -10,6 +10,7 @@
 
 namespace heed {
 
+using detail::JsonView;
 using namespace detail::tokenizer;
 
 struct JsonTokenizer::Parts {
@@ -45,15 +46,15 @@ struct JsonTokenizer::Parts {
     }
     Lease(const Lease&) = delete;
     Lease& operator=(const Lease&) = delete;
-    Scratch& operator*() {
-      if (!scratch_) scratch_ = std::make_unique<Scratch>();
+    EncodeScratch& operator*() {
+      if (!scratch_) scratch_ = std::make_unique<EncodeScratch>();
       return *scratch_;
     }
 
    private:
     static constexpr std::size_t kMaxIdle = 64;
     const Parts& parts_;
-    std::unique_ptr<Scratch> scratch_;
+    std::unique_ptr<EncodeScratch> scratch_;
   };
 
  private:
@@ -62,11 +63,11 @@ struct JsonTokenizer::Parts {
     std::string_view text;
     bool first, continues;
   };
-  void encode_section(Section section, bool special_is_text, Tokens& ids, Scratch& scratch) const;
-  void encode_normalized(Section section, Tokens& ids, Scratch& scratch) const;
+  void encode_section(Section section, bool special_is_text, Tokens& ids, EncodeScratch& scratch) const;
+  void encode_normalized(Section section, Tokens& ids, EncodeScratch& scratch) const;
 
   mutable std::mutex mutex_;
-  mutable std::vector<std::unique_ptr<Scratch>> idle_;
+  mutable std::vector<std::unique_ptr<EncodeScratch>> idle_;
 };
 
 Tokens JsonTokenizer::Parts::encode(std::string_view text, bool special_is_text, bool continues) const {
@@ -76,7 +77,7 @@ Tokens JsonTokenizer::Parts::encode(std::string_view text, bool special_is_text,
   require(text.size() <= kLongest, "encode: the text has ", text.size(), " bytes; it must have at most ", kLongest,
           "; encode_text() encodes longer ones");
   Lease lease(*this);
-  Scratch& scratch = *lease;
+  EncodeScratch& scratch = *lease;
   scratch.allow(text.size());
   Tokens ids;
   ids.reserve(text.size() / 3 + 1);
@@ -89,7 +90,8 @@ Tokens JsonTokenizer::Parts::encode(std::string_view text, bool special_is_text,
   return ids;
 }
 
-void JsonTokenizer::Parts::encode_section(Section section, bool special_is_text, Tokens& ids, Scratch& scratch) const {
+void JsonTokenizer::Parts::encode_section(Section section, bool special_is_text, Tokens& ids,
+                                          EncodeScratch& scratch) const {
   if (!normalizers.empty()) {
     scratch.normalized = section.text;
     normalize_all(normalizers, scratch.normalized, section.continues, scratch);
@@ -104,7 +106,7 @@ void JsonTokenizer::Parts::encode_section(Section section, bool special_is_text,
       [&](std::int32_t id) { ids.push_back(id); });
 }
 
-void JsonTokenizer::Parts::encode_normalized(Section section, Tokens& ids, Scratch& scratch) const {
+void JsonTokenizer::Parts::encode_normalized(Section section, Tokens& ids, EncodeScratch& scratch) const {
   Pieces& pieces = scratch.pieces;
   pieces.text = section.text;
   pieces.ranges.assign(1, range(0, section.text.size()));
@@ -129,7 +131,7 @@ std::string JsonTokenizer::Parts::decode(std::span<const std::int32_t> ids, bool
   }
   if (texts.empty()) return {};
   Lease lease(*this);
-  Scratch& scratch = *lease;
+  EncodeScratch& scratch = *lease;
   scratch.allow(std::accumulate(texts.begin(), texts.end(), std::size_t{0},
                                 [](std::size_t sum, const std::string& text) { return sum + text.size(); }));
   for (const auto& stage : decoders) stage->apply(texts, scratch);
@@ -230,7 +232,7 @@ std::int32_t read_pad(const JsonView& root, Index size) {
 
 JsonTokenizer JsonTokenizer::from_state(std::string_view text) {
   const TokenizerFile file = parse_tokenizer_json(text);
-  const JsonView root(file.root, "");
+  const JsonView root(file.root, "tokenizer.json");
   root.only({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor",
              "decoder", "model"});
   if (root.has("version")) root.at("version").one_of({"1.0"});

@@ -50,7 +50,7 @@ class JsonTokenizer {
   std::string decode_without_special(std::span<const std::int32_t> ids) const;
 
   Index vocabulary_size() const;  // the largest id + 1
-  std::string kind() const { return "tokenizer.json"; }
+  std::string kind() const { return "tokenizer.json"; }  // for Tokenizer
   std::string state() const;  // the text of the file
   // "<unk>" is the unknown token of the model, "<s>" and "</s>" are the first and last token that the post-processor
   // adds, "<pad>" is the token of the field `padding`. If the file does not define one of them: the token of this name.

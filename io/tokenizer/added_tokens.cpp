@@ -25,7 +25,7 @@ AddedToken read_token(const JsonView& json) {
 }  // namespace
 
 AddedTokens::AddedTokens(const JsonView& json, const Vocabulary& model, const Stages<Normalizer>& normalizers,
-                         Scratch& scratch) {
+                         EncodeScratch& scratch) {
   auto next = static_cast<std::int32_t>(model.count());
   for (const JsonView& item : json.items()) {
     AddedToken t = read_token(item);

@@ -24,7 +24,8 @@ class AddedTokens {
  public:
   // The member added_tokens of a file. Throws Error if an id is not the one that `tokenizers` would give to the token:
   // its id in the model, or the next free one.
-  AddedTokens(const JsonView& json, const Vocabulary& model, const Stages<Normalizer>& normalizers, Scratch& scratch);
+  AddedTokens(const JsonView& json, const Vocabulary& model, const Stages<Normalizer>& normalizers,
+              EncodeScratch& scratch);
   AddedTokens() = default;
 
   const AddedToken* with_id(std::int32_t id) const;    // null: none

@@ -57,7 +57,7 @@ class Bpe final : public Model {
  public:
   Bpe(const TokenizerFile& file, const JsonView& json, const Vocabulary& vocabulary, bool bytes);
 
-  void encode(const Pieces& pieces, Tokens& to, Scratch& scratch) const override;
+  void encode(const Pieces& pieces, Tokens& to, EncodeScratch& scratch) const override;
   std::int32_t unknown() const override { return unknown_; }
   bool is_byte(std::int32_t id) const override { return std::ranges::binary_search(parts_, id); }
 
@@ -70,12 +70,12 @@ class Bpe final : public Model {
   void read_bytes();
   void find_cuts(const TokenizerFile& file);
 
-  void encode_piece(std::string_view piece, Tokens& to, Scratch& scratch) const;
-  void append_first(std::string_view piece, Tokens& to, Scratch& scratch) const;
+  void encode_piece(std::string_view piece, Tokens& to, EncodeScratch& scratch) const;
+  void append_first(std::string_view piece, Tokens& to, EncodeScratch& scratch) const;
   bool append_fallback(std::string_view character, Tokens& to) const;
   std::size_t merge_short(std::int32_t* ids, std::size_t n) const;
   Merge merge_at(const std::vector<Symbol>& list, std::int32_t at) const;
-  std::size_t merge_long(std::int32_t* ids, std::size_t n, Scratch& scratch) const;
+  std::size_t merge_long(std::int32_t* ids, std::size_t n, EncodeScratch& scratch) const;
 
   const Vocabulary& vocabulary_;
   bool bytes_;                                            // pieces are bytes
@@ -170,7 +170,7 @@ void Bpe::find_cuts(const TokenizerFile& file) {
     cuts_ = cuts_ && (!file.text(right).starts_with(kSpace) || file.text(left).ends_with(kSpace));
 }
 
-void Bpe::encode(const Pieces& pieces, Tokens& to, Scratch& scratch) const {
+void Bpe::encode(const Pieces& pieces, Tokens& to, EncodeScratch& scratch) const {
   constexpr std::string_view kSpace = "▁";
   for (const Range piece : pieces.ranges) {
     std::string_view rest = part(pieces.text, piece);
@@ -185,7 +185,7 @@ void Bpe::encode(const Pieces& pieces, Tokens& to, Scratch& scratch) const {
   }
 }
 
-void Bpe::encode_piece(std::string_view piece, Tokens& to, Scratch& scratch) const {
+void Bpe::encode_piece(std::string_view piece, Tokens& to, EncodeScratch& scratch) const {
   PieceCache::Line* line = PieceCache::fits(piece) ? &scratch.cache.line(piece) : nullptr;
   if (line != nullptr && PieceCache::holds(*line, piece)) {
     to.insert(to.end(), line->ids.begin(), line->ids.begin() + line->count);
@@ -211,7 +211,7 @@ void Bpe::encode_piece(std::string_view piece, Tokens& to, Scratch& scratch) con
 }
 
 // The order of unknown characters and bytes is that of `tokenizers`: an unknown token waits for the next known one.
-void Bpe::append_first(std::string_view piece, Tokens& to, Scratch& scratch) const {
+void Bpe::append_first(std::string_view piece, Tokens& to, EncodeScratch& scratch) const {
   bool waits = false;
   const auto flush = [&] {
     if (waits) to.push_back(unknown_);
@@ -271,7 +271,7 @@ Merge Bpe::merge_at(const std::vector<Symbol>& list, std::int32_t at) const {
 
 // As merge_short(), with a heap and a list, for long pieces. A pair that changed after it was put on the heap is left
 // out: a later merge of its tokens is longer, and has another id.
-std::size_t Bpe::merge_long(std::int32_t* ids, std::size_t n, Scratch& scratch) const {
+std::size_t Bpe::merge_long(std::int32_t* ids, std::size_t n, EncodeScratch& scratch) const {
   std::vector<Symbol>& list = scratch.symbols;
   std::vector<Merge>& heap = scratch.merges;
   list.resize(n);

@@ -27,7 +27,7 @@ std::string joined_texts(const std::vector<std::string>& texts) {
 
 // Reads the characters of bytes. A token with another character is kept as it is.
 struct ByteLevelDecoder final : Decoder {
-  void apply(std::vector<std::string>& texts, Scratch&) const override {
+  void apply(std::vector<std::string>& texts, EncodeScratch&) const override {
     std::string bytes;
     for (const std::string& text : texts)
       if (!byte_level::append_bytes(bytes, text)) bytes += text;
@@ -44,7 +44,7 @@ struct ByteFallback final : Decoder {
     const auto [stop, error] = std::from_chars(token.data() + 3, end, value, 16);
     return error == std::errc() && stop == end ? static_cast<int>(value) : -1;
   }
-  void apply(std::vector<std::string>& texts, Scratch&) const override {
+  void apply(std::vector<std::string>& texts, EncodeScratch&) const override {
     std::vector<std::string> made;
     std::string bytes;
     const auto flush = [&] {
@@ -70,13 +70,13 @@ struct ByteFallback final : Decoder {
 };
 
 struct Fuse final : Decoder {
-  void apply(std::vector<std::string>& texts, Scratch&) const override { texts.assign(1, joined_texts(texts)); }
+  void apply(std::vector<std::string>& texts, EncodeScratch&) const override { texts.assign(1, joined_texts(texts)); }
 };
 
 class ReplaceDecoder final : public Decoder {
  public:
   ReplaceDecoder(Pattern pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
-  void apply(std::vector<std::string>& texts, Scratch& scratch) const override {
+  void apply(std::vector<std::string>& texts, EncodeScratch& scratch) const override {
     for (std::string& text : texts) replace_matches(text, pattern_, content_, scratch);
   }
 
@@ -90,7 +90,7 @@ class StripDecoder final : public Decoder {
  public:
   StripDecoder(std::string content, std::size_t start, std::size_t stop)
       : content_(std::move(content)), start_(start), stop_(stop) {}
-  void apply(std::vector<std::string>& texts, Scratch&) const override {
+  void apply(std::vector<std::string>& texts, EncodeScratch&) const override {
     for (std::string& text : texts) {
       std::string_view rest = text;
       for (std::size_t i = 0; i < start_ && rest.starts_with(content_); ++i) rest.remove_prefix(content_.size());
@@ -108,7 +108,7 @@ class MetaspaceDecoder final : public Decoder {
  public:
   MetaspaceDecoder(std::string replacement, bool prepends)
       : replacement_(std::move(replacement)), prepends_(prepends) {}
-  void apply(std::vector<std::string>& texts, Scratch&) const override {
+  void apply(std::vector<std::string>& texts, EncodeScratch&) const override {
     for (std::size_t i = 0; i < texts.size(); ++i) replace_all(texts[i], replacement_, i == 0 && prepends_ ? "" : " ");
   }
 
@@ -121,7 +121,7 @@ class MetaspaceDecoder final : public Decoder {
 class WordPieceDecoder final : public Decoder {
  public:
   WordPieceDecoder(std::string prefix, bool cleanup) : prefix_(std::move(prefix)), cleanup_(cleanup) {}
-  void apply(std::vector<std::string>& texts, Scratch&) const override {
+  void apply(std::vector<std::string>& texts, EncodeScratch&) const override {
     for (std::size_t i = 0; i < texts.size(); ++i) {
       std::string& text = texts[i];
       if (i > 0 && text.starts_with(prefix_)) {
@@ -148,7 +148,7 @@ class WordPieceDecoder final : public Decoder {
 class SuffixDecoder final : public Decoder {
  public:
   explicit SuffixDecoder(std::string suffix) : suffix_(std::move(suffix)) {}
-  void apply(std::vector<std::string>& texts, Scratch&) const override {
+  void apply(std::vector<std::string>& texts, EncodeScratch&) const override {
     for (std::size_t i = 0; i < texts.size(); ++i) replace_all(texts[i], suffix_, i + 1 == texts.size() ? "" : " ");
   }
 
@@ -161,7 +161,7 @@ std::string one_character(const JsonView& json) {
   return json.text();
 }
 
-std::unique_ptr<const Decoder> make_metaspace(const JsonView& json) {
+std::unique_ptr<const Decoder> make_metaspace_decoder(const JsonView& json) {
   json.only({"type", "replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
   const bool never =
       (json.has("prepend_scheme") && json.at("prepend_scheme").one_of({"first", "never", "always"}) == 1) ||
@@ -195,7 +195,7 @@ void add_decoders(Stages<Decoder>& to, const JsonView& json) {
       return to.push_back(std::make_unique<StripDecoder>(
           one_character(json.at("content")), static_cast<std::size_t>(json.at("start").integer(0, kMaxStrip)),
           static_cast<std::size_t>(json.at("stop").integer(0, kMaxStrip))));
-    case 6: return to.push_back(make_metaspace(json));
+    case 6: return to.push_back(make_metaspace_decoder(json));
     case 7:
       json.only({"type", "prefix", "cleanup"});
       return to.push_back(std::make_unique<WordPieceDecoder>(json.at("prefix").text(), json.at("cleanup").boolean()));

@@ -9,18 +9,20 @@ namespace {
 class Form final : public Normalizer {
  public:
   explicit Form(NormalForm form) : form_(form) {}
-  void apply(std::string& text, bool, Scratch& scratch) const override { normalize(text, form_, scratch.text); }
+  void apply(std::string& text, bool, EncodeScratch& scratch) const override { normalize(text, form_, scratch.text); }
 
  private:
   NormalForm form_;
 };
 
 struct Lowercase final : Normalizer {
-  void apply(std::string& text, bool, Scratch& scratch) const override { rewrite(text, scratch.text, append_lower); }
+  void apply(std::string& text, bool, EncodeScratch& scratch) const override {
+    rewrite(text, scratch.text, append_lower);
+  }
 };
 
 struct StripAccents final : Normalizer {
-  void apply(std::string& text, bool, Scratch& scratch) const override {
+  void apply(std::string& text, bool, EncodeScratch& scratch) const override {
     rewrite(text, scratch.text, [](std::string& to, char32_t c) {
       if (!is_mark(c)) append_utf8(to, c);
     });
@@ -31,7 +33,7 @@ struct StripAccents final : Normalizer {
 class Strip final : public Normalizer {
  public:
   Strip(bool left, bool right) : left_(left), right_(right) {}
-  void apply(std::string& text, bool, Scratch&) const override {
+  void apply(std::string& text, bool, EncodeScratch&) const override {
     std::size_t begin = 0, end = text.size();
     for (std::size_t i = 0; left_ && begin < end && is_white_space(next_code_point(text, i));) begin = i;
     while (right_ && end > begin) {
@@ -50,7 +52,7 @@ class Strip final : public Normalizer {
 class Prepend final : public Normalizer {
  public:
   explicit Prepend(std::string prefix) : prefix_(std::move(prefix)) {}
-  void apply(std::string& text, bool continues, Scratch&) const override {
+  void apply(std::string& text, bool continues, EncodeScratch&) const override {
     if (!text.empty() && !continues) text.insert(0, prefix_);
   }
 
@@ -61,7 +63,7 @@ class Prepend final : public Normalizer {
 class Replace final : public Normalizer {
  public:
   Replace(Pattern pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
-  void apply(std::string& text, bool, Scratch& scratch) const override {
+  void apply(std::string& text, bool, EncodeScratch& scratch) const override {
     replace_matches(text, pattern_, content_, scratch);
   }
 
@@ -79,7 +81,7 @@ struct Nmt final : Normalizer {
     return c == 9 || c == 0xA || c == 0xC || c == 0xD || c == 0x1680 || (0x200B <= c && c <= 0x200F) || c == 0x2028 ||
            c == 0x2029 || c == 0x2581 || c == 0xFEFF || c == 0xFFFD;
   }
-  void apply(std::string& text, bool, Scratch& scratch) const override {
+  void apply(std::string& text, bool, EncodeScratch& scratch) const override {
     rewrite(text, scratch.text, [](std::string& to, char32_t c) {
       if (!is_removed(c)) append_utf8(to, is_space(c) ? U' ' : c);
     });
@@ -87,7 +89,7 @@ struct Nmt final : Normalizer {
 };
 
 struct Bytes final : Normalizer {
-  void apply(std::string& text, bool, Scratch& scratch) const override {
+  void apply(std::string& text, bool, EncodeScratch& scratch) const override {
     scratch.text.clear();
     byte_level::append_characters(scratch.text, text);
     text.swap(scratch.text);
@@ -118,7 +120,7 @@ struct Bert final : Normalizer {
     if (ideograph) to += ' ';
   }
 
-  void apply(std::string& text, bool, Scratch& scratch) const override {
+  void apply(std::string& text, bool, EncodeScratch& scratch) const override {
     if (clean) rewrite(text, scratch.text, append_clean);
     if (separate_ideographs && !is_ascii(text)) rewrite(text, scratch.text, append_separate);
     if (strip_accents && !is_ascii(text)) {
@@ -131,7 +133,7 @@ struct Bert final : Normalizer {
   }
 };
 
-std::unique_ptr<const Normalizer> make_bert(const JsonView& json) {
+std::unique_ptr<const Normalizer> make_bert_normalizer(const JsonView& json) {
   json.only({"type", "clean_text", "handle_chinese_chars", "strip_accents", "lowercase"});
   auto made = std::make_unique<Bert>();
   made->clean = json.at("clean_text").boolean();
@@ -143,7 +145,7 @@ std::unique_ptr<const Normalizer> make_bert(const JsonView& json) {
 
 }  // namespace
 
-void normalize_all(const Stages<Normalizer>& stages, std::string& text, bool continues, Scratch& scratch) {
+void normalize_all(const Stages<Normalizer>& stages, std::string& text, bool continues, EncodeScratch& scratch) {
   for (const auto& stage : stages) {
     stage->apply(text, continues, scratch);
     scratch.check(text.size());
@@ -179,7 +181,7 @@ void add_normalizers(Stages<Normalizer>& to, const JsonView& json) {
       return to.push_back(std::make_unique<Replace>(Pattern::from_json(json.at("pattern")), json.at("content").text()));
     case 10: return plain(std::make_unique<Nmt>());
     case 11: return plain(std::make_unique<Bytes>());
-    default: return to.push_back(make_bert(json));
+    default: return to.push_back(make_bert_normalizer(json));
   }
 }
 

@@ -71,7 +71,7 @@ struct Path {
   std::int32_t begin = -1, id = -1;  // -1: no token ends here
 };
 
-struct Scratch {
+struct EncodeScratch {
   MatchState match;
   Pieces pieces;
   std::size_t longest = 0;  // bytes: see allow()
@@ -93,7 +93,8 @@ struct Scratch {
 };
 
 // Replaces each match of the pattern by `content`.
-inline void replace_matches(std::string& text, const Pattern& pattern, std::string_view content, Scratch& scratch) {
+inline void replace_matches(std::string& text, const Pattern& pattern, std::string_view content,
+                            EncodeScratch& scratch) {
   if (text.empty()) return;
   std::string& made = scratch.text;
   made.clear();

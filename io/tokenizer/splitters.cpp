@@ -41,7 +41,7 @@ void join(Segments& segments, Behaviour behaviour) {
 
 // Divides each piece. find(text, use) calls use(range, is_match) for the segments of a piece.
 template <class Find>
-void split(Pieces& pieces, Scratch& scratch, Behaviour behaviour, bool invert, const Find& find) {
+void split(Pieces& pieces, EncodeScratch& scratch, Behaviour behaviour, bool invert, const Find& find) {
   std::vector<Range>& made = scratch.ranges;
   made.clear();
   const auto add = [&](std::uint32_t at, Range r) {
@@ -67,7 +67,7 @@ void split(Pieces& pieces, Scratch& scratch, Behaviour behaviour, bool invert, c
 
 // Each character for which matches(c) is a match.
 template <class Matches>
-void split_at(Pieces& pieces, Scratch& scratch, Behaviour behaviour, const Matches& matches) {
+void split_at(Pieces& pieces, EncodeScratch& scratch, Behaviour behaviour, const Matches& matches) {
   split(pieces, scratch, behaviour, false, [&](std::string_view text, const auto& use) {
     std::size_t done = 0;
     for (std::size_t i = 0; i < text.size();) {
@@ -83,7 +83,7 @@ void split_at(Pieces& pieces, Scratch& scratch, Behaviour behaviour, const Match
 
 // Replaces each piece by what put(to, piece, index) appends to the string `to`.
 template <class Put>
-void rewrite_pieces(Pieces& pieces, Scratch& scratch, const Put& put) {
+void rewrite_pieces(Pieces& pieces, EncodeScratch& scratch, const Put& put) {
   std::string& made = scratch.text;
   made.clear();
   pieces.first = pieces.first && !pieces.ranges.empty() && pieces.ranges[0].begin == 0;
@@ -101,7 +101,7 @@ class Split final : public Splitter {
  public:
   Split(Pattern pattern, Behaviour behaviour, bool invert)
       : pattern_(std::move(pattern)), behaviour_(behaviour), invert_(invert) {}
-  void apply(Pieces& pieces, Scratch& scratch) const override {
+  void apply(Pieces& pieces, EncodeScratch& scratch) const override {
     split(pieces, scratch, behaviour_, invert_,
           [&](std::string_view text, const auto& use) { pattern_.each(text, scratch.match, use); });
   }
@@ -118,7 +118,7 @@ using IsIn = bool (*)(char32_t c);
 class ClassSplit final : public Splitter {
  public:
   ClassSplit(IsIn is_in, Behaviour behaviour) : is_in_(is_in), behaviour_(behaviour) {}
-  void apply(Pieces& pieces, Scratch& scratch) const override { split_at(pieces, scratch, behaviour_, is_in_); }
+  void apply(Pieces& pieces, EncodeScratch& scratch) const override { split_at(pieces, scratch, behaviour_, is_in_); }
 
  private:
   IsIn is_in_;
@@ -128,7 +128,7 @@ class ClassSplit final : public Splitter {
 class DelimiterSplit final : public Splitter {
  public:
   explicit DelimiterSplit(char32_t delimiter) : delimiter_(delimiter) {}
-  void apply(Pieces& pieces, Scratch& scratch) const override {
+  void apply(Pieces& pieces, EncodeScratch& scratch) const override {
     split_at(pieces, scratch, Behaviour::removed, [this](char32_t c) { return c == delimiter_; });
   }
 
@@ -138,7 +138,7 @@ class DelimiterSplit final : public Splitter {
 
 // Keeps rows of word characters, and rows of characters that are neither of words nor white space.
 struct WordSplit final : Splitter {
-  void apply(Pieces& pieces, Scratch& scratch) const override {
+  void apply(Pieces& pieces, EncodeScratch& scratch) const override {
     const auto kind_of = [](char32_t c) { return is_word(c) ? 2 : is_white_space(c) ? 0 : 1; };
     split(pieces, scratch, Behaviour::removed, true, [&](std::string_view text, const auto& use) {
       std::size_t done = 0;
@@ -157,7 +157,7 @@ struct WordSplit final : Splitter {
 
 // The space of ByteLevel before each piece that does not begin with one.
 struct PrefixSpace final : Splitter {
-  void apply(Pieces& pieces, Scratch& scratch) const override {
+  void apply(Pieces& pieces, EncodeScratch& scratch) const override {
     const bool continues = pieces.continues && !pieces.ranges.empty() && pieces.ranges[0].begin == 0;
     rewrite_pieces(pieces, scratch, [&](std::string& to, std::string_view piece, std::size_t index) {
       if (!piece.starts_with(' ') && !(continues && index == 0)) to += ' ';
@@ -168,7 +168,7 @@ struct PrefixSpace final : Splitter {
 
 // Writes bytes as the characters of byte-level tokenizers.
 struct MapBytes final : Splitter {
-  void apply(Pieces& pieces, Scratch& scratch) const override {
+  void apply(Pieces& pieces, EncodeScratch& scratch) const override {
     rewrite_pieces(pieces, scratch, [](std::string& to, std::string_view piece, std::size_t) {
       byte_level::append_characters(to, piece);
     });
@@ -179,7 +179,7 @@ struct MapBytes final : Splitter {
 struct Metaspace final : Splitter {
   enum class Prepend { first, never, always };
 
-  void apply(Pieces& pieces, Scratch& scratch) const override {
+  void apply(Pieces& pieces, EncodeScratch& scratch) const override {
     const bool first = pieces.first, continues = pieces.continues;
     const bool at_start = !pieces.ranges.empty() && pieces.ranges[0].begin == 0;
     rewrite_pieces(pieces, scratch, [&](std::string& to, std::string_view piece, std::size_t index) {
@@ -206,7 +206,7 @@ char32_t character_of(const JsonView& json) {
   return all[0];
 }
 
-std::unique_ptr<const Splitter> make_metaspace(const JsonView& json) {
+std::unique_ptr<const Splitter> make_metaspace_splitter(const JsonView& json) {
   json.only({"type", "replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
   auto made = std::make_unique<Metaspace>();
   character_of(json.at("replacement"));
@@ -263,7 +263,7 @@ void add_splitter(Stages<Splitter>& to, const JsonView& json, bool last) {
       json.only({"type", "individual_digits"});
       return add_class(is_numeric,
                        json.at("individual_digits").boolean() ? Behaviour::isolated : Behaviour::contiguous);
-    case 3: return to.push_back(make_metaspace(json));
+    case 3: return to.push_back(make_metaspace_splitter(json));
     case 4:
       json.only({"type"});
       add_class(is_white_space, Behaviour::removed);

@@ -17,14 +17,14 @@ class Normalizer {
  public:
   virtual ~Normalizer() = default;
   // `continues`: other text precedes the section, so that nothing is inserted before it.
-  virtual void apply(std::string& text, bool continues, Scratch& scratch) const = 0;
+  virtual void apply(std::string& text, bool continues, EncodeScratch& scratch) const = 0;
 };
 
 // Divides each piece into smaller pieces. May change the text.
 class Splitter {
  public:
   virtual ~Splitter() = default;
-  virtual void apply(Pieces& pieces, Scratch& scratch) const = 0;
+  virtual void apply(Pieces& pieces, EncodeScratch& scratch) const = 0;
 };
 
 // Turns pieces into tokens.
@@ -32,7 +32,7 @@ class Model {
  public:
   virtual ~Model() = default;
   // Appends the tokens of the pieces.
-  virtual void encode(const Pieces& pieces, Tokens& to, Scratch& scratch) const = 0;
+  virtual void encode(const Pieces& pieces, Tokens& to, EncodeScratch& scratch) const = 0;
   virtual std::int32_t unknown() const = 0;         // the id of the unknown token; -1: none
   virtual bool is_byte(std::int32_t id) const = 0;  // whether the token is one byte of a longer character
 };
@@ -41,7 +41,7 @@ class Model {
 class Decoder {
  public:
   virtual ~Decoder() = default;
-  virtual void apply(std::vector<std::string>& texts, Scratch& scratch) const = 0;
+  virtual void apply(std::vector<std::string>& texts, EncodeScratch& scratch) const = 0;
 };
 
 template <class Stage>
@@ -56,7 +56,7 @@ inline void check_count(std::size_t stages, const JsonView& json) {
 // Each function appends the stages of one part of the file, in order. A Sequence becomes its stages.
 void add_normalizers(Stages<Normalizer>& to, const JsonView& json);
 // Applies normalizers in order. scratch.allow() must have been called.
-void normalize_all(const Stages<Normalizer>& stages, std::string& text, bool continues, Scratch& scratch);
+void normalize_all(const Stages<Normalizer>& stages, std::string& text, bool continues, EncodeScratch& scratch);
 void add_decoders(Stages<Decoder>& to, const JsonView& json);
 // The splitters. If the last one maps bytes to characters (ByteLevel), it is left out, and the function returns true:
 // the model then takes bytes.

@@ -28,7 +28,7 @@ class Unigram final : public Model {
     for (unsigned b = 0; b < 256; ++b) byte_ids_[b] = vocabulary_.id_of(formatted("<0x%02X>", b));
   }
 
-  void encode(const Pieces& pieces, Tokens& to, Scratch& scratch) const override {
+  void encode(const Pieces& pieces, Tokens& to, EncodeScratch& scratch) const override {
     for (const Range piece : pieces.ranges) encode_piece(part(pieces.text, piece), to, scratch);
   }
   std::int32_t unknown() const override { return unknown_; }
@@ -37,7 +37,7 @@ class Unigram final : public Model {
   }
 
  private:
-  void encode_piece(std::string_view piece, Tokens& to, Scratch& scratch) const {
+  void encode_piece(std::string_view piece, Tokens& to, EncodeScratch& scratch) const {
     PieceCache::Line* line = PieceCache::fits(piece) ? &scratch.cache.line(piece) : nullptr;
     if (line != nullptr && PieceCache::holds(*line, piece)) {
       to.insert(to.end(), line->ids.begin(), line->ids.begin() + line->count);

@@ -21,14 +21,14 @@ class WordPiece final : public Model {
     }
   }
 
-  void encode(const Pieces& pieces, Tokens& to, Scratch& scratch) const override {
+  void encode(const Pieces& pieces, Tokens& to, EncodeScratch& scratch) const override {
     for (const Range piece : pieces.ranges) encode_word(part(pieces.text, piece), to, scratch);
   }
   std::int32_t unknown() const override { return unknown_; }
   bool is_byte(std::int32_t) const override { return false; }
 
  private:
-  void encode_word(std::string_view word, Tokens& to, Scratch& scratch) const {
+  void encode_word(std::string_view word, Tokens& to, EncodeScratch& scratch) const {
     PieceCache::Line* line = PieceCache::fits(word) ? &scratch.cache.line(word) : nullptr;
     if (line != nullptr && PieceCache::holds(*line, word)) {
       to.insert(to.end(), line->ids.begin(), line->ids.begin() + line->count);

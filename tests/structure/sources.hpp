@@ -61,7 +61,7 @@ inline const std::vector<Source>& sources() {
   static const std::vector<Source> list = [] {
     std::vector<Source> found;
     for (const char* folder :
-         {"core", "autograd", "layers", "optim", "data", "plot", "mpi", "examples", "tests", "benchmarks"}) {
+         {"core", "autograd", "layers", "optim", "data", "io", "plot", "mpi", "examples", "tests", "benchmarks"}) {
       for (const auto& entry : std::filesystem::recursive_directory_iterator(kRoot / folder)) {
         const std::string extension = entry.path().extension().string();
         if (extension == ".cpp" || extension == ".hpp" || extension == ".c")
