@@ -19,9 +19,26 @@ namespace heed {
 // Throws Error for other shapes and types, and for the first index out of range, with its position.
 Tensor embedding(In indices, In weight, std::optional<Index> padding_idx = {});
 
+// How rope() changes its frequencies for texts longer than those of the training.
+enum class RopeScalingKind { none, linear, llama3 };
+struct RopeScaling {
+  RopeScalingKind kind = RopeScalingKind::none;  // none: the frequencies stay as they are
+  // linear: all frequencies are divided by it (Chen et al., "Extending context window of large language models via
+  // positional interpolation", 2023).
+  double factor = 1;
+  // llama3 (Llama 3.1, 2024): with n = original_context * frequency / (2 pi), the number of full turns in the context
+  // of the training, frequencies of n < low_turns are divided by the factor, those of n > high_turns are kept, and
+  // between them 1 / factor goes linearly to 1.
+  double low_turns = 1, high_turns = 4;
+  Index original_context = 8192;
+
+  auto operator<=>(const RopeScaling&) const = default;  // by members, for tables
+};
+
 // Options of rope().
 struct RopeOptions {
   double base = 10000;  // pair i of n turns by position * base^(-i / n)
+  RopeScaling scaling = {};  // changes these frequencies
   Index offset = 0;     // position of the first row: the length of the cache in decoding
   Tensor offsets = {};  // int32 [B], in place of offset: the offset of each x[b], for rows of different lengths
   Index dims = 0;       // only the first `dims` elements of a row turn, an even number; 0: all

@@ -1,6 +1,7 @@
 // rope(): the tables of cosines and sines, and the rotation of rows.
 #include <heed/autograd/embedding.hpp>
 //
+#include <algorithm>
 #include <heed/core/dry_run.hpp>
 #include <heed/core/kernels/attention/rope.hpp>
 #include <heed/core/kernels/dispatch/dispatch.hpp>
@@ -8,6 +9,7 @@
 #include <heed/core/parallel.hpp>
 #include <map>
 #include <mutex>
+#include <numbers>
 #include <tuple>
 #include <vector>
 
@@ -16,16 +18,26 @@ namespace {
 
 struct Turn {
   double base;
+  RopeScaling scaling;
   Index offset, dims;
   bool interleaved;
 };
+
+double scaled(double frequency, const RopeScaling& s) {
+  if (s.kind == RopeScalingKind::none) return frequency;
+  if (s.kind == RopeScalingKind::linear) return frequency / s.factor;
+  const double turns = static_cast<double>(s.original_context) * frequency / (2 * std::numbers::pi);
+  const double kept = std::clamp((turns - s.low_turns) / (s.high_turns - s.low_turns), 0.0, 1.0);
+  return (1 - kept) * frequency / s.factor + kept * frequency;
+}
 
 template <class T>
 void fill_angles(const Turn& how, Tensor& table) {
   const Index pairs = how.dims / 2;
   std::vector<double> frequency;
   for (Index i = 0; i < pairs; ++i)
-    frequency.push_back(scalar::pow(how.base, -static_cast<double>(i) / static_cast<double>(pairs)));
+    frequency.push_back(
+        scaled(scalar::pow(how.base, -static_cast<double>(i) / static_cast<double>(pairs)), how.scaling));
   parallel_for_each(table.dim(0), 64, [&](Index t) {
     for (Index i = 0; i < pairs; ++i) {
       const double angle = static_cast<double>(t) * frequency[static_cast<std::size_t>(i)];
@@ -43,10 +55,10 @@ void fill_angles(const Turn& how, Tensor& table) {
 // one or two kinds of tables, which grow by doubling. A table is never written to after it was handed out.
 Tensor angles_of(const Turn& how, DType dtype, Index positions) {
   static std::mutex mutex;
-  // By base, dims, interleaved and dtype. Leaked: ops may run while statics are destroyed.
-  static auto* tables = new std::map<std::tuple<double, Index, bool, DType>, Tensor>;
+  // By everything that changes the angles. Leaked: ops may run while statics are destroyed.
+  static auto* tables = new std::map<std::tuple<double, RopeScaling, Index, bool, DType>, Tensor>;
   const std::lock_guard lock(mutex);
-  Tensor& known = (*tables)[{how.base, how.dims, how.interleaved, dtype}];
+  Tensor& known = (*tables)[{how.base, how.scaling, how.dims, how.interleaved, dtype}];
   if (!known.defined() || known.dim(0) < positions) {
     Index size = 256;
     while (size < positions) size *= 2;
@@ -101,6 +113,14 @@ void turn_each(Turn how, const Tensor& offsets, const Tensor& x, const Tensor& y
   }
 }
 
+void check_scaling(const RopeScaling& s, const Where& where) {
+  if (s.kind == RopeScalingKind::none) return;
+  check(s.factor > 0, where, "rope: the factor of scaling is ", s.factor, "; it must be positive");
+  check(s.kind != RopeScalingKind::llama3 || (s.high_turns > s.low_turns && s.original_context > 0), where,
+        "rope: scaling has low_turns ", s.low_turns, ", high_turns ", s.high_turns, " and original_context ",
+        s.original_context, "; high_turns must be above low_turns, and original_context 1 or more");
+}
+
 }  // namespace
 
 // y = R x, where R rotates each pair; dx = R^T dy rotates back.
@@ -114,6 +134,7 @@ Tensor rope(In x, const RopeOptions& o) {
   check(o.offset >= 0 && o.offset <= kMaxPositions - x.dim(-2), x.where(), "rope: x is ", x.tensor(), " and offset is ",
         o.offset, "; offset must be 0 or more, and all positions below 2^31");
   check(o.base > 0, x.where(), "rope: base is ", o.base, "; it must be positive");
+  check_scaling(o.scaling, x.where());
   check(!o.offsets.defined() || (x.rank() > 2 && o.offset == 0 && o.offsets.shape() == Shape{x.dim(0)} &&
                                  o.offsets.dtype() == DType::int32),
         x.where(), "rope: x is ", x.tensor(), ", offset is ", o.offset, " and offsets are ", o.offsets,
@@ -123,7 +144,7 @@ Tensor rope(In x, const RopeOptions& o) {
   for (Index b = 0; offsets.defined() && b < offsets.numel(); ++b)
     check(offsets.ptr<std::int32_t>()[b] >= 0, x.where(), "rope: offsets[", b, "] is ", offsets.ptr<std::int32_t>()[b],
           "; it must be 0 or more");
-  const Turn how{o.base, o.offset, dims, o.interleaved};
+  const Turn how{o.base, o.scaling, o.offset, dims, o.interleaved};
   const bool plain = has_plain_rows(x);
   Tensor y = Tensor::empty(x.shape(), x.dtype());
   turn_each(how, offsets, plain ? x.tensor().detach() : x->dense(), y, false, false);

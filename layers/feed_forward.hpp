@@ -20,14 +20,22 @@ struct Dropout {
   void members(auto&&) {}  // none
 };
 
-// The activation of FeedForward. swiglu: down(silu(gate(x)) * up(x)) (Shazeer 2020). The others:
+// The activation of FeedForward. The gated kinds: down(activation(gate(x)) * up(x)) (Shazeer, "GLU variants improve
+// Transformer", 2020), with silu in swiglu, gelu in geglu and gelu_tanh in geglu_tanh (Gemma). The others:
 // down(activation(up(x))). gelu is exact: x times the normal distribution function. gelu_tanh is its approximation by
 // tanh, used in GPT-2. relu_squared is relu(x)^2 (Primer, So et al. 2021).
-enum class FeedForwardKind { relu, gelu, gelu_tanh, silu, swiglu, relu_squared };
+enum class FeedForwardKind { relu, gelu, gelu_tanh, silu, swiglu, relu_squared, geglu, geglu_tanh };
+
+// Whether the kind is gated.
+constexpr bool is_gated(FeedForwardKind kind) {
+  return kind == FeedForwardKind::swiglu || kind == FeedForwardKind::geglu || kind == FeedForwardKind::geglu_tanh;
+}
+// The activation function of a kind: silu(x) for swiglu.
+Tensor activate(In x, FeedForwardKind kind);
 
 // Options of FeedForward.
 struct FeedForwardOptions {
-  // 0: 4 times the width; for swiglu 8/3 times the width, rounded up to a multiple of 8, for the same number of
+  // 0: 4 times the width; for gated kinds 8/3 times the width, rounded up to a multiple of 8, for the same number of
   // parameters.
   Index hidden = 0;
   FeedForwardKind activation = FeedForwardKind::gelu;
@@ -37,7 +45,7 @@ struct FeedForwardOptions {
 
 // The position-wise network of a Transformer block.
 struct FeedForward {
-  Linear up;    // [hidden, width]; for swiglu [2 hidden, width], gate first
+  Linear up;    // [hidden, width]; for gated kinds [2 hidden, width], gate first
   Linear down;  // [width, hidden]
   FeedForwardKind activation;  // of the hidden layer
   Dropout drop;                // of the result
@@ -48,7 +56,7 @@ struct FeedForward {
   Tensor operator()(In x) const;  // [..., width] -> [..., width]
   Index hidden() const { return down.weight.dim(1); }  // size of the hidden layer
 
-  // The parameters of up and down. For swiglu, up is two maps of hidden() rows: see MemberVisitor::stacked.
+  // The parameters of up and down. For gated kinds, up is two maps of hidden() rows: see MemberVisitor::stacked.
   void members(auto&& visit) {
     visit.stacked("up", up, {hidden()});
     visit("down", down);

@@ -29,6 +29,15 @@ static MechanismFactory with_values(const MechanismFactory& make) {
   };
 }
 
+OutputTransform::OutputTransform(const GPTOptions& o, Rng& rng)
+    : dense(o.blocks.attention.width, o.blocks.attention.width, rng),
+      activation(o.blocks.activation.value_or(FeedForwardKind::gelu)),
+      norm(o.blocks.norms(), o.blocks.attention.width) {}
+
+static std::optional<NormLayerOptions> input_norm(const GPTOptions& o) {
+  return o.input_norm ? std::optional(o.blocks.norms()) : std::nullopt;
+}
+
 GPT::GPT(const GPTOptions& o, Rng& rng, const MechanismFactory& mechanism)
     : options_(checked(o)),
       mechanism_factory_(mechanism),
@@ -37,12 +46,19 @@ GPT::GPT(const GPTOptions& o, Rng& rng, const MechanismFactory& mechanism)
                                                     .width = o.blocks.attention.width,
                                                     .positions = o.positions,
                                                     .dropout = *options_.blocks.dropout,
+                                                    .scaled = o.scaled_embedding,
+                                                    .token_types = o.token_types,
+                                                    .norm = input_norm(o),
                                                     .name = "GPT"},
                                   rng)),
       transformer(skip_init<Transformer>(options_.blocks.with_positions(o.positions), rng, with_values(mechanism))) {
   const Index width = o.blocks.attention.width;
-  if (transformer.norm) transformer.norm.emplace(o.blocks.norm, width);
+  NormLayerOptions last = o.blocks.norms();
+  last.bias = true;
+  if (transformer.norm) transformer.norm.emplace(last, width);
   if (!o.tied) output = Parameter(Tensor::empty({o.vocabulary, width}));
+  if (o.output_transform) transform.emplace(skip_init<OutputTransform>(o, rng));
+  if (o.output_bias) output_bias = Parameter(Tensor::zeros({o.vocabulary}));
   init_weights([&](const std::string&) -> Rng& { return rng; });
 }
 
@@ -51,7 +67,7 @@ void GPT::init_weights(const std::function<Rng&(const std::string& name)>& rng_f
   for (const NamedParameter& p : named_parameters(*this)) {
     if (p.name.find(".mechanism.") != std::string::npos || p.name.find("norm") != std::string::npos) continue;
     const bool before_sum = p.name.ends_with("proj.weight") || p.name.ends_with("down.weight");
-    if (p.name.ends_with(".bias") || (before_sum && options_.zero_init_residual))
+    if (p.name.ends_with("bias") || (before_sum && options_.zero_init_residual))
       init::constant_(*p.parameter, 0);
     else
       init::normal_(*p.parameter, rng_for(p.name), 0, before_sum ? residual : 0.02);
@@ -59,10 +75,14 @@ void GPT::init_weights(const std::function<Rng&(const std::string& name)>& rng_f
   for (TransformerBlock& block : transformer.blocks) block.attention.set_input_biases();
 }
 
-Tensor GPT::hidden(In x, const AttentionCall& call) const { return transformer({input(x), x.where()}, call); }
+Tensor GPT::hidden(In x, const AttentionCall& call, const Tensor& token_types) const {
+  return transformer({input(x, Tensor::zeros({0}, DType::int32), {}, token_types), x.where()}, call);
+}
+
+Tensor GPT::transformed(const Tensor& h) const { return transform ? (*transform)(h) : h; }
 
 Tensor GPT::logits_of(const Tensor& h) const {
-  const Tensor logits = linear(h, output_weight(), Tensor());
+  const Tensor logits = linear(transformed(h), output_weight(), output_bias);
   const double cap = options_.logit_cap;
   return cap > 0 ? tanh(logits / cap) * cap : logits;
 }
@@ -73,7 +93,7 @@ Tensor GPT::loss(In x, In y, const AttentionCall& call) const {
   check(x.shape() == y.shape(), x.where(), "GPT: x is ", x.tensor(), " and y is ", y.tensor(),
         "; the shapes must be the same");
   if (options_.logit_cap > 0) return cross_entropy({logits_of(hidden(x, call)), x.where()}, y);
-  return linear_cross_entropy(hidden(x, call), output_weight(), Tensor(), y);
+  return linear_cross_entropy(transformed(hidden(x, call)), output_weight(), output_bias, y);
 }
 
 Tensor GPT::decode(In x, std::vector<AttentionState>& states, const AttentionCall& call) const {
@@ -109,7 +129,7 @@ ActivationBytes GPT::predict_activations(Index batch, Index length) const {
 double GPT::flops_per_token(Index length) const {
   double weights = 0;
   for (const NamedParameter& p : named_parameters(const_cast<GPT&>(*this)))
-    if (p.name != "positions.weight" && !p.name.ends_with("relative.weight"))
+    if (p.name != "positions.weight" && p.name != "types.weight" && !p.name.ends_with("relative.weight"))
       weights += static_cast<double>(p.parameter->numel());
   double products = 0;
   for (const TransformerBlock& block : transformer.blocks) {
@@ -123,7 +143,9 @@ double GPT::flops_per_token(Index length) const {
 void GPT::members(MemberVisitor& visit) {
   input.members(visit);
   transformer.members(visit);
+  visit("transform", transform);
   visit.table("output", output);
+  visit("output_bias", output_bias);
 }
 
 }  // namespace heed

@@ -35,10 +35,27 @@ struct GPTOptions {
   // Weights before a residual sum are initially 0, so that each block is initially the identity (after Goyal et al.,
   // "Accurate, large minibatch SGD", 2017, section 5.1, and torchvision's option of this name).
   bool zero_init_residual = false;
+  bool scaled_embedding = false;  // multiplies embeddings by sqrt(width), as in Gemma
+  Index token_types = 0;          // > 0: adds a vector per type of token, as in BERT
+  bool input_norm = false;        // a norm of the embeddings, as in BERT
+  bool output_bias = false;       // a number per token, added to the logits
+  bool output_transform = false;  // a layer between the blocks and the output, as in BERT
   bool causal = true;  // false: positions see all positions, as in BERT; such a model cannot decode
 
   GPTOptions settled() const;    // with values for unset ones
   void fields(OptionFields& f);  // JSON, flags, summary(): layers/model_config.hpp
+};
+
+// The layer that BERT has between its blocks and its output: norm(activation(dense(x))).
+struct OutputTransform {
+  Linear dense;                // [width, width]
+  FeedForwardKind activation;  // that of the blocks, without a gate
+  Norm norm;                   // of the result
+
+  // The layer for a model with these options.
+  OutputTransform(const GPTOptions& options, Rng& rng);
+  Tensor operator()(In x) const { return norm(activate(dense(x), activation)); }  // [..., width] -> [..., width]
+  void members(auto&& visit) { visit("dense", dense), visit("norm", norm); }      // dense, norm
 };
 
 // A language model.
@@ -50,6 +67,8 @@ class GPT {
   TokenInput input;         // tokens [vocabulary, width], positions [context, width]
   Transformer transformer;  // its members are members of the GPT: blocks and norm
   Parameter output;         // [vocabulary, width]; undefined if tied
+  std::optional<OutputTransform> transform;  // with output_transform
+  Parameter output_bias;                     // [vocabulary]; undefined without output_bias
 
   // Weights are normal(0, 0.02); weights before a residual sum are divided by sqrt(2 layers), as in GPT-2 (but see
   // zero_init_residual). `mechanism` is kept for clone(), so objects that it refers to must outlive the model. Throws
@@ -60,7 +79,8 @@ class GPT {
   Tensor operator()(In x, const AttentionCall& call = {}) const;
   // Mean cross-entropy of targets y, int32 [B, T]. Without a logit_cap, never holds all logits at once.
   Tensor loss(In x, In y, const AttentionCall& call = {}) const;
-  Tensor hidden(In x, const AttentionCall& call = {}) const;  // the input of the output layer, [B, T, width]
+  // The result of the blocks, [B, T, width]. `token_types`, int32 [B, T], are 0 by default.
+  Tensor hidden(In x, const AttentionCall& call = {}, const Tensor& token_types = {}) const;
 
   // Decoding: x, int32 [B, T], follows the tokens in the states. Returns logits [B, vocabulary] of each row's last
   // position. The call may have key_lengths, for rows of different lengths, as for AttentionState::apply(). Throws
@@ -91,9 +111,10 @@ class GPT {
   // unchanged.
   void init_weights(const std::function<Rng&(const std::string& name)>& rng_for);
 
-  void members(MemberVisitor& visit);  // tokens, positions, blocks, norm, output
+  void members(MemberVisitor& visit);  // those of input and transformer; transform, output, output_bias
 
  private:
+  Tensor transformed(const Tensor& hidden) const;  // the input of the output layer
   Tensor logits_of(const Tensor& hidden) const;
   const Parameter& output_weight() const { return options_.tied ? input.tokens->weight : output; }
 };
@@ -101,8 +122,10 @@ class GPT {
 // ---- BERT ----
 
 // An encoder with a language-model head, after BERT (Devlin et al. 2018): every position sees all positions. As in GPT,
-// and unlike the paper, norms are before the parts, the output is the embedding without a layer in between, and there
-// are no segments.
+// and unlike the paper, norms are by default before the parts, the output is the embedding without a layer in between,
+// and there are no types of tokens. The paper's model has these options:
+//   .blocks = {.norm_first = false}, .token_types = 2, .input_norm = true, .output_bias = true,
+//   .output_transform = true
 
 // The options of GPT; `causal` is not read.
 using BERTOptions = GPTOptions;
@@ -116,8 +139,8 @@ class BERT : public GPT {
 
   // x int32 [B, T]. key_lengths int32 [B], or undefined: later positions are padding, which has no effect on other
   // positions. Results at padding are meaningless: give them the target -100, or do not use them.
-  Tensor hidden(In x, const Tensor& key_lengths = {}) const {  // [B, T, width], after the last norm
-    return GPT::hidden(x, {.key_lengths = key_lengths});
+  Tensor hidden(In x, const Tensor& key_lengths = {}, const Tensor& token_types = {}) const {  // [B, T, width]
+    return GPT::hidden(x, {.key_lengths = key_lengths}, token_types);
   }
   Tensor operator()(In x, const Tensor& key_lengths = {}) const {  // logits [B, T, vocabulary]
     return GPT::operator()(x, {.key_lengths = key_lengths});

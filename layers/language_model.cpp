@@ -24,7 +24,10 @@ std::map<std::string, std::string> language_model_texts(const GPTConfig& config,
 }
 
 LanguageModel load_language_model(const std::filesystem::path& file, DType dtype) {
-  const Checkpoint c = load_checkpoint(file);
+  return language_model_of(load_checkpoint(file), dtype);
+}
+
+LanguageModel language_model_of(const Checkpoint& c, DType dtype) {
   const auto config = from_json<GPTConfig>(c.text("config"), c.source);
   const Tokenizer tokenizer = Tokenizer::from_json(c.text("tokenizer"));
   check_language_model(config, c, tokenizer.vocabulary_size());

@@ -55,6 +55,8 @@ std::map<std::string, std::string> language_model_texts(const GPTConfig& config,
 // contents of the file are ignored. With bfloat16, weights need half the memory and a token about half the time, and
 // texts may differ slightly: see to() in layers/model.hpp.
 LanguageModel load_language_model(const std::filesystem::path& file, DType dtype = DType::float32);
+// The same for a loaded checkpoint.
+LanguageModel language_model_of(const Checkpoint& checkpoint, DType dtype = DType::float32);
 
 // Throws Error unless the tensors of a checkpoint, and the vocabulary of its tokenizer, fit the configuration.
 void check_language_model(const GPTConfig& config, const Checkpoint& checkpoint, Index vocabulary);

@@ -8,6 +8,8 @@ namespace heed {
 
 const Words<FeedForwardKind>& feed_forward_kinds() {
   static const Words<FeedForwardKind> words = {{"relu", FeedForwardKind::relu},
+                                               {"geglu", FeedForwardKind::geglu},
+                                               {"geglu-tanh", FeedForwardKind::geglu_tanh},
                                                {"gelu", FeedForwardKind::gelu},
                                                {"gelu-tanh", FeedForwardKind::gelu_tanh},
                                                {"relu-squared", FeedForwardKind::relu_squared},
@@ -25,6 +27,12 @@ const Words<PositionKind>& position_kinds() {
                                             {"sinusoidal", PositionKind::sinusoidal},
                                             {"rope", PositionKind::rope},
                                             {"relative", PositionKind::relative}};
+  return words;
+}
+
+const Words<RopeScalingKind>& rope_scaling_kinds() {
+  static const Words<RopeScalingKind> words = {
+      {"none", RopeScalingKind::none}, {"linear", RopeScalingKind::linear}, {"llama3", RopeScalingKind::llama3}};
   return words;
 }
 
@@ -161,6 +169,11 @@ void GPTOptions::fields(OptionFields& f) {
   blocks.fields(f, positions);
   if (f.has("norm_first", !*blocks.norm_first)) f("norm_first", *blocks.norm_first);
   f("tied", tied);
+  f.optional("scaled_embedding", scaled_embedding);
+  f.optional("token_types", token_types, 1);
+  f.optional("input_norm", input_norm);
+  f.optional("output_bias", output_bias);
+  f.optional("output_transform", output_transform);
   f.optional({"zero_init_residual", "Initialize weights before residual sums to 0"}, zero_init_residual);
   f.optional({"logit_cap", "Soft cap C of the logits: C tanh(logits / C)"}, logit_cap, OptionField::positive);
 }

@@ -90,6 +90,7 @@ using Words = std::map<std::string, T>;
 const Words<FeedForwardKind>& feed_forward_kinds();
 const Words<NormKind>& norm_kinds();
 const Words<PositionKind>& position_kinds();
+const Words<RopeScalingKind>& rope_scaling_kinds();
 
 // The name of a field, and its description: programs have a flag for each field that has one.
 struct FieldName {

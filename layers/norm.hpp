@@ -6,6 +6,7 @@
 //   const LayerNorm norm(16);
 //   const Tensor y = norm(rng.normal({2, 10, 16}));
 #pragma once
+#include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/norms.hpp>
 #include <variant>
 
@@ -30,12 +31,16 @@ struct LayerNorm {
 
 // Normalisation by the root mean square (Zhang, Sennrich, "Root mean square layer normalization", 2019).
 struct RMSNorm {
-  Parameter weight;  // [width]
-  double eps;        // added to the mean square
+  Parameter weight;          // [width]
+  double eps;                // added to the mean square
+  bool unit_offset = false;  // multiplies by 1 + weight, as in Gemma, so that weight decay pulls the factor to 1
 
-  explicit RMSNorm(Exactly<Index> width, double epsilon = 1e-6);  // weight: initially 1
+  // The initial factor is 1.
+  explicit RMSNorm(Exactly<Index> width, double epsilon = 1e-6, bool with_unit_offset = false);
 
-  Tensor operator()(In x) const { return rms_norm(x, weight, eps); }  // [..., width] -> [..., width]
+  Tensor operator()(In x) const {  // [..., width] -> [..., width]
+    return unit_offset ? rms_norm(x, weight + 1, eps) : rms_norm(x, weight, eps);
+  }
 
   void members(auto&& visit) { visit("weight", weight); }  // weight
 };
@@ -43,11 +48,20 @@ struct RMSNorm {
 // Normalisation: LayerNorm or RMSNorm.
 enum class NormKind { layer, rms };
 
+// Options of Norm.
+struct NormLayerOptions {
+  NormKind kind = NormKind::layer;  // which layer
+  double eps = 0;                   // 0: 1e-5 for a LayerNorm, 1e-6 for an RMSNorm
+  bool bias = true;                 // of a LayerNorm
+  bool unit_offset = false;         // of an RMSNorm
+};
+
 // A LayerNorm or an RMSNorm, for models with a choice. Its parameters have the names of the chosen layer.
 struct Norm {
   std::variant<LayerNorm, RMSNorm> layer;  // the chosen one
 
-  Norm(NormKind kind, Exactly<Index> width, bool bias = true);  // with the layer's default eps; RMSNorm has no bias
+  // Throws Error for a negative eps.
+  Norm(const NormLayerOptions& options, Exactly<Index> width);
 
   Tensor operator()(In x) const {  // [..., width] -> [..., width]
     return std::visit([&](const auto& chosen) { return chosen(x); }, layer);

@@ -11,6 +11,7 @@
 #include <heed/autograd/attention.hpp>
 #include <heed/layers/embedding.hpp>
 #include <heed/layers/feed_forward.hpp>
+#include <heed/layers/norm.hpp>
 #include <optional>
 
 namespace heed {
@@ -24,6 +25,8 @@ struct TokenInputOptions {
   double dropout = 0;                              // of the result, during training
   bool scaled = false;              // multiplies embeddings by sqrt(width): Vaswani et al. 2017, section 3.4
   bool beyond_context = false;      // sinusoidal positions continue after the context
+  Index token_types = 0;            // > 0: adds a vector per type of token: Devlin et al. 2018, section 3
+  std::optional<NormLayerOptions> norm = {};  // a norm of the sum, before dropout, as in BERT
   const char* name = "TokenInput";  // of the model, for errors
 };
 
@@ -32,24 +35,30 @@ class TokenInput {
  public:
   std::optional<Embedding> tokens;            // [vocabulary, width]; none without a vocabulary
   std::optional<LearnedPositions> positions;  // [context, width]; only if learned
+  std::optional<Embedding> types;             // [token_types, width]
+  std::optional<Norm> norm;                   // of the sum
   Dropout drop;                               // of the result
 
   // Throws Error for sizes below 1.
   TokenInput(const TokenInputOptions& options, Rng& rng);
 
   // x int32 [B, T] -> [B, T, width]. Its rows follow `seen` positions, int32 [B], or [0] for none. The call may have
-  // key_lengths, for rows of different lengths. Throws Error for positions that have no vector.
-  Tensor operator()(In x, const Tensor& seen = Tensor::zeros({0}, DType::int32), const AttentionCall& call = {}) const {
-    return embed(x, *tokens, seen, call);
+  // key_lengths, for rows of different lengths. `token_types`, int32 [B, T], are 0 by default. Throws Error for
+  // positions that have no vector, and for token types if the input has none.
+  Tensor operator()(In x, const Tensor& seen = Tensor::zeros({0}, DType::int32), const AttentionCall& call = {},
+                    const Tensor& token_types = {}) const {
+    return embed(x, *tokens, seen, call, token_types);
   }
   // The same with another table.
   Tensor embed(In x, const Embedding& table, const Tensor& seen = Tensor::zeros({0}, DType::int32),
-               const AttentionCall& call = {}) const;
+               const AttentionCall& call = {}, const Tensor& token_types = {}) const;
   bool bounded() const;  // whether positions after the context have no vector
 
-  void members(MemberVisitor& visit);  // tokens, positions
+  void members(MemberVisitor& visit);  // tokens, positions, types, input_norm
 
  private:
+  Tensor with_positions(In x, Tensor h, const Tensor& seen, const AttentionCall& call) const;
+
   TokenInputOptions options_;
   std::optional<SinusoidalPositions> sinusoids_;
 };

@@ -40,9 +40,9 @@ static MultiHeadAttentionOptions cross_options(const TransformerOptions& o, cons
 TransformerBlock::TransformerBlock(const TransformerOptions& given, Rng& rng, AttentionMechanism mechanism,
                                    AttentionMechanism cross_mechanism)
     : options_(settled(given)),
-      norm1(options_.norm, options_.attention.width, options_.attention.bias),
+      norm1(options_.norms(), options_.attention.width),
       attention(self_options(options_, mechanism), rng, std::move(mechanism)),
-      norm2(options_.norm, options_.attention.width, options_.attention.bias),
+      norm2(options_.norms(), options_.attention.width),
       mlp(options_.attention.width, rng,
           {.hidden = options_.hidden,
            .activation = *options_.activation,
@@ -50,8 +50,12 @@ TransformerBlock::TransformerBlock(const TransformerOptions& given, Rng& rng, At
            .bias = options_.attention.bias}),
       drop{*options_.dropout} {
   const TransformerOptions& o = options_;
+  require(!o.post_norms || (*o.norm_first && o.attention.memory_width == 0), "TransformerBlock: post_norms requires ",
+          "norm_first and no memory");
+  for (std::optional<Norm>* norm : {&post_norm1, &post_norm2})
+    if (o.post_norms) norm->emplace(o.norms(), o.attention.width);
   if (o.attention.memory_width == 0) return;
-  norm_cross.emplace(o.norm, o.attention.width, o.attention.bias);
+  norm_cross.emplace(o.norms(), o.attention.width);
   const MultiHeadAttentionOptions of_memory = cross_options(o, cross_mechanism);
   cross.emplace(of_memory, rng, std::move(cross_mechanism));
 }
@@ -67,6 +71,10 @@ Tensor TransformerBlock::run(In x, const Self& self_part, const ProjectedMemory*
     if (weights != nullptr) *weights = cross->weights(h, *memory, memory_call);
     return (*cross)(h, *memory, memory_call);
   };
+  if (options_.post_norms) {
+    const Tensor h = x + drop((*post_norm1)(self_part(In(norm1(x), x.where()))));
+    return h + (*post_norm2)(mlp(norm2(h)));
+  }
   if (*options_.norm_first) {
     Tensor h = x + drop(self_part(In(norm1(x), x.where())));
     if (cross) h = h + drop(cross_part((*norm_cross)(h)));
@@ -130,7 +138,7 @@ Transformer::Transformer(const TransformerOptions& o, Rng& rng, const MechanismF
     else
       blocks.emplace_back(o, rng, std::move(own));
   }
-  if (*settled(o).norm_first) norm.emplace(o.norm, o.attention.width, o.attention.bias);
+  if (*settled(o).norm_first) norm.emplace(o.norms(), o.attention.width);
 }
 
 // Passes x through all blocks by apply(block, h, i), then through the last norm.
@@ -227,6 +235,7 @@ void TransformerOptions::fields(OptionFields& f, PositionKind positions) {
   f("hidden", hidden), f({"dropout", "Share of activations dropped in training"}, *dropout);
   f({"activation", "Activation of the feed-forward part"}, *activation, feed_forward_kinds());
   f({"norm", "Normalisation"}, norm, norm_kinds());
+  f.optional("post_norms", post_norms);
 }
 
 void TransformerBlock::members(MemberVisitor& visit) {
@@ -236,6 +245,8 @@ void TransformerBlock::members(MemberVisitor& visit) {
   visit("cross", cross);
   visit("norm2", norm2);
   visit("mlp", mlp);
+  visit("post_norm1", post_norm1);
+  visit("post_norm2", post_norm2);
 }
 
 void Transformer::members(MemberVisitor& visit) {

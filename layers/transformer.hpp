@@ -25,10 +25,14 @@ struct TransformerOptions {
   Index hidden = 0;                    // size of the feed-forward part; 0: its default
   std::optional<double> dropout = {};  // after each part, and on attention weights if the mechanism supports that
   std::optional<FeedForwardKind> activation = {};  // of the feed-forward part
-  NormKind norm = NormKind::layer;                 // layer: eps 1e-5; rms: 1e-6
+  NormKind norm = NormKind::layer;                 // of all norms; attention.norm_eps and unit_offset apply to them
   std::optional<bool> norm_first = {};             // false: x = norm(x + part(x)); true: x = x + part(norm(x))
+  bool post_norms = false;                         // with norm_first: x = x + norm(part(norm(x))), as in Gemma 3
   bool causal = false;                             // every call is causal; GPT and TransformerSeq2Seq set this
 
+  NormLayerOptions norms() const {  // the options of all norms
+    return {norm, attention.norm_eps, attention.bias, attention.unit_offset};
+  }
   // The options with these values instead of unset ones.
   TransformerOptions or_else(double dropout, FeedForwardKind activation, bool norm_first) const;
   // The options of blocks in a model with these positions. Rope and relative positions are options of attention; the
@@ -54,6 +58,7 @@ class TransformerBlock {
   std::optional<MultiHeadAttention> cross;  // attention to the memory; nullopt unless a decoder
   Norm norm2;                               // of the feed-forward part
   FeedForward mlp;                          // the feed-forward part
+  std::optional<Norm> post_norm1, post_norm2;  // of the results of both parts; with post_norms
   Dropout drop;                             // of the results of attention
 
   // Throws Error as MultiHeadAttention and FeedForward.
@@ -78,7 +83,7 @@ class TransformerBlock {
 
   const TransformerOptions& options() const { return options_; }  // with values for unset ones
 
-  void members(MemberVisitor& visit);  // norm1, attention, norm_cross, cross, norm2, mlp
+  void members(MemberVisitor& visit);  // norm1, attention, norm_cross, cross, norm2, mlp, post_norm1, post_norm2
 
  private:
   // `memory` is null in a block without cross-attention. Sets `weights` as operator().

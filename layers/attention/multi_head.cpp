@@ -17,6 +17,7 @@ static MultiHeadAttentionOptions checked(MultiHeadAttentionOptions o) {
           o.value_size, "; they must be 1 or more, or 0 for their defaults");
   if (o.kv_heads == 0) o.kv_heads = o.heads;
   if (!o.dropout) o.dropout = 0;
+  if (!o.qkv_bias) o.qkv_bias = o.bias;
   require(o.kv_heads > 0 && o.heads % o.kv_heads == 0, "MultiHeadAttention: heads is ", o.heads, " and kv_heads is ",
           o.kv_heads, "; kv_heads must divide heads");
   require(o.value_width == 0 || (o.value_width > 0 && o.memory_width > 0), "MultiHeadAttention: value_width is ",
@@ -39,7 +40,7 @@ MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionOptions& given, R
   const AttentionCapabilities& can = mechanism.capabilities();
   require(o.memory_width == 0 || can.attends_to_memory(), mechanism.name(), " attention cannot attend to a memory",
           can.why.empty() ? "" : ": ", can.why);
-  const LinearOptions linear{.bias = o.bias};
+  const LinearOptions linear{.bias = *o.qkv_bias};
   if (o.memory_width == 0)
     qkv.emplace(o.width, queries + keys + values, rng, linear);
   else
@@ -51,7 +52,8 @@ MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionOptions& given, R
     kv.emplace(o.memory_width, keys + values, rng, linear);
   }
   set_input_biases();
-  if (o.qk_norm) q_norm.emplace(o.key_size), k_norm.emplace(o.key_size);
+  for (std::optional<RMSNorm>* norm : {&q_norm, &k_norm})
+    if (o.qk_norm) norm->emplace(o.key_size, o.norm_eps > 0 ? o.norm_eps : 1e-6, o.unit_offset);
   if (o.relative_clip == 0) return;
   require(o.relative_clip > 0 && o.memory_width == 0, "MultiHeadAttention: relative_clip is ", o.relative_clip,
           " and memory_width is ", o.memory_width,
@@ -63,7 +65,7 @@ MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionOptions& given, R
 }
 
 void MultiHeadAttention::set_input_biases() {
-  if (!options_.bias) return;
+  if (!*options_.qkv_bias) return;
   // Inputs are last in their product, so their rows are counted from its end.
   Linear& of_queries = qkv ? *qkv : *q;
   Linear& of_keys = qkv ? *qkv : kv ? *kv : *k;
@@ -113,12 +115,12 @@ class Columns {
 
 }  // namespace
 
-MultiHeadAttention::Heads MultiHeadAttention::heads_of(In x, const RopeOptions& from) const {
+MultiHeadAttention::Heads MultiHeadAttention::heads_of(In x, RopeOptions from) const {
   const MultiHeadAttentionOptions& o = options_;
   check(qkv.has_value(), x.where(), "MultiHeadAttention: this layer attends to a memory; call it with one");
   check(x.rank() == 3 && x.dim(2) == o.width, x.where(), "MultiHeadAttention: x is ", x.tensor(),
         "; it must be [batch, positions, ", o.width, "]");
-  Columns y(projected(*qkv, x, o.rope || o.qk_norm));
+  Columns y(projected(*qkv, x, o.rope || o.qk_norm || o.query_scale > 0));
   Heads h{y.next(o.heads, o.key_size), y.next(o.kv_heads, o.key_size), y.next(o.kv_heads, o.value_size)};
   for (const MechanismInput& input : mechanism.inputs())
     h.add(y.next(input.of_queries() ? o.heads : o.kv_heads, input.size));
@@ -126,7 +128,11 @@ MultiHeadAttention::Heads MultiHeadAttention::heads_of(In x, const RopeOptions& 
     h.q = (*q_norm)(h.q);
     h.k = (*k_norm)(h.k);
   }
+  if (o.query_scale > 0) h.q = h.q * o.query_scale;
   if (o.rope) {
+    const bool window = o.window_rope_base > 0 && mechanism.name() == "window";
+    from.base = window ? o.window_rope_base : o.rope_base > 0 ? o.rope_base : from.base;
+    if (!window) from.scaling = o.rope_scaling;
     h.q = rope(h.q, from);
     h.k = rope(h.k, from);
   }
@@ -139,9 +145,11 @@ MultiHeadAttention::Heads MultiHeadAttention::heads_of(In x, const ProjectedMemo
   check(x.rank() == 3 && x.dim(2) == options_.width && x.dim(0) == memory.k.dim(0), x.where(),
         "MultiHeadAttention: x is ", x.tensor(), " and the memory's keys are ", memory.k,
         "; x must be [batch, positions, ", options_.width, "] with the same batch");
-  Columns y(projected(*q, x, q_norm.has_value()));
+  Columns y(projected(*q, x, q_norm.has_value() || options_.query_scale > 0));
   Heads h{y.next(options_.heads, options_.key_size), memory.k, memory.v, memory.mapped};
-  if (q_norm) h.q = in_state_dtype((*q_norm)(h.q));
+  if (q_norm) h.q = (*q_norm)(h.q);
+  if (options_.query_scale > 0) h.q = h.q * options_.query_scale;
+  h.q = in_state_dtype(h.q);
   auto of_keys = memory.inputs.begin();
   for (const MechanismInput& input : mechanism.inputs())
     h.add(input.of_queries() ? y.next(options_.heads, input.size) : *of_keys++);
@@ -237,8 +245,24 @@ void MultiHeadAttentionOptions::fields(OptionFields& f) {
     dropout = dropout.value_or(0);
     f("attention_dropout", *dropout);
   }
+  if (f.has("qkv_bias", qkv_bias.value_or(bias) != bias)) {
+    qkv_bias = qkv_bias.value_or(bias);
+    f("qkv_bias", *qkv_bias);
+  }
   f.optional("rope", rope);
+  f.optional("rope_base", rope_base, OptionField::positive);
+  f.optional("rope_scaling", rope_scaling.kind, rope_scaling_kinds());
+  if (rope_scaling.kind != RopeScalingKind::none) {
+    f("rope_factor", rope_scaling.factor, OptionField::positive);
+    f("rope_low_turns", rope_scaling.low_turns, OptionField::positive);
+    f("rope_high_turns", rope_scaling.high_turns, OptionField::positive);
+    f("rope_original_context", rope_scaling.original_context, 1);
+  }
+  f.optional("window_rope_base", window_rope_base, OptionField::positive);
+  f.optional("query_scale", query_scale, OptionField::positive);
   f.optional({"qk_norm", "RMSNorm of each head's queries and keys"}, qk_norm);
+  f.optional("norm_eps", norm_eps, OptionField::positive);
+  f.optional("unit_offset", unit_offset);
   f.optional("relative_clip", relative_clip, 1);
   f.ensure(key_size > 0 || (heads > 0 && width % heads == 0), "heads",
            "a divisor of the width, " + std::to_string(width));

@@ -34,11 +34,20 @@ struct MultiHeadAttentionOptions {
   // value_width are kdim and vdim of nn.MultiheadAttention.)
   Index value_width = 0;
   bool bias = true;                    // of projections; in a Transformer, of all linear layers and norms
+  std::optional<bool> qkv_bias = {};   // of queries, keys and values; unset: bias (Qwen2 has biases only here)
   std::optional<double> dropout = {};  // of weights, during training; unset: 0, in a Transformer its dropout
   bool rope = false;                   // rotary positions (Su et al. 2021) on queries and keys
+  double rope_base = 0;                // of rope(); 0: 10000
+  RopeScaling rope_scaling = {};       // of rope()
+  // > 0: the base, without scaling, in layers whose mechanism is a window, as in Gemma 3.
+  double window_rope_base = 0;
+  // > 0: multiplies queries. Mechanisms with a scale divide scores by sqrt(key_size) in addition.
+  double query_scale = 0;
   // RMSNorm of queries and keys per head, before rotary positions, which bounds the scores (after Henry et al.,
   // "Query-key normalization for Transformers", 2020, which divides by the length of the vector).
   bool qk_norm = false;
+  double norm_eps = 0;       // of qk_norm; in a Transformer, of all norms. 0: 1e-6, and 1e-5 for a LayerNorm
+  bool unit_offset = false;  // of qk_norm; in a Transformer, of all RMSNorms: they multiply by 1 + weight
   // > 0: adds a learned bias per distance to the scores, for distances up to this one (RelativePositionBias). For
   // self-attention by a mechanism with a bias per pair.
   Index relative_clip = 0;
@@ -121,7 +130,7 @@ class MultiHeadAttention {
   bool keeps_bfloat16() const;
   Tensor projected(const Linear& linear, In x, bool changed = false) const;
   Tensor in_state_dtype(const Tensor& heads) const;
-  Heads heads_of(In x, const RopeOptions& from = {}) const;
+  Heads heads_of(In x, RopeOptions from = {}) const;
   Heads heads_of(In x, const ProjectedMemory& memory) const;
   AttentionCall with_relative(In x, const AttentionCall& call) const;  // adds the relative bias, if any
   Tensor attend(const Heads& heads, AttentionCall call, const Where& where) const;

@@ -219,8 +219,9 @@ TEST_CASE("language model: an invalid configuration, or one of another model, is
   CHECK(with("dropout", 1) == has("1 for dropout", "a number of at least 0 and below 1"));
   CHECK(with("bias", "no") == has("\"no\" for bias", "true or false"));
   CHECK(with("attention", 1) == has("1 for attention", "a string"));
-  CHECK(with("activation", "gelu\x1b") ==
-        has("\"gelu\\u001b\" for activation", "gelu, gelu-tanh, relu, relu-squared, silu or swiglu"));
+  CHECK(
+      with("activation", "gelu\x1b") ==
+      has("\"gelu\\u001b\" for activation", "geglu, geglu-tanh, gelu, gelu-tanh, relu, relu-squared, silu or swiglu"));
   CHECK(with("model", "gpt5") == has("\"gpt5\" for model", "gpt or mlm"));
   CHECK(with("tied", json(json::value_t::discarded)) == "the configuration lacks tied");
   CHECK(with("vocabulary", 5) == "the tokenizer has 4 tokens and the model 5; the model must have 4");

@@ -85,8 +85,8 @@ inline std::vector<LayerCase> simple_layers() {
       {"LayerNorm", sequence, [](Index n, Rng&) { return any_layer(LayerNorm(n)); }},
       {"LayerNorm without bias", sequence, [](Index n, Rng&) { return any_layer(LayerNorm(n, 1e-5, false)); }},
       {"RMSNorm", sequence, [](Index n, Rng&) { return any_layer(RMSNorm(n)); }},
-      {"Norm, layer", sequence, [](Index n, Rng&) { return any_layer(Norm(NormKind::layer, n)); }},
-      {"Norm, rms", sequence, [](Index n, Rng&) { return any_layer(Norm(NormKind::rms, n)); }},
+      {"Norm, layer", sequence, [](Index n, Rng&) { return any_layer(Norm({NormKind::layer}, n)); }},
+      {"Norm, rms", sequence, [](Index n, Rng&) { return any_layer(Norm({NormKind::rms}, n)); }},
       {"Dropout", sequence, [](Index, Rng&) { return any_layer(Dropout{0.4}); }},
       {"LearnedPositions", sequence,
        [](Index n, Rng& rng) {

@@ -152,7 +152,7 @@ TEST_CASE("layers have the documented parameters, names and shapes") {
   LayerNorm norm(6), no_bias(6, 1e-5, false);
   CHECK(names_of(norm) == Strings{"weight", "bias"});
   CHECK(names_of(no_bias) == Strings{"weight"});
-  Norm rms(NormKind::rms, 6);
+  Norm rms({NormKind::rms}, 6);
   CHECK(names_of(rms) == Strings{"weight"});
   Sequential model(
       Linear(2, 5, rng), [](In x) { return relu(x); }, Linear(5, 3, rng));

@@ -33,7 +33,7 @@ TEST_CASE("norms equal their formulas, row by row") {
 
 TEST_CASE("Norm has the names and values of the chosen kind") {
   const Tensor x = test::normal({4, 6}, 1, DType::float32);
-  Norm layer(NormKind::layer, 6), plain(NormKind::layer, 6, false), rms(NormKind::rms, 6);
+  Norm layer({NormKind::layer}, 6), plain({.bias = false}, 6), rms({NormKind::rms}, 6);
   CHECK(test::same_bits(layer(x), LayerNorm(6)(x)));
   CHECK(test::same_bits(rms(x), RMSNorm(6)(x)));
   CHECK(test::names_of(layer) == std::vector<std::string>{"weight", "bias"});

@@ -83,7 +83,7 @@ List transformer(Session& s, const List& x, const json& a, const List& values) {
   if (!flag(a, "last_norm"))
     model->norm.reset();
   else if (!model->norm)
-    model->norm.emplace(NormKind::layer, a["width"].get<Index>(), flag(a, "bias"));
+    model->norm.emplace(NormLayerOptions{.bias = flag(a, "bias")}, a["width"].get<Index>());
   const Transformer& m = with_parameters(s, model, a, values);
   if (!x.at(1).defined()) return {m(x[0], call_of(a, x, 2))};
   return {m(x[0], x[1], call_of(a, x, 2), call_of(json::object(), x, 5))};
