@@ -21,6 +21,9 @@ void check_sampling(const SamplingOptions& o) {
           "; it must be 0 or more, and finite");
   require(o.top_k >= 0, "sampling: top_k is ", o.top_k, "; it must be 0 (all) or more");
   require(o.top_p > 0 && o.top_p <= 1, "sampling: top_p is ", o.top_p, "; it must be in (0, 1]");
+  require(o.min_p >= 0 && o.min_p <= 1, "sampling: min_p is ", o.min_p, "; it must be from 0 to 1");
+  require(o.repetition_penalty > 0 && std::isfinite(o.repetition_penalty), "sampling: repetition_penalty is ",
+          o.repetition_penalty, "; it must be above 0, and finite");
 }
 
 namespace {
@@ -76,12 +79,26 @@ double gather_options(const std::vector<double>& values, const float* weight, fl
 
 }  // namespace
 
-std::int32_t sample(const Tensor& logits, const SamplingOptions& o, Rng& rng) {
+// Changes the logits of the tokens in `seen`, each once.
+static void penalize(std::vector<double>& values, double penalty, std::span<const std::int32_t> seen) {
+  std::vector<std::int32_t> tokens(seen.begin(), seen.end());
+  std::ranges::sort(tokens);
+  const auto repeated = std::ranges::unique(tokens);
+  tokens.erase(repeated.begin(), repeated.end());
+  check_vocabulary("sample", "token of `seen`", tokens, static_cast<Index>(values.size()));
+  for (const std::int32_t token : tokens) {
+    double& x = values[static_cast<std::size_t>(token)];
+    x = x > 0 ? x / penalty : x * penalty;
+  }
+}
+
+std::int32_t sample(const Tensor& logits, const SamplingOptions& o, Rng& rng, std::span<const std::int32_t> seen) {
   check_sampling(o);
   require(logits.rank() == 1 && logits.numel() > 0, "sample: logits are ", logits, "; they must be [vocabulary]");
-  const std::vector<double> values = logits.to_vector<double>();
+  std::vector<double> values = logits.to_vector<double>();
   const double u = rng.uniform();
   check_logits("sample", values);
+  if (o.repetition_penalty != 1) penalize(values, o.repetition_penalty, seen);
   const auto top = std::ranges::max_element(values);  // the first of equals
   if (o.temperature == 0) return static_cast<std::int32_t>(top - values.begin());
   const Tensor weights = relative_weights(values, *top, o.temperature);
@@ -89,11 +106,12 @@ std::int32_t sample(const Tensor& logits, const SamplingOptions& o, Rng& rng) {
   const double total = std::accumulate(weight, weight + values.size(), 0.0);
   std::vector<Option> options;
   // In most calls a few likely options are sufficient.
-  const double few = gather_options(values, weight, 1e-3f, options);
-  const bool enough = o.top_k > 0 ? static_cast<Index>(options.size()) >= o.top_k
-                                  : few > (o.top_p < 1 ? o.top_p : u) * total;
-  if (!enough) gather_options(values, weight, 0, options);
+  const auto least = static_cast<float>(o.min_p);
+  const double few = gather_options(values, weight, std::max(1e-3f, least), options);
+  const bool enough =
+      o.top_k > 0 ? static_cast<Index>(options.size()) >= o.top_k : few > (o.top_p < 1 ? o.top_p : u) * total;
   double sum = total;
+  if (!enough || least > 0) sum = gather_options(values, weight, least, options);
   if (o.top_k > 0 && o.top_k < static_cast<Index>(options.size())) {
     std::nth_element(options.begin(), options.begin() + o.top_k, options.end(), likelier);
     options.resize(static_cast<std::size_t>(o.top_k));
@@ -171,11 +189,14 @@ std::vector<Tokens> detail::generate_by(DecodeState state, std::span<const Token
   const Tensor places = Tensor::from(Tokens(rows.begin(), rows.end()));
   if (rows.size() < prompts.size()) state = state.rows(places);
   logits = index_select(logits, 0, places);
+  const bool penalizes = o.sampling.repetition_penalty != 1;
+  Tokens seen;  // by one row
   while (true) {
     Tokens remaining, last;  // of the rows that continue: their places in `rows`, and their tokens of this step
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const std::size_t row = rows[i];
-      const std::int32_t token = sample(logits[static_cast<Index>(i)], o.sampling, generators[row]);
+      if (penalizes) seen = prompts[row], seen.insert(seen.end(), texts[row].begin(), texts[row].end());
+      const std::int32_t token = sample(logits[static_cast<Index>(i)], o.sampling, generators[row], seen);
       texts[row].push_back(token);
       const bool keep_going = !o.on_token || o.on_token(static_cast<Index>(row), token);
       if (!keep_going || std::ranges::find(o.stop_tokens, token) != o.stop_tokens.end() ||

@@ -86,14 +86,22 @@ struct SamplingOptions {
   double temperature = 1;  // 0: always the likeliest
   Index top_k = 0;         // > 0: only the k likeliest
   double top_p = 1;        // < 1: only the likeliest, as few as reach probability top_p (Holtzman et al. 2020)
+  // > 0: only tokens whose probability is at least min_p times that of the likeliest (Nguyen et al., "Turning up the
+  // heat: min-p sampling", 2024).
+  double min_p = 0;
+  // > 1: makes the tokens of the prompt and the text less likely: divides positive logits, and multiplies negative ones
+  // (Keskar et al., "CTRL", 2019, section 4.1).
+  double repetition_penalty = 1;
 };
 
 // Throws Error for options out of range.
 void check_sampling(const SamplingOptions& options);
 
 // Draws an index from logits [V], with one random number per call. Among equal logits the lowest index is the likelier.
-// Throws Error for options out of range, for NaN and +inf, and if all logits are -inf.
-std::int32_t sample(const Tensor& logits, const SamplingOptions& options, Rng& rng);
+// `seen`: the tokens that repetition_penalty concerns. Throws Error for options out of range, for NaN and +inf, and if
+// all logits are -inf.
+std::int32_t sample(const Tensor& logits, const SamplingOptions& options, Rng& rng,
+                    std::span<const std::int32_t> seen = {});
 
 // Options of generate().
 struct GenerateOptions {

@@ -279,6 +279,11 @@ void CommandLine::add_sampling(SamplingOptions& sampling) {
   add("--top-k", sampling.top_k, "Sample from the k most likely tokens; 0: from all [0]", whole(0));
   add("--top-p", sampling.top_p, "Sample from the most likely tokens that together reach this probability [1]",
       number(1e-6, 1));
+  add("--min-p", sampling.min_p,
+      "Sample from tokens with at least this share of the probability of the most likely one; 0: from all [0]",
+      number(0, 1));
+  add("--repetition-penalty", sampling.repetition_penalty,
+      "Divides the logits of tokens that are in the text already; 1: no penalty [1]", positive_number());
 }
 
 void CommandLine::add_threads(int& threads) {

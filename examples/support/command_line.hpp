@@ -95,7 +95,7 @@ class CommandLine {
            const FlagRules& rules = {});
   // Adds a flag without a value.
   void add_switch(const std::string& name, bool& value, const std::string& text);
-  // Adds --temperature, --top-k and --top-p.
+  // Adds --temperature, --top-k, --top-p, --min-p and --repetition-penalty.
   void add_sampling(SamplingOptions& sampling);
   // Adds --threads.
   void add_threads(int& threads);

@@ -403,3 +403,34 @@ TEST_CASE("lengths of prompts for a decode state must be from 1 to the number of
       {"lengths are [2] float32", read(Tensor::from({3, 1}))},
   });
 }
+
+TEST_CASE("sample: min_p keeps tokens near the likeliest one") {
+  // Probabilities relative to the likeliest token: 1, 0.5, 0.25, 0.1.
+  const Tensor logits = Tensor::from({0.0, std::log(0.5), std::log(0.25), std::log(0.1)});
+  const auto drawn = [&](double min_p) {
+    Rng rng(3);
+    std::vector<int> counts(4);
+    for (int i = 0; i < 4000; ++i) ++counts[static_cast<std::size_t>(sample(logits, {.min_p = min_p}, rng))];
+    return counts;
+  };
+  CHECK(drawn(0.6) == std::vector<int>{4000, 0, 0, 0});
+  const std::vector<int> two = drawn(0.3);
+  CHECK(two[2] + two[3] == 0);
+  CHECK(two[0] == doctest::Approx(4000 / 1.5).epsilon(0.05));
+  CHECK(drawn(0.05)[3] > 100);
+  CHECK(test::error_of([&] { drawn(1.5); }) == "sampling: min_p is 1.5; it must be from 0 to 1");
+}
+
+TEST_CASE("sample: the penalty changes the logits of seen tokens, each once") {
+  Rng rng(1);
+  const Tensor logits = Tensor::from({3.0, 2.0, -1.0, -1.5});
+  const SamplingOptions o{.temperature = 0, .repetition_penalty = 2};
+  CHECK(sample(logits, o, rng) == 0);
+  CHECK(sample(logits, o, rng, std::vector<std::int32_t>{0, 0, 0}) == 1);  // 1.5 is below 2
+  const Tensor negative = Tensor::from({-1.0, -1.5});
+  CHECK(sample(negative, o, rng, std::vector<std::int32_t>{0}) == 1);  // -2 is below -1.5
+  CHECK(test::error_of([&] { sample(logits, o, rng, std::vector<std::int32_t>{4}); }) ==
+        "sample: token of `seen` 4 is not in the vocabulary of 4 tokens");
+  CHECK(test::error_of([&] { sample(logits, {.repetition_penalty = 0}, rng); }) ==
+        "sampling: repetition_penalty is 0; it must be above 0, and finite");
+}
