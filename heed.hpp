@@ -45,6 +45,7 @@
 #include <heed/io/npz.hpp>
 #include <heed/io/safetensors.hpp>
 #include <heed/io/stored_tensor.hpp>
+#include <heed/io/tokenizer_gguf.hpp>
 #include <heed/io/tokenizer_json.hpp>
 #include <heed/layers/attention/conformance.hpp>
 #include <heed/layers/attention/flex.hpp>

@@ -43,6 +43,7 @@ set(HEED_HEADERS
     io/npz.hpp
     io/safetensors.hpp
     io/stored_tensor.hpp
+    io/tokenizer_gguf.hpp
     io/tokenizer_json.hpp
     layers/attention/conformance.hpp
     layers/attention/conformance_doctest.hpp

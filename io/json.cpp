@@ -71,6 +71,8 @@ static nlohmann::ordered_json to_library(const JsonValue& v) {
   return json;
 }
 
+std::string quoted_json(std::string_view text) { return nlohmann::json(text).dump(); }
+
 std::string json_text(const JsonValue& value) { return to_library(value).dump(2) + "\n"; }
 
 void JsonView::refuse(const std::string& reason) const { fail(source_, ": ", path_, " ", reason); }

@@ -113,6 +113,8 @@ class JsonBuilder {
 
 // Parses a text of at most 16 MiB. Throws Error, which begins with the source, if it is no JSON object.
 JsonValue parse_json_object(std::string_view text, const std::string& source);
+// The text in quotation marks, with JSON's escapes.
+std::string quoted_json(std::string_view text);
 // The value as text, with line feeds and two spaces per level.
 std::string json_text(const JsonValue& value);
 

@@ -295,4 +295,5 @@ def main():
         pathlib.Path(__file__).with_suffix(".json").write_text(lines(made) + "\n")
 
 
-main()
+if __name__ == "__main__":
+    main()

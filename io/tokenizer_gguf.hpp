@@ -1,0 +1,36 @@
+// The tokenizers inside GGUF files. The metadata of the file become the text of a tokenizer.json, so that the stages
+// and the stored state are those of io/tokenizer_json.hpp.
+//
+// The keys are those of ggml's docs/gguf.md. The rules that GGUF leaves to the reader are llama.cpp's
+// (src/llama-vocab.cpp): the pattern that a name in tokenizer.ggml.pre stands for, and the defaults of missing keys.
+// io/tokenizer/README.md lists what is read.
+//
+// Example:
+//
+//   const std::vector<std::string> tokens = {"a", "b", "ab"}, merges = {"a b"};
+//   save_gguf("model.gguf", {{"general.architecture", "llama"}, {"tokenizer.ggml.model", "gpt2"},
+//                            {"tokenizer.ggml.pre", "smollm"}, {"tokenizer.ggml.tokens", GgufArray(tokens)},
+//                            {"tokenizer.ggml.merges", GgufArray(merges)}}, {});
+//   const JsonTokenizer tokenizer = tokenizer_of(GgufFile("model.gguf"));
+//   std::cout << tokenizer.encode("abba").size() << '\n';  // 3
+#pragma once
+#include <heed/data/text.hpp>
+#include <heed/io/gguf.hpp>
+#include <heed/io/tokenizer_json.hpp>
+
+namespace heed {
+
+// The tokenizer that the keys tokenizer.ggml.* describe. tokenizer.ggml.model is one of
+// - gpt2: byte-level BPE. tokenizer.ggml.pre names the pattern by which a text is divided;
+// - llama: the BPE of SentencePiece, in which the scores of tokens decide which pair is merged, with byte fallback;
+// - bert: WordPiece.
+// Tokens of the types "control", "unknown" and "user defined" are added tokens. The first two are special.
+// Throws Error, which names the file and the key, for another model, an unknown name in tokenizer.ggml.pre, and values
+// that are missing or contradict each other.
+JsonTokenizer tokenizer_of(const GgufFile& file);
+
+// The tokens that end a text or an answer, without repeats: those of tokenizer.ggml.eos_token_id, eot_token_id and
+// eom_token_id that the file has. Throws Error if an id is not below the number of tokens.
+Tokens end_tokens_of(const GgufFile& file);
+
+}  // namespace heed

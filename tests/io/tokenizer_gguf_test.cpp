@@ -1,0 +1,270 @@
+// Tokenizers inside GGUF files: tokens of llama.cpp and of the tokenizer.json from which a file was made, and refused
+// metadata.
+#include <heed/io/tokenizer_gguf.hpp>
+
+#include <cstdlib>
+#include <filesystem>
+#include <limits>
+
+#include "tests/data/temporary_folder.hpp"
+#include "tests/io/stored_tokenizers.hpp"
+#include "tests/support.hpp"
+
+using namespace heed;
+using test::error_of;
+using test::TemporaryFolder;
+
+namespace {
+
+// The kinds of tests/reference/tokenizers_gguf.py, and their names in tokenizer.ggml.pre. Null: SentencePiece.
+const std::pair<const char*, const char*> kGgufKinds[] = {{"gpt2", "gpt-2"},       {"smollm", "smollm"},
+                                                          {"llama3", "llama-bpe"}, {"qwen2", "qwen2"},
+                                                          {"llama2", nullptr},     {"mistral", nullptr}};
+
+// The metadata of a GGUF file with the vocabulary, merges and added tokens of a kind, as the script writes them.
+GgufMetadata gguf_metadata(const std::string& kind, const char* pre) {
+  const auto file = nlohmann::json::parse(test::tokenizer_file(kind));
+  std::vector<std::string> tokens, merges;
+  std::vector<std::int32_t> types;
+  const auto set = [&](const std::string& token, std::size_t id, std::int32_t type) {
+    if (id >= tokens.size()) tokens.resize(id + 1), types.resize(id + 1, 1);
+    tokens[id] = token, types[id] = type;
+  };
+  for (const auto& token : file["model"]["vocab"].items()) set(token.key(), token.value().get<std::size_t>(), 1);
+  for (const auto& token : file["added_tokens"])
+    set(token["content"], token["id"].get<std::size_t>(), token["special"].get<bool>() ? 3 : 4);
+  GgufMetadata made = {{"general.architecture", "llama"}};
+  std::map<std::string, float> scores;
+  for (const auto& pair : file["model"]["merges"]) {
+    const auto left = pair[0].get<std::string>(), right = pair[1].get<std::string>();
+    scores.emplace(left + right, -static_cast<float>(merges.size()));
+    merges.push_back(left + " " + right);
+  }
+  made["tokenizer.ggml.tokens"] = GgufArray(tokens);
+  if (pre != nullptr) {
+    made["tokenizer.ggml.model"] = "gpt2";
+    made["tokenizer.ggml.pre"] = pre;
+    made["tokenizer.ggml.merges"] = GgufArray(merges);
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+      if (tokens[i] == "<|begin_of_text|>") made["tokenizer.ggml.bos_token_id"] = static_cast<std::uint32_t>(i);
+  } else {
+    std::vector<float> all;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      const auto found = scores.find(tokens[i]);
+      all.push_back(found != scores.end() ? found->second : -1e6f - static_cast<float>(i));
+      if (types[i] == 1 && tokens[i].starts_with("<0x") && tokens[i].size() == 6) types[i] = 6;
+    }
+    types[0] = 2;
+    made["tokenizer.ggml.model"] = "llama";
+    made["tokenizer.ggml.scores"] = GgufArray(all);
+    made["tokenizer.ggml.unknown_token_id"] = std::uint32_t{0};
+    made["tokenizer.ggml.bos_token_id"] = std::uint32_t{1};
+    made["tokenizer.ggml.eos_token_id"] = std::uint32_t{2};
+  }
+  made["tokenizer.ggml.token_type"] = GgufArray(types);
+  return made;
+}
+
+JsonTokenizer tokenizer_from(const GgufMetadata& metadata) {
+  const TemporaryFolder folder;
+  const auto path = folder.path / "model.gguf";
+  save_gguf(path, metadata, {});
+  return tokenizer_of(GgufFile(path));
+}
+
+// The metadata of BERT's tokenizer.
+GgufMetadata bert_metadata() {
+  const auto file = nlohmann::json::parse(test::tokenizer_file("bert"));
+  std::vector<std::string> tokens;
+  std::vector<std::int32_t> types;
+  for (const auto& token : file["model"]["vocab"].items()) {
+    const auto id = token.value().get<std::size_t>();
+    if (id >= tokens.size()) tokens.resize(id + 1), types.resize(id + 1, 1);
+    const std::string& text = token.key();
+    const bool name = text.size() > 2 && text.starts_with('[') && text.ends_with(']');
+    tokens[id] = name ? text : text.starts_with("##") ? text.substr(2) : "▁" + text;
+    types[id] = name ? 3 : 1;
+  }
+  return {{"general.architecture", "bert"},
+          {"tokenizer.ggml.model", "bert"},
+          {"tokenizer.ggml.tokens", GgufArray(tokens)},
+          {"tokenizer.ggml.token_type", GgufArray(types)},
+          {"tokenizer.ggml.unknown_token_id", std::uint32_t{1}},
+          {"tokenizer.ggml.cls_token_id", std::uint32_t{2}},
+          {"tokenizer.ggml.seperator_token_id", std::uint32_t{3}}};
+}
+
+// Compares a tokenizer with the tokens of llama.cpp. Reports at most five differences.
+void check_llama_cpp(const JsonTokenizer& t, const nlohmann::json& kind) {
+  int wrong = 0;
+  for (const auto& row : kind.at("texts")) {
+    const auto text = row[0].get<std::string>();
+    const auto ids = row[1].get<Tokens>(), plain = row[2].is_null() ? ids : row[2].get<Tokens>();
+    if (t.encode(text) == ids && t.encode_as_text(text) == plain) continue;
+    INFO(printable(text));
+    if (++wrong > 5) continue;
+    CHECK(t.encode(text) == ids);
+    CHECK(t.encode_as_text(text) == plain);
+  }
+  CHECK(wrong == 0);
+  CHECK(t.with_special_tokens({}) == kind.at("around").get<Tokens>());
+}
+
+}  // namespace
+
+TEST_CASE("tokenizers in GGUF: tokens are those of llama.cpp") {
+  const auto stored = test::json_file(test::in_source("tests/reference/tokenizers_gguf.json"));
+  for (const auto& kind : kGgufKinds) {
+    INFO(kind.first);
+    CHECK(stored.at(kind.first).at("texts").size() > 40);
+    check_llama_cpp(tokenizer_from(gguf_metadata(kind.first, kind.second)), stored.at(kind.first));
+  }
+}
+
+// HEED_GGUF_TEXTS names a folder that tests/reference/tokenizers_gguf.py wrote.
+TEST_CASE("tokenizers in GGUF: many texts" * doctest::skip(std::getenv("HEED_GGUF_TEXTS") == nullptr)) {
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(std::getenv("HEED_GGUF_TEXTS"))) {
+    if (entry.path().extension() != ".json") continue;
+    INFO(entry.path().string());
+    const auto kind = test::json_file(entry.path());
+    check_llama_cpp(tokenizer_of(GgufFile(kind.at("gguf").get<std::string>())), kind);
+    ++files;
+  }
+  CHECK(files > 0);
+}
+
+TEST_CASE("tokenizers in GGUF: tokens and texts are those of the tokenizer.json") {
+  const auto compare = [](const GgufMetadata& metadata, const std::string& kind) {
+    INFO(kind);
+    const JsonTokenizer gguf = tokenizer_from(metadata), json = JsonTokenizer::from_state(test::tokenizer_file(kind));
+    CHECK(gguf.vocabulary_size() == json.vocabulary_size());
+    CHECK(gguf.with_special_tokens({9}) == json.with_special_tokens({9}));
+    for (const auto& row : test::stored_tokenizers().at(kind).at("texts")) {
+      const auto text = row[0].get<std::string>();
+      const auto ids = row[1].get<Tokens>();
+      INFO(printable(text));
+      CHECK(gguf.encode(text) == ids);
+      CHECK(gguf.decode(ids) == json.decode(ids));
+      CHECK(gguf.decode_without_special(ids) == json.decode_without_special(ids));
+    }
+    CHECK(JsonTokenizer::from_state(gguf.state()).encode("a b") == gguf.encode("a b"));
+  };
+  for (const auto& kind : kGgufKinds)
+    if (std::string(kind.first) != "mistral") compare(gguf_metadata(kind.first, kind.second), kind.first);
+  compare(bert_metadata(), "bert");
+}
+
+// The score decides which pair is merged first, not the order of tokens.
+TEST_CASE("tokenizers in GGUF: scores of SentencePiece") {
+  std::vector<std::string> tokens = {"<unk>", "<s>", "</s>", "a", "b", "c", "ab", "bc", "aba", "ba", "▁"};
+  std::vector<float> scores = {0, 0, 0, -9, -9, -9, -2, -1, -3, -4, -5};
+  std::vector<std::int32_t> types(tokens.size(), 1);
+  types[0] = 2, types[1] = types[2] = 3;
+  for (int b = 0; b < 256; ++b) {
+    tokens.push_back(detail::formatted("<0x%02X>", b));
+    scores.push_back(0);
+    types.push_back(6);
+  }
+  GgufMetadata metadata = {{"general.architecture", "llama"},
+                           {"tokenizer.ggml.model", "llama"},
+                           {"tokenizer.ggml.tokens", GgufArray(tokens)},
+                           {"tokenizer.ggml.scores", GgufArray(scores)},
+                           {"tokenizer.ggml.token_type", GgufArray(types)},
+                           {"tokenizer.ggml.add_bos_token", false},
+                           {"tokenizer.ggml.add_space_prefix", false}};
+  const JsonTokenizer t = tokenizer_from(metadata);
+  CHECK(t.encode("abc") == Tokens{3, 7});
+  CHECK(t.encode("ab c") == Tokens{6, 10, 5});
+  CHECK(t.encode("é") == Tokens{11 + 0xC3, 11 + 0xA9});
+  CHECK(t.decode(t.encode(" abé")) == " abé");
+  CHECK(t.encode("aba") == Tokens{8});
+  CHECK(t.with_special_tokens({3}) == Tokens{3});
+  CHECK(t.encode("<s>").size() == 1);
+  CHECK(t.encode_as_text("<s>").size() == 3);
+  scores[6] = -0.5f;
+  metadata["tokenizer.ggml.scores"] = GgufArray(scores);
+  metadata["tokenizer.ggml.add_space_prefix"] = true;
+  CHECK(tokenizer_from(metadata).encode("abc") == Tokens{10, 6, 5});
+  CHECK(tokenizer_from(metadata).decode(Tokens{10, 6, 5}) == "abc");
+  const auto refuses = [&](const char* key, GgufValue value, const std::string& message) {
+    GgufMetadata other = metadata;
+    other.insert_or_assign(key, std::move(value));
+    CHECK(test::contains(error_of([&] { tokenizer_from(other); }), message));
+  };
+  refuses("tokenizer.ggml.scores", GgufArray(std::vector<float>{1}),
+          "model.gguf: tokenizer.ggml.scores has 1 values; it must have one per token, 267");
+  scores[8] = std::numeric_limits<float>::quiet_NaN();
+  refuses("tokenizer.ggml.scores", GgufArray(scores), "model.gguf: tokenizer.ggml.scores is not finite at index 8");
+  tokens[8] = std::string(300, 'a');
+  refuses("tokenizer.ggml.tokens", GgufArray(tokens),
+          "model.gguf: tokenizer.ggml.tokens has a text of 300 bytes at index 8; it must have at most 256");
+  tokens[11] = "x";
+  refuses("tokenizer.ggml.tokens", GgufArray(tokens),
+          "model.gguf: tokenizer.ggml.tokens has no token <0x00> of the type \"byte\", which is needed");
+}
+
+TEST_CASE("tokenizers in GGUF: added and named tokens") {
+  GgufMetadata metadata = gguf_metadata("smollm", "smollm");
+  metadata["tokenizer.ggml.add_bos_token"] = true;
+  metadata["tokenizer.ggml.bos_token_id"] = std::uint32_t{1};
+  metadata["tokenizer.ggml.add_eos_token"] = true;
+  metadata["tokenizer.ggml.eos_token_id"] = std::uint32_t{2};
+  metadata["tokenizer.ggml.eot_token_id"] = std::uint32_t{2};
+  metadata["tokenizer.ggml.eom_token_id"] = std::uint32_t{0};
+  metadata["tokenizer.ggml.padding_token_id"] = std::uint32_t{0};
+  const JsonTokenizer t = tokenizer_from(metadata);
+  CHECK(t.with_special_tokens({9}) == Tokens{1, 9, 2});
+  CHECK(t.special("<pad>") == 0);
+  CHECK(t.special("<s>") == 1);
+  CHECK(t.is_special(1));
+  auto types = std::get<std::vector<std::int32_t>>(std::get<GgufArray>(metadata["tokenizer.ggml.token_type"]).values);
+  types[1] = 4;
+  metadata["tokenizer.ggml.token_type"] = GgufArray(types);
+  const JsonTokenizer user = tokenizer_from(metadata);
+  CHECK(!user.is_special(1));
+  CHECK(user.encode_as_text("<|im_start|>") == Tokens{1});
+  const TemporaryFolder folder;
+  save_gguf(folder.path / "model.gguf", metadata, {});
+  CHECK(end_tokens_of(GgufFile(folder.path / "model.gguf")) == Tokens{2, 0});
+}
+
+TEST_CASE("tokenizers in GGUF: BERT's options") {
+  GgufMetadata metadata = bert_metadata();
+  CHECK(tokenizer_from(metadata).encode("THE the") == tokenizer_from(metadata).encode("the the"));
+  metadata["tokenizer.ggml.normalizer.lowercase"] = false;
+  CHECK(tokenizer_from(metadata).encode("THE the") != tokenizer_from(metadata).encode("the the"));
+  metadata.erase("tokenizer.ggml.cls_token_id");
+  CHECK(test::contains(error_of([&] { tokenizer_from(metadata); }), "tokenizer.ggml.bos_token_id"));
+}
+
+TEST_CASE("tokenizers in GGUF: refused values") {
+  const GgufMetadata whole = gguf_metadata("smollm", "smollm");
+  const auto refuses = [&](const char* key, GgufValue value, const std::string& reason) {
+    GgufMetadata metadata = whole;
+    metadata.insert_or_assign(key, std::move(value));
+    const std::string message = error_of([&] { tokenizer_from(metadata); });
+    CHECK(message.starts_with("load_tokenizer: "));
+    CHECK_MESSAGE(message.ends_with("model.gguf: " + reason), message);
+  };
+  refuses("tokenizer.ggml.model", "rwkv", "tokenizer.ggml.model is \"rwkv\"; it must be gpt2, llama or bert");
+  refuses("tokenizer.ggml.pre", "viking",
+          "tokenizer.ggml.pre is \"viking\"; it must be one of gpt-2, phi-2, mpt, olmo, exaone4, smollm, starcoder, "
+          "refact, command-r, codeshell, exaone, llama3, llama-v3, llama-bpe, falcon3, lfm2, dbrx, smaug-bpe, qwen2, "
+          "deepseek-r1-qwen, megrez, stablelm2, hunyuan");
+  refuses("tokenizer.ggml.token_type", GgufArray(std::vector<std::int32_t>{1}),
+          "tokenizer.ggml.token_type has 1 values; it must have one per token, 440");
+  refuses("tokenizer.ggml.padding_token_id", std::uint32_t{440},
+          "tokenizer.ggml.padding_token_id is 440; the file has 440 tokens");
+  refuses("tokenizer.ggml.merges", GgufArray(std::vector<std::string>{"a"}),
+          "tokenizer.json: model.merges[0] is \"a\"; it must be two tokens, \"a b\" or [\"a\", \"b\"]");
+  refuses("tokenizer.ggml.tokens", GgufArray(std::vector<std::string>(440, "a")),
+          "tokenizer.json: model.vocab has the token \"a\" twice");
+  refuses("tokenizer.ggml.merges", GgufArray(std::vector<std::string>{"a \xFF"}),
+          "tokenizer.ggml.merges has a text that is not UTF-8 at index 0");
+  refuses("tokenizer.ggml.tokens", GgufArray(std::vector<std::string>{"a", "\xFF"}),
+          "tokenizer.ggml.tokens has a text that is not UTF-8 at index 1");
+  GgufMetadata none = whole;
+  none.erase("tokenizer.ggml.pre");
+  CHECK(test::contains(error_of([&] { tokenizer_from(none); }), "tokenizer.ggml.pre"));
+}
