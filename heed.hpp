@@ -41,6 +41,7 @@
 #include <heed/data/token_file.hpp>
 #include <heed/data/tokenizer.hpp>
 #include <heed/data/unicode.hpp>
+#include <heed/io/chat_template.hpp>
 #include <heed/io/gguf.hpp>
 #include <heed/io/npz.hpp>
 #include <heed/io/safetensors.hpp>

@@ -39,6 +39,7 @@ set(HEED_HEADERS
     data/token_file.hpp
     data/tokenizer.hpp
     data/unicode.hpp
+    io/chat_template.hpp
     io/gguf.hpp
     io/npz.hpp
     io/safetensors.hpp

@@ -27,7 +27,12 @@ struct JsonTokenizer::Parts {
   std::optional<Index> max_length;
   Index size = 0;
 
-  Tokens encode(std::string_view text, bool special_is_text, bool continues) const;
+  // Parts of the text in which special tokens are ordinary text, and whether other text precedes it.
+  struct Request {
+    std::span<const Bytes> special_is_text = {};
+    bool continues = false;
+  };
+  Places encode(std::string_view text, const Request& request) const;
   std::string decode(std::span<const std::int32_t> ids, bool without_special) const;
   std::string_view text_of(std::int32_t id) const;
 
@@ -62,15 +67,16 @@ struct JsonTokenizer::Parts {
   struct Section {
     std::string_view text;
     bool first, continues;
+    bool special_is_text = false;  // it overlaps a range in which special tokens are text
   };
-  void encode_section(Section section, bool special_is_text, Tokens& ids, EncodeScratch& scratch) const;
+  void encode_section(Section section, Places& made, EncodeScratch& scratch) const;
   void encode_normalized(Section section, Tokens& ids, EncodeScratch& scratch) const;
 
   mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<EncodeScratch>> idle_;
 };
 
-Tokens JsonTokenizer::Parts::encode(std::string_view text, bool special_is_text, bool continues) const {
+JsonTokenizer::Places JsonTokenizer::Parts::encode(std::string_view text, const Request& request) const {
   if (const auto bad = find_invalid_utf8(text))
     throw EncodeError("tokenizer: the byte " + show_byte(text[*bad]), *bad, "is not valid UTF-8");
   constexpr std::size_t kLongest = std::numeric_limits<std::int32_t>::max() / 4;  // stages may insert text
@@ -79,31 +85,48 @@ Tokens JsonTokenizer::Parts::encode(std::string_view text, bool special_is_text,
   Lease lease(*this);
   EncodeScratch& scratch = *lease;
   scratch.allow(text.size());
-  Tokens ids;
-  ids.reserve(text.size() / 3 + 1);
+  Places made;
+  made.ids.reserve(text.size() / 3 + 1);
+  const auto overlaps = [&](Range r) {
+    const auto found = std::ranges::upper_bound(request.special_is_text, r.begin, {}, &Bytes::second);
+    return found != request.special_is_text.end() && found->first < r.end;
+  };
+  const auto is_text = [&](Range r) {
+    const bool found = overlaps(r);
+    made.special_as_text += found ? 1 : 0;
+    return found;
+  };
   added.split(
-      text, false, special_is_text,
+      text, false, is_text,
       [&](Range r) {
-        encode_section({part(text, r), r.begin == 0, continues && r.begin == 0}, special_is_text, ids, scratch);
+        const bool begins = r.begin == 0;
+        encode_section({part(text, r), begins, request.continues && begins, overlaps(r)}, made, scratch);
       },
-      [&](std::int32_t id) { ids.push_back(id); });
-  return ids;
+      [&](std::int32_t id, std::size_t at) {
+        made.added.emplace_back(at, made.ids.size());
+        made.ids.push_back(id);
+      });
+  return made;
 }
 
-void JsonTokenizer::Parts::encode_section(Section section, bool special_is_text, Tokens& ids,
-                                          EncodeScratch& scratch) const {
+void JsonTokenizer::Parts::encode_section(Section section, Places& made, EncodeScratch& scratch) const {
   if (!normalizers.empty()) {
     scratch.normalized = section.text;
     normalize_all(normalizers, scratch.normalized, section.continues, scratch);
     section.text = scratch.normalized;
   }
+  const auto is_text = [&](Range) {
+    made.special_as_text += section.special_is_text ? 1 : 0;
+    return section.special_is_text;
+  };
   added.split(
-      section.text, true, special_is_text,
+      section.text, true, is_text,
       [&](Range r) {
         const bool begins = r.begin == 0;
-        encode_normalized({part(section.text, r), section.first && begins, section.continues && begins}, ids, scratch);
+        encode_normalized({part(section.text, r), section.first && begins, section.continues && begins}, made.ids,
+                          scratch);
       },
-      [&](std::int32_t id) { ids.push_back(id); });
+      [&](std::int32_t id, std::size_t) { made.ids.push_back(id); });
 }
 
 void JsonTokenizer::Parts::encode_normalized(Section section, Tokens& ids, EncodeScratch& scratch) const {
@@ -271,9 +294,16 @@ JsonTokenizer JsonTokenizer::load(const std::filesystem::path& path) {
   }
 }
 
-Tokens JsonTokenizer::encode(std::string_view text) const { return parts_->encode(text, false, false); }
-Tokens JsonTokenizer::encode_as_text(std::string_view text) const { return parts_->encode(text, true, false); }
-Tokens JsonTokenizer::encode_next(std::string_view text) const { return parts_->encode(text, false, true); }
+Tokens JsonTokenizer::encode(std::string_view text) const { return parts_->encode(text, {}).ids; }
+Tokens JsonTokenizer::encode_as_text(std::string_view text) const {
+  const Bytes all{0, text.size()};
+  return parts_->encode(text, {.special_is_text = {&all, 1}}).ids;
+}
+Tokens JsonTokenizer::encode_next(std::string_view text) const { return parts_->encode(text, {.continues = true}).ids; }
+JsonTokenizer::Places JsonTokenizer::encode_around(std::string_view text,
+                                                   std::span<const Bytes> special_is_text) const {
+  return parts_->encode(text, {.special_is_text = special_is_text});
+}
 
 Tokens JsonTokenizer::with_special_tokens(const Tokens& ids) const {
   Tokens all = parts_->before;

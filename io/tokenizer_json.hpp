@@ -21,6 +21,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace heed {
 
@@ -40,6 +42,17 @@ class JsonTokenizer {
   Tokens encode_as_text(std::string_view text) const;
   // As encode(), without the space that some tokenizers insert before a text.
   Tokens encode_next(std::string_view text) const;
+  // As encode(), but special tokens that overlap one of the ranges are ordinary text. So a conversation has special
+  // tokens between its messages and none inside them. Ranges are bytes [begin, end), in order.
+  using Bytes = std::pair<std::size_t, std::size_t>;
+  struct Places {
+    Tokens ids = {};
+    // The first byte and the index in `ids` of each added token, in order. Tokens that are searched for in the
+    // normalized text are left out.
+    std::vector<std::pair<std::size_t, std::size_t>> added = {};
+    Index special_as_text = 0;  // the number of special tokens that became ordinary text
+  };
+  Places encode_around(std::string_view text, std::span<const Bytes> special_is_text) const;
   // The tokens of a whole text with those that the post-processor adds: [CLS] and [SEP] of BERT, the begin token of
   // Llama.
   Tokens with_special_tokens(const Tokens& ids) const;

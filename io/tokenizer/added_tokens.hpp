@@ -32,10 +32,10 @@ class AddedTokens {
   std::int32_t id_of(std::string_view content) const;  // -1: none
   std::int32_t largest_id() const { return by_id_.empty() ? -1 : by_id_.rbegin()->first; }
 
-  // Calls section(range) for the parts between the tokens of one group (normalized or not), and token(id) for the
-  // tokens, in order. With `special_is_text`, special tokens are not searched for.
-  template <class Section, class Token>
-  void split(std::string_view text, bool normalized, bool special_is_text, const Section& section,
+  // Calls section(range) for the parts between the tokens of one group (normalized or not), and token(id, at) for the
+  // tokens and their places, in order. If is_text(range) is true for a special token, it is a part of the text.
+  template <class IsText, class Section, class Token>
+  void split(std::string_view text, bool normalized, const IsText& is_text, const Section& section,
              const Token& token) const {
     const ByteTrie& trie = tries_[normalized ? 1 : 0];
     std::size_t done = 0;
@@ -48,10 +48,10 @@ class AddedTokens {
       const AddedToken& t = tokens_[static_cast<std::size_t>(index)];
       std::size_t begin = at;
       at = end;
-      if ((special_is_text && t.special) || (t.single_word && is_in_word(text, begin, end))) continue;
+      if ((t.single_word && is_in_word(text, begin, end)) || (t.special && is_text(range(begin, end)))) continue;
       if (t.lstrip) begin = std::max(begin_of_space(text, begin), done);
       if (done < begin) section(range(done, begin));
-      token(t.id);
+      token(t.id, at - t.pattern.size());
       done = t.rstrip ? end_of_space(text, end) : end;
     }
     if (done < text.size()) section(range(done, text.size()));
