@@ -3,43 +3,14 @@
 
 #include <algorithm>
 #include <heed/core/check.hpp>
+#include <heed/data/detail/base64.hpp>
+#include <heed/data/detail/published_tokenizer.hpp>
 #include <heed/data/text.hpp>
 #include <heed/data/tokenizer.hpp>
 #include <nlohmann/json.hpp>
 
 namespace heed {
 namespace {
-
-constexpr std::string_view kBase64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-std::string to_base64(std::string_view bytes) {
-  std::string text;
-  for (std::size_t i = 0; i < bytes.size(); i += 3) {
-    std::uint32_t group = 0;
-    const std::size_t n = std::min<std::size_t>(3, bytes.size() - i);
-    for (std::size_t k = 0; k < 3; ++k) group = group << 8 | (k < n ? static_cast<unsigned char>(bytes[i + k]) : 0u);
-    for (std::size_t k = 0; k < 4; ++k) text += k <= n ? kBase64[group >> (18 - 6 * k) & 63] : '=';
-  }
-  return text;
-}
-
-std::string from_base64(std::string_view text) {
-  require(text.size() % 4 == 0, "tokenizer: the base64 text has ", text.size(),
-          " characters; it must have a multiple of 4");
-  std::string bytes;
-  for (std::size_t i = 0; i < text.size(); i += 4) {
-    std::uint32_t group = 0;
-    std::size_t n = 4;
-    while (n > 2 && i + 4 == text.size() && text[i + n - 1] == '=') --n;
-    for (std::size_t k = 0; k < 4; ++k) {
-      const std::size_t value = k < n ? kBase64.find(text[i + k]) : 0;
-      require(value != std::string_view::npos, "tokenizer: the base64 text is damaged at character ", i + k);
-      group = group << 6 | static_cast<std::uint32_t>(value);
-    }
-    for (std::size_t k = 0; k + 1 < n; ++k) bytes += static_cast<char>(group >> (16 - 8 * k) & 255);
-  }
-  return bytes;
-}
 
 using Json = nlohmann::ordered_json;
 
@@ -50,7 +21,7 @@ std::string Tokenizer::to_json() const {
   json["kind"] = kind();
   const std::string bytes = state();
   if (find_invalid_utf8(bytes))
-    json["state_base64"] = to_base64(bytes);
+    json["state_base64"] = detail::to_base64(bytes);
   else
     json["state"] = bytes;
   if (unicode() != UnicodeForm::none) json["unicode"] = name_of(unicode());
@@ -70,8 +41,8 @@ Tokenizer Tokenizer::from_json(std::string_view text) {
   require(json.is_object() && has_text("kind") && (has_text("state") || has_text("state_base64")),
           "tokenizer: the stored tokenizer is damaged: it must be JSON with \"kind\" and \"state\"");
   const auto kind = json["kind"].get<std::string>();
-  const std::string state =
-      has_text("state") ? json["state"].get<std::string>() : from_base64(json["state_base64"].get<std::string>());
+  const std::string state = has_text("state") ? json["state"].get<std::string>()
+                                              : detail::from_base64(json["state_base64"].get<std::string>());
   const UnicodeForm form = stored_form(json);
   if (kind == "byte") return ByteTokenizer(form);
   if (kind == "char") {
@@ -79,6 +50,7 @@ Tokenizer Tokenizer::from_json(std::string_view text) {
     require(tokenizer.state() == state, "tokenizer: the stored characters are damaged: they must be sorted and unique");
     return tokenizer;
   }
+  if (kind == "tokenizer.json") return detail::published_tokenizer(state);
   if (kind == "word") return WordTokenizer::from_state(state, form);
   if (kind == "sentencepiece") {
     const auto tokenizer = SentencePieceTokenizer::from_state(state);
@@ -87,7 +59,7 @@ Tokenizer Tokenizer::from_json(std::string_view text) {
     return tokenizer;
   }
   fail("tokenizer: the stored tokenizer is of the kind \"", excerpt(kind),
-       "\"; it must be byte, char, word or sentencepiece");
+       "\"; it must be byte, char, word, sentencepiece or tokenizer.json");
 }
 
 std::uint64_t Tokenizer::hash() const {

@@ -88,11 +88,18 @@ class Tokenizer {
   // The form that encode() normalizes text to. decode(encode(text)) returns text in this form.
   UnicodeForm unicode() const { return held_->unicode(); }
   bool is_byte(std::int32_t id) const { return held_->is_byte(id); }
+  // The held tokenizer if it is of this type, else null: as<JsonTokenizer>(). Valid as long as a copy of the Tokenizer.
+  template <TokenizerLike T>
+  const T* as() const {
+    const auto* held = dynamic_cast<const Held<T>*>(held_.get());
+    return held != nullptr ? &held->value : nullptr;
+  }
 
   // JSON for checkpoints and from_json(): {"kind": ..., "state": ...}, or "state_base64" if the state is not UTF-8. Has
   // "unicode": "nfc" or "nfkc" if the tokenizer has a form.
   std::string to_json() const;
-  // Recreates a byte, char, word or sentencepiece tokenizer. Throws Error for damaged JSON and for other kinds.
+  // Recreates a tokenizer of the kind byte, char, word, sentencepiece or tokenizer.json (io/tokenizer_json.hpp). Throws
+  // Error for damaged JSON and for other kinds.
   static Tokenizer from_json(std::string_view json);
   // Identifies the tokenizer in token files: XXH64 of kind, state and form.
   std::uint64_t hash() const;

@@ -1,6 +1,7 @@
 // Tokenizers from tokenizer.json: reads the file, and runs the stages.
 #include <algorithm>
 #include <heed/data/detail/disk.hpp>
+#include <heed/data/detail/published_tokenizer.hpp>
 #include <heed/io/tokenizer/added_tokens.hpp>
 #include <heed/io/tokenizer/stages.hpp>
 #include <heed/io/tokenizer_json.hpp>
@@ -279,6 +280,8 @@ JsonTokenizer JsonTokenizer::from_state(std::string_view text) {
   parts->pad = read_pad(root, parts->size);
   return JsonTokenizer(std::move(parts));
 }
+
+Tokenizer detail::published_tokenizer(std::string_view state) { return JsonTokenizer::from_state(state); }
 
 JsonTokenizer JsonTokenizer::load(const std::filesystem::path& path) {
   const detail::InputFile file("load_tokenizer", path);

@@ -92,6 +92,13 @@ TEST_CASE("tokenizer.json: as a Tokenizer") {
   for (const std::int32_t id : ids) streamed += stream.next(id);
   CHECK(streamed + stream.finish() == text);
   CHECK(JsonTokenizer::from_state(t.state()).encode(text) == ids);
+  const Tokenizer stored_in_json = Tokenizer::from_json(t.to_json());
+  CHECK(stored_in_json.encode(text) == ids);
+  CHECK(stored_in_json.hash() == t.hash());
+  CHECK(t.as<JsonTokenizer>()->encode_as_text("<|im_end|>").size() > 1);
+  CHECK(t.as<ByteTokenizer>() == nullptr);
+  CHECK(error_of([] { Tokenizer::from_json(R"({"kind": "tokenizer.json", "state": "{}"})"); }) ==
+        "tokenizer.json: model is missing");
   CHECK(t.hash() == Tokenizer(tokenizer_named("qwen2")).hash());
   CHECK(t.hash() != Tokenizer(tokenizer_named("gpt2")).hash());
 }
