@@ -282,6 +282,16 @@ void InputFile::read_at(std::size_t at, unsigned char* to, std::size_t count) co
   }
 }
 
+std::string read_small_file(const char* op, const std::filesystem::path& path) {
+  constexpr std::size_t kMaxBytes = std::size_t{16} << 20;
+  const InputFile file(op, path);
+  require(file.size() <= kMaxBytes, op, ": ", path.native(), " has ", file.size(), " bytes; it must have at most ",
+          kMaxBytes);
+  std::string text(file.size(), '\0');
+  file.read_at(0, reinterpret_cast<unsigned char*>(text.data()), text.size());
+  return text;
+}
+
 }  // namespace heed::detail
 
 void heed::check_place(const char* op, const std::filesystem::path& path) { detail::NewFile(op, path); }

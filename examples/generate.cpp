@@ -1,19 +1,22 @@
-// Writes text with a language model that train_lm trained, token by token.
+// Writes text with a language model, token by token: one that train_lm trained, or a published one.
 #include <heed/core/parallel.hpp>
-#include <heed/layers/language_model.hpp>
+#include <heed/io/pretrained.hpp>
 
 #include "examples/support/program.hpp"
 
 int main(int argc, char** argv) {
   using namespace heed;
   using namespace heed::examples;
-  CommandLine line("Continues a prompt with a model that train_lm trained", "generate");
-  std::string checkpoint = "lm.h5";
+  CommandLine line("Continues a prompt with a model that train_lm trained, or with a published model", "generate");
+  std::string checkpoint = "lm.h5", model;
   std::vector<std::string> prompts;
   TextOptions options{.count = 300, .sampling = {.temperature = 0.8}};
   int thread_count = 0;
   std::string dtype = "f32";
   line.add("--checkpoint", checkpoint, "File that train_lm wrote [lm.h5]", file_name("FILE", FileRole::input));
+  line.add("--model", model,
+           "Folder with config.json and safetensors, GGUF file, or checkpoint, in place of --checkpoint",
+           anything("PATH"), {.excludes = "--checkpoint"});
   line.add("--prompt", prompts,
            "Text to continue; may be given several times: the texts are then printed when all are complete "
            "[a line feed; if the tokenizer has none, a space or the first token]",
@@ -28,7 +31,9 @@ int main(int argc, char** argv) {
   line.add_threads(thread_count);
   return run_program(line, argc, argv, [&] {
     set_threads(thread_count);
-    const LanguageModel lm = load_language_model(checkpoint, dtype_named(dtype));
+    const Pretrained p = load_pretrained(model.empty() ? checkpoint : model, {.dtype = dtype_named(dtype)});
+    const LanguageModel& lm = p.lm;
+    options.stop_tokens = p.end_tokens;
     if (prompts.empty()) prompts = {""};
     const bool streams = prompts.size() == 1;
     if (streams) options.on_text = print_piece;

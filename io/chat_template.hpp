@@ -18,10 +18,7 @@
 //
 //   const ChatTemplate chat = ChatTemplate::named("chatml");
 //   const std::vector<ChatMessage> messages = {{"user", "Hello"}};
-//   std::cout << chat.text(messages, {.generation_prompt = true});
-//   // <|im_start|>user
-//   // Hello<|im_end|>
-//   // <|im_start|>assistant
+//   std::cout << chat.text(messages, {.generation_prompt = true});  // <|im_start|>user, Hello<|im_end|>, ...
 #pragma once
 #include <filesystem>
 #include <heed/io/gguf.hpp>
@@ -50,7 +47,7 @@ struct ChatOptions {
 
 // The tokens of a conversation.
 struct ChatTokens {
-  Tokens ids = {};
+  Tokens ids = {};  // the tokens
   // Per token: whether it belongs to an answer of the assistant: all tokens after the generation prompt, with the token
   // that ends the answer. A loss on answers counts these tokens as targets.
   std::vector<bool> answer = {};

@@ -1,5 +1,6 @@
 // Parses and builds the headers of safetensors files, and parses their index.
 #include <heed/core/names.hpp>
+#include <heed/io/json.hpp>
 #include <heed/io/safetensors_header.hpp>
 //
 #include <nlohmann/json.hpp>
@@ -330,14 +331,13 @@ std::map<std::string, std::string, std::less<>> parse_safetensors_index(std::str
 
 std::string safetensors_header(const std::vector<SafetensorsEntry>& entries,
                                const std::map<std::string, std::string>& metadata) {
-  const auto quoted = [](std::string_view text) { return nlohmann::json(text).dump(); };
   std::vector<std::string> texts, parts;
-  for (const auto& [key, text] : metadata) texts.push_back(quoted(key) + ":" + quoted(text));
-  if (!texts.empty()) parts.push_back(quoted(kSafetensorsMetadata) + ":{" + joined(texts, {}, ",") + "}");
+  for (const auto& [key, text] : metadata) texts.push_back(quoted_json(key) + ":" + quoted_json(text));
+  if (!texts.empty()) parts.push_back(quoted_json(kSafetensorsMetadata) + ":{" + joined(texts, {}, ",") + "}");
   for (const SafetensorsEntry& e : entries) {
     std::string sizes;
     for (const Index size : e.shape) sizes += (sizes.empty() ? "" : ",") + std::to_string(size);
-    parts.push_back(quoted(e.name) + ":{\"dtype\":\"" + std::string(name_of(e.type)) + "\",\"shape\":[" + sizes +
+    parts.push_back(quoted_json(e.name) + ":{\"dtype\":\"" + std::string(name_of(e.type)) + "\",\"shape\":[" + sizes +
                     "],\"data_offsets\":[" + std::to_string(e.begin) + "," + std::to_string(e.end) + "]}");
   }
   std::string json = "{" + joined(parts, {}, ",") + "}";

@@ -46,7 +46,7 @@ class JsonTokenizer {
   // tokens between its messages and none inside them. Ranges are bytes [begin, end), in order.
   using Bytes = std::pair<std::size_t, std::size_t>;
   struct Places {
-    Tokens ids = {};
+    Tokens ids = {};  // the tokens of the text
     // The first byte and the index in `ids` of each added token, in order. Tokens that are searched for in the
     // normalized text are left out.
     std::vector<std::pair<std::size_t, std::size_t>> added = {};

@@ -178,19 +178,19 @@ std::vector<Tokens> detail::generate_by(DecodeState state, std::span<const Token
   check_prompts("generate", prompts, o.counts);
   std::vector<Tokens> texts(prompts.size());
   const auto max_tokens = [&](std::size_t row) { return o.counts.empty() ? o.count : o.counts[row]; };
-  std::vector<std::size_t> rows;  // those that continue
-  for (std::size_t i = 0; i < prompts.size(); ++i)
-    if (max_tokens(i) > 0) rows.push_back(i);
+  std::vector<std::size_t> rows(prompts.size());  // those that continue
+  std::iota(rows.begin(), rows.end(), std::size_t{0});
+  std::erase_if(rows, [&](std::size_t i) { return max_tokens(i) <= 0; });
   if (rows.empty()) return texts;
   const AwakeThreads scope;
+  const bool penalizes = o.sampling.repetition_penalty != 1;
+  Tokens seen;  // by one row
   const PaddedTokens padded({prompts.begin(), prompts.end()});
   Tensor logits = state.read(padded.tokens, padded.lengths);
   check_vocabulary("generate", "stop token", o.stop_tokens, logits.dim(1));
   const Tensor places = Tensor::from(Tokens(rows.begin(), rows.end()));
   if (rows.size() < prompts.size()) state = state.rows(places);
   logits = index_select(logits, 0, places);
-  const bool penalizes = o.sampling.repetition_penalty != 1;
-  Tokens seen;  // by one row
   while (true) {
     Tokens remaining, last;  // of the rows that continue: their places in `rows`, and their tokens of this step
     for (std::size_t i = 0; i < rows.size(); ++i) {

@@ -131,4 +131,7 @@ class InputFile {
   std::size_t size_ = 0;
 };
 
+// The content of a file of at most 16 MiB. Throws Error, which begins with `op`, as InputFile, and for a larger file.
+std::string read_small_file(const char* op, const std::filesystem::path& path);
+
 }  // namespace heed::detail

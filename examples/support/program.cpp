@@ -93,7 +93,23 @@ void flush_output() {
   fail("standard output cannot be written", reason);
 }
 
-void print_text(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+// A text for a terminal: control characters, which could move the cursor or change the terminal's state, are escapes.
+static std::string without_control(const std::string& text) {
+  std::string shown;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find_first_of("\n\t", begin), text.size());
+    shown += printable(std::string_view(text).substr(begin, end - begin));
+    if (end < text.size()) shown += text[end];
+    begin = end + 1;
+  }
+  return shown;
+}
+
+void print_text(const std::string& text) {
+  static const bool terminal = ::isatty(STDOUT_FILENO) == 1;
+  const std::string& shown = terminal ? without_control(text) : text;
+  std::fwrite(shown.data(), 1, shown.size(), stdout);
+}
 
 void print_piece(Index, const std::string& piece) {
   print_text(piece);

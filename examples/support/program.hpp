@@ -23,7 +23,7 @@ void check_files(const CommandLine& line, const std::vector<FileUse>& more);
 
 // Flushes standard output. Throws Error if it cannot be written.
 void flush_output();
-// Prints any bytes, including zeros.
+// Prints any bytes, including zeros. On a terminal, control characters other than line feeds and tabs are escapes.
 void print_text(const std::string& text);
 // Prints a piece of a text and flushes: TextOptions::on_text.
 void print_piece(Index text, const std::string& piece);

@@ -15,7 +15,7 @@ const std::map<std::string, std::set<std::string>> kSees = {{"core", {}},
                                                             {"autograd", {"core"}},
                                                             {"layers", {"core", "autograd", "data"}},
                                                             {"data", {"core"}},
-                                                            {"io", {"core", "data"}},
+                                                            {"io", {"core", "autograd", "data", "layers"}},
                                                             {"optim", {"core", "autograd", "data"}},
                                                             {"mpi", {"core", "optim"}},
                                                             {"plot", {"core", "data", "optim"}}};

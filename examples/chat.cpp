@@ -1,0 +1,128 @@
+// A conversation with a model in a terminal.
+#include <atomic>
+#include <csignal>
+#include <heed/core/parallel.hpp>
+#include <heed/io/chat_template.hpp>
+#include <heed/io/pretrained.hpp>
+#include <iostream>
+
+#include "examples/support/program.hpp"
+
+namespace {
+
+using namespace heed;
+using namespace heed::examples;
+
+std::atomic<bool> interrupted = false;  // by Ctrl-C, which ends an answer
+
+// The conversation, and how the model continues it.
+class Conversation {
+ public:
+  Conversation(const Pretrained& p, ChatTemplate chat, const TextOptions& options, const std::string& system)
+      : p_(p),
+        tokenizer_(*p.lm.tokenizer.as<JsonTokenizer>()),
+        chat_(std::move(chat)),
+        options_(options),
+        rng_(options.seed) {
+    if (!system.empty()) messages_.push_back({"system", system});
+    kept_ = messages_.size();
+  }
+
+  void reset() { messages_.resize(kept_); }
+
+  // Answers a message of the user: calls print(piece) with pieces of whole characters.
+  void answer(const std::string& question, const std::function<void(const std::string&)>& print) {
+    messages_.push_back({"user", question});
+    const Tokens prompt = prompt_within_context();
+    StreamDecoder decoder(p_.lm.tokenizer);
+    std::string text;
+    const auto give = [&](const std::string& piece) { text += piece, print(piece); };
+    const Tokens stop = chat_.stop_tokens(tokenizer_);
+    generate(p_.lm.model, prompt, options_.count, options_.sampling, rng_, [&](std::int32_t id) {
+      if (interrupted.exchange(false) || std::ranges::find(stop, id) != stop.end()) return false;
+      give(decoder.next(id));
+      return true;
+    });
+    give(decoder.finish());
+    messages_.push_back({"assistant", text});
+  }
+
+ private:
+  // The tokens of the conversation, without its oldest turns if it is too long for the context.
+  Tokens prompt_within_context() {
+    const Index room = p_.lm.model.options().context - options_.count;
+    while (true) {
+      ChatTokens tokens = chat_.tokens(tokenizer_, messages_, {.generation_prompt = true});
+      if (static_cast<Index>(tokens.ids.size()) <= room) return tokens.ids;
+      require(messages_.size() > kept_ + 2, "the message has ", tokens.ids.size(),
+              " tokens with its template, and the model ", "has a context of ", p_.lm.model.options().context,
+              ", of which ", options_.count, " are for the answer; shorten it, or give a smaller --tokens");
+      const auto oldest = messages_.begin() + static_cast<std::ptrdiff_t>(kept_);
+      messages_.erase(oldest, oldest + 2);  // a question and its answer
+    }
+  }
+
+  const Pretrained& p_;
+  const JsonTokenizer& tokenizer_;
+  ChatTemplate chat_;
+  TextOptions options_;
+  Rng rng_;
+  std::vector<ChatMessage> messages_;
+  std::size_t kept_ = 0;  // messages that stay: that of the system
+};
+
+ChatTemplate template_of(const Pretrained& p, const std::string& name) {
+  if (!name.empty()) return ChatTemplate::named(name);
+  require(!p.card.chat_template.empty(), "the model has no chat template; name one with --template");
+  return ChatTemplate::of_text(p.card.chat_template);
+}
+
+// Reads lines and answers them until the input ends.
+void talk(Conversation& conversation) {
+  std::string line;
+  while (std::cout << "> " << std::flush, std::getline(std::cin, line)) {
+    interrupted = false;
+    if (line == "/quit") return;
+    if (line == "/reset") {
+      conversation.reset();
+      std::cout << "The conversation begins anew.\n";
+    } else if (!line.empty()) {
+      conversation.answer(line, [](const std::string& piece) { print_piece(0, piece); });
+      std::cout << '\n';
+    }
+  }
+  std::cout << '\n';
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CommandLine line(
+      "Talks with a model. Lines are messages; /reset begins anew, /quit or the end of the input ends, Ctrl-C "
+      "ends an answer",
+      "chat");
+  std::string model, system, name, dtype = "f32";
+  TextOptions options{.count = 512, .sampling = {.temperature = 0.7, .top_p = 0.9}};
+  int thread_count = 0;
+  line.add("--model", model, "Folder with config.json and safetensors, GGUF file, or checkpoint", anything("PATH"),
+           {.required = true});
+  line.add("--system", system, "Message that tells the model its role [that of the template, if any]",
+           anything("TEXT"));
+  line.add("--template", name, "Chat template [that of the model]", one_of(ChatTemplate::names()));
+  line.add("--tokens", options.count, "Max tokens of an answer [512]", whole(1));
+  line.add_sampling(options.sampling);
+  line.add("--dtype", dtype, "Type of the weights; bf16 takes half the memory and about half the time [f32]",
+           dtype_name());
+  line.add("--seed", options.seed, "Seed of the answers [1]", seed_number());
+  line.add_threads(thread_count);
+  return run_program(line, argc, argv, [&] {
+    set_threads(thread_count);
+    const Pretrained p = load_pretrained(model, {.dtype = dtype_named(dtype)});
+    require(p.lm.tokenizer.as<JsonTokenizer>() != nullptr, "the tokenizer of the model is of the kind ",
+            p.lm.tokenizer.kind(), "; chat requires a published model, with a tokenizer.json or in a GGUF file");
+    Conversation conversation(p, template_of(p, name), options, system);
+    std::signal(SIGINT, [](int) { interrupted = true; });
+    talk(conversation);
+    return 0;
+  });
+}

@@ -1,0 +1,29 @@
+// Converts a model: published models and models that train_lm trained, between folders, GGUF files and checkpoints.
+#include <heed/core/parallel.hpp>
+#include <heed/io/pretrained.hpp>
+#include <iostream>
+
+#include "examples/support/program.hpp"
+
+int main(int argc, char** argv) {
+  using namespace heed;
+  using namespace heed::examples;
+  CommandLine line("Converts a model from one format to another", "convert");
+  std::string model, out, type = "f32";
+  int thread_count = 0;
+  line.add("--model", model, "Folder with config.json and safetensors, GGUF file, or checkpoint to read",
+           anything("PATH"), {.required = true});
+  line.add("--out", out, "FILE.gguf, FILE.h5 (a checkpoint), or else a folder to write", anything("PATH"),
+           {.required = true});
+  line.add("--dtype", type, "Type of the weights: f32, f16, bf16, or in GGUF files q8_0 [f32]",
+           one_of({"f32", "f16", "bf16", "q8_0"}));
+  line.add_threads(thread_count);
+  return run_program(line, argc, argv, [&] {
+    set_threads(thread_count);
+    Pretrained p = load_pretrained(model);
+    std::ranges::transform(type, type.begin(), [](char c) { return static_cast<char>(std::toupper(c)); });
+    save_pretrained(out, p, {.type = *stored_type_named(type)});
+    std::cout << "Wrote " << out << (p.family.empty() ? "" : ", a model of the family " + p.family) << ".\n";
+    return 0;
+  });
+}

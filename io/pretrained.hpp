@@ -1,0 +1,91 @@
+// Published models: language models and encoders, with their tokenizers, from files of other programs, and back.
+//
+// Families: GPT-2, Llama (and SmolLM2), Mistral, Qwen2, Qwen3, Gemma 3 (text), BERT (and MiniLM). Files: a folder with
+// config.json, safetensors and tokenizer.json, as Hugging Face's transformers saves it; a GGUF file, as llama.cpp uses
+// it; heed's own checkpoints. docs/pretrained.md says what is refused.
+//
+// Example:
+//
+//   Rng rng(1);
+//   const GPTConfig config{
+//       .options = {.vocabulary = 256, .context = 64, .blocks = {.layers = 1, .attention = {.width = 32}}}};
+//   GPT trained(config.options, rng, config.factory());
+//   Checkpoint checkpoint;
+//   checkpoint.texts = language_model_texts(config, ByteTokenizer());
+//   store_model(checkpoint, trained);
+//   save_checkpoint("lm.h5", checkpoint);
+//   const Pretrained p = load_pretrained("lm.h5");
+//   std::cout << generate_text(p.lm, {"ab"}, {.count = 4})[0] << '\n';
+#pragma once
+#include <filesystem>
+#include <heed/io/gguf.hpp>
+#include <heed/io/stored_tensor.hpp>
+#include <heed/layers/language_model.hpp>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace heed {
+
+// What the files of a model say about it, for conversions.
+struct ModelCard {
+  // "name", "author", "organization", "license", "description", "url", ...: the texts of GGUF's metadata general.*, or
+  // of the beginning of a folder's README.md.
+  std::map<std::string, std::string> texts = {};
+  std::string chat_template = {};  // Jinja; empty if there is none
+};
+
+// How the vectors of a text's tokens become one vector, as sentence-transformers does it.
+struct SentencePooling {
+  // mean and max: over the tokens of the text; first: the vector of the first token.
+  enum class Kind { mean, first, max };
+  Kind kind = Kind::mean;   // how
+  bool normalized = false;  // divides the vector by its length
+  Index max_tokens = 0;     // longer texts are cut; 0: the context of the model
+};
+
+// A published model.
+struct Pretrained {
+  std::string family = {};                      // "llama"; empty for a heed checkpoint of no family
+  GPTConfig config = {};                        // the options of the model
+  LanguageModel lm;                             // the model and its tokenizer
+  ModelCard card = {};                          // licence, author, chat template
+  Tokens end_tokens = {};                       // tokens that end a text or an answer
+  std::optional<SentencePooling> pooling = {};  // of an encoder for sentences
+  GgufMetadata tokenizer_metadata = {};         // the entries of a GGUF file about its tokenizer, for conversions
+};
+
+// Options of load_pretrained().
+struct LoadPretrainedOptions {
+  DType dtype = DType::float32;             // or bfloat16, for generation: see to() in layers/model.hpp
+  std::optional<Tokenizer> tokenizer = {};  // in place of the tokenizer of the files
+};
+
+// Loads a folder, a GGUF file or a checkpoint. The path of a folder's config.json or model.safetensors means the
+// folder. Everything except the values is checked before memory for the model is allocated.
+//
+// Throws Error, which names the file, if a file is missing or damaged; for a family, a field of the configuration, or a
+// tensor that heed does not know: nothing that would change results is ignored; for a tensor that is missing or has
+// another shape.
+Pretrained load_pretrained(const std::filesystem::path& path, const LoadPretrainedOptions& options = {});
+
+// Options of save_pretrained().
+struct SavePretrainedOptions {
+  // The type of matrices: f32, f16, bf16, or in a GGUF file q8_0 (matrices whose rows are no multiple of 32 are f16
+  // then). Other tensors are f32 in GGUF files, and of this type in safetensors.
+  StoredType type = StoredType::f32;
+};
+
+// Writes a model: a GGUF file if the path ends with ".gguf", a checkpoint if it ends with ".h5", else a folder with
+// config.json, model.safetensors, tokenizer.json and README.md. Old files are replaced whole or not at all.
+//
+// Throws Error if the model is of no family that has the format, for example if a heed model has options that the
+// family lacks.
+void save_pretrained(const std::filesystem::path& path, Pretrained& model, const SavePretrainedOptions& options = {});
+
+// The vectors of texts by an encoder, float32 [texts, width]. Texts are encoded in batches of similar lengths. Throws
+// Error if the model has no pooling.
+Tensor encode_texts(const Pretrained& model, const std::vector<std::string>& texts, Index batch = 32);
+
+}  // namespace heed

@@ -1,0 +1,228 @@
+// Loads published models.
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <heed/data/detail/disk.hpp>
+#include <heed/io/chat_template.hpp>
+#include <heed/io/pretrained.hpp>
+#include <heed/io/pretrained/weights.hpp>
+#include <heed/io/safetensors.hpp>
+#include <heed/io/tokenizer_gguf.hpp>
+#include <heed/layers/model.hpp>
+
+namespace heed {
+
+using namespace detail::pretrained;
+using detail::JsonValue;
+using detail::JsonView;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string text_of(const fs::path& file) { return detail::read_small_file("load_pretrained", file); }
+
+// A file of JSON in a folder, which may be absent.
+std::optional<JsonValue> json_of(const fs::path& file) {
+  if (!fs::exists(file)) return {};
+  return detail::parse_json_object(text_of(file), file.string());
+}
+
+// The model with memory but without values.
+GPT model_of(const GPTConfig& config, DType dtype) {
+  Rng rng;
+  GPT model = skip_init<GPT>(config.options, rng, config.factory());
+  if (dtype != DType::float32) to(model, dtype);
+  return model;
+}
+
+Pretrained with_weights(const Family& family, GPTConfig config, const StoredTensors& tensors, const std::string& file,
+                        bool gguf, Tokenizer tokenizer, DType dtype) {
+  require(tokenizer.vocabulary_size() <= config.options.vocabulary, file, ": the tokenizer has ",
+          tokenizer.vocabulary_size(), " tokens and the model ", config.options.vocabulary,
+          "; the model must have at least as many");
+  Pretrained p{.family = family.name, .config = config, .lm = {model_of(config, dtype), std::move(tokenizer)}};
+  load_weights(tensors, file, family, gguf, p.lm.model);
+  return p;
+}
+
+// ---- Folders ----
+
+void add_end_tokens(Tokens& ids, const JsonView& json, Index vocabulary) {
+  if (!json.has("eos_token_id")) return;
+  const JsonView eos = json.at("eos_token_id");
+  const auto add = [&](const JsonView& id) {
+    const auto n = static_cast<std::int32_t>(id.integer(0, vocabulary - 1));
+    if (std::ranges::find(ids, n) == ids.end()) ids.push_back(n);
+  };
+  if (!eos.is(JsonValue::Kind::array)) return add(eos);
+  for (const JsonView& id : eos.items()) add(id);
+}
+
+// The entries before a README.md's text, between lines "---": "license: apache-2.0".
+std::map<std::string, std::string> front_matter(const fs::path& readme) {
+  std::map<std::string, std::string> entries;
+  std::ifstream in(readme);
+  std::string line;
+  if (!std::getline(in, line) || line != "---") return entries;
+  while (std::getline(in, line) && line != "---" && entries.size() < 100) {
+    const std::size_t colon = line.find(": ");
+    if (colon == line.npos || line[0] == ' ' || line[0] == '-') continue;
+    std::string value = line.substr(colon + 2);
+    if (value.size() >= 2 && value.front() == '"' && value.back() == '"') value = value.substr(1, value.size() - 2);
+    entries[line.substr(0, colon)] = value;
+  }
+  return entries;
+}
+
+SentencePooling::Kind pooling_kind(const JsonView& json) {
+  using Kind = SentencePooling::Kind;
+  std::optional<Kind> kind;
+  for (const auto& [name, value] : json.members()) {
+    if (!name.starts_with("pooling_mode_") || !value.boolean()) continue;
+    const std::pair<const char*, Kind> known[] = {{"pooling_mode_mean_tokens", Kind::mean},
+                                                  {"pooling_mode_cls_token", Kind::first},
+                                                  {"pooling_mode_max_tokens", Kind::max}};
+    const auto row = std::ranges::find(known, name, [](const auto& k) { return std::string(k.first); });
+    if (row == std::end(known) || kind)
+      value.refuse("is true; heed supports one of the mean, the first token and the maximum");
+    kind = row->second;
+  }
+  if (!kind) json.refuse("has no pooling mode that is true");
+  return *kind;
+}
+
+// The modules of sentence-transformers: the model, pooling, and division by the length.
+std::optional<SentencePooling> pooling_of(const fs::path& folder) {
+  std::ifstream modules(folder / "modules.json");
+  if (!modules) return {};
+  // The file is a list; the reader takes objects.
+  const std::string name = (folder / "modules.json").string();
+  const JsonValue json = detail::parse_json_object("{\"modules\":" + text_of(folder / "modules.json") + "}", name);
+  SentencePooling pooling;
+  bool pools = false;
+  for (const JsonView& module : JsonView(json, name).at("modules").items()) {
+    const std::string& type = module.at("type").text();
+    const fs::path path = module.at("path").text();
+    if (path.is_absolute() || std::ranges::find(path, fs::path("..")) != path.end())
+      module.at("path").refuse("must be a folder inside the folder of the model");
+    const fs::path config = folder / path / "config.json";
+    if (type.ends_with(".Pooling")) {
+      const JsonValue options = detail::parse_json_object(text_of(config), config.string());
+      pooling.kind = pooling_kind(JsonView(options, config.string()));
+      pools = true;
+    } else if (type.ends_with(".Normalize")) {
+      pooling.normalized = true;
+    } else if (!type.ends_with(".Transformer")) {
+      module.at("type").refuse("is " + excerpt(type) + "; heed supports Transformer, Pooling and Normalize");
+    }
+  }
+  if (!pools) return {};
+  if (const auto sentences = json_of(folder / "sentence_bert_config.json"))
+    if (const JsonView view(*sentences, "sentence_bert_config.json"); view.has("max_seq_length"))
+      pooling.max_tokens = view.at("max_seq_length").integer(1, Index{1} << 24);
+  return pooling;
+}
+
+// The options of BERT that depend on the tensors: with or without the head of a masked language model.
+void head_of_bert(GPTOptions& o, const StoredTensors& tensors) {
+  if (o.causal) return;
+  o.output_transform = tensors.contains("cls.predictions.transform.dense.weight");
+  o.output_bias = o.output_transform && tensors.contains("cls.predictions.bias");
+}
+
+void refuse_pickled(const fs::path& folder) {
+  for (const char* name : {"model.safetensors", "model.safetensors.index.json"})
+    if (fs::exists(folder / name)) return;
+  for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "model.pth"})
+    require(!fs::exists(folder / name), "load_pretrained: ", folder.string(), " has ", name,
+            ", a pickled file, which may contain code, and no safetensors; save the model as safetensors");
+}
+
+Pretrained load_folder(const fs::path& folder, const LoadPretrainedOptions& options) {
+  const std::string file = (folder / "config.json").string();
+  const JsonValue json = detail::parse_json_object(text_of(file), file);
+  const JsonView view(json, file);
+  const Family& family = family_of_config(view);
+  GPTConfig config;
+  JsonReader reader(view);
+  family.fields(reader, config);
+  reader.finish();
+  refuse_pickled(folder);
+  const SafetensorsFile weights(folder);
+  head_of_bert(config.options, weights.tensors());
+  const Tokenizer tokenizer =
+      options.tokenizer ? *options.tokenizer : Tokenizer(JsonTokenizer::load(folder / "tokenizer.json"));
+  Pretrained p =
+      with_weights(family, config, weights.tensors(), weights.path().string(), false, tokenizer, options.dtype);
+  add_end_tokens(p.end_tokens, view, config.options.vocabulary);
+  if (const auto generation = json_of(folder / "generation_config.json"))
+    add_end_tokens(p.end_tokens, JsonView(*generation, "generation_config.json"), config.options.vocabulary);
+  p.card = {front_matter(folder / "README.md"), chat_template_text(folder).value_or("")};
+  p.pooling = pooling_of(folder);
+  return p;
+}
+
+// ---- GGUF ----
+
+Pretrained load_gguf(const fs::path& path, const LoadPretrainedOptions& options) {
+  const GgufFile file(path);
+  const std::uint64_t files = file.has("split.count") ? file.number("split.count") : 1;
+  require(files <= 1, file.name(), ": the model is split into ", files,
+          " files; join them with llama-gguf-split --merge");
+  const Family& family = family_of_gguf(file);
+  GPTConfig config;
+  GgufReader reader(file);
+  config.options.tied = !file.tensors().contains("output.weight");
+  family.fields(reader, config);
+  const StoredTensor& tokens = file.tensor("token_embd.weight");
+  require(tokens.shape.rank() == 2, file.name(), ": token_embd.weight is ", tokens.shape, "; it must have two axes");
+  config.options.vocabulary = tokens.shape[0];
+  if (const auto freqs = file.tensors().find("rope_freqs.weight"); freqs != file.tensors().end())
+    config.options.blocks.attention.rope_scaling =
+        scaling_of(load(freqs->second, DType::float32).to_vector<float>(), config.options.blocks.attention.rope_base);
+  Tokenizer tokenizer = options.tokenizer ? *options.tokenizer : Tokenizer(tokenizer_of(file));
+  Pretrained p = with_weights(family, config, file.tensors(), file.name(), true, std::move(tokenizer), options.dtype);
+  if (!options.tokenizer) p.end_tokens = end_tokens_of(file);
+  for (const auto& [key, value] : file.metadata()) {
+    if (key.starts_with("tokenizer.")) p.tokenizer_metadata[key] = value;
+    const auto* text = std::get_if<std::string>(&value);
+    if (text != nullptr && key.starts_with("general.") && key != "general.architecture" && key != "general.type")
+      p.card.texts[key.substr(8)] = *text;
+  }
+  p.card.chat_template = chat_template_text(file).value_or("");
+  return p;
+}
+
+// ---- Checkpoints ----
+
+Pretrained load_own(const fs::path& path, const LoadPretrainedOptions& options) {
+  Checkpoint c = load_checkpoint(path);
+  if (options.tokenizer) c.texts["tokenizer"] = options.tokenizer->to_json();
+  Pretrained p{.config = from_json<GPTConfig>(c.text("config"), c.source), .lm = language_model_of(c, options.dtype)};
+  if (const Family* family = family_for(p.config, false)) p.family = family->name;
+  if (!c.texts.contains("card")) return p;
+  const JsonValue json = detail::parse_json_object(c.text("card"), c.source);
+  for (const auto& [key, value] : JsonView(json, c.source).members())
+    (key == "chat_template" ? p.card.chat_template : p.card.texts[key]) = value.text();
+  return p;
+}
+
+}  // namespace
+
+Pretrained load_pretrained(const fs::path& path, const LoadPretrainedOptions& options) {
+  if (fs::is_directory(path)) return load_folder(path, options);
+  const std::string name = path.filename().string();
+  if (name == "config.json" || name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json"))
+    return load_folder(path.parent_path().empty() ? "." : path.parent_path(), options);
+  for (const char* ending : {".bin", ".pt", ".pth", ".ckpt"})
+    require(!name.ends_with(ending), "load_pretrained: ", path.string(),
+            " is a pickled file, which may contain code; give a folder with safetensors, a GGUF file or a checkpoint");
+  std::array<unsigned char, 4> magic{};
+  const detail::InputFile file("load_pretrained", path);
+  if (file.size() >= magic.size()) file.read_at(0, magic.data(), magic.size());
+  if (std::string_view(reinterpret_cast<const char*>(magic.data()), 4) == "GGUF") return load_gguf(path, options);
+  return load_own(path, options);
+}
+
+}  // namespace heed

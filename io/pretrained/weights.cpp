@@ -1,0 +1,147 @@
+// Weights between files and models: names, parts of stacked matrices, and forms.
+#include <heed/io/pretrained/weights.hpp>
+#include <set>
+#include <sstream>
+
+namespace heed::detail::pretrained {
+namespace {
+
+std::string numbered(std::string name, Index block) {
+  if (const std::size_t at = name.find('#'); at != name.npos) name.replace(at, 1, std::to_string(block));
+  return name;
+}
+
+// Some files lack the prefix of the family.
+std::string prefix_in(const StoredTensors& tensors, const Family& family, bool gguf) {
+  const std::string prefix = gguf ? "" : family.prefix;
+  const auto first = tensors.lower_bound(prefix);
+  return first != tensors.end() && first->first.starts_with(prefix) ? prefix : "";
+}
+
+std::string name_in_file(const Weight& w, bool gguf, const std::string& prefix) {
+  if (gguf) return w.gguf;
+  return w.hf.starts_with('/') ? w.hf.substr(1) : prefix + w.hf;
+}
+
+// A weight of one block, with the part of the parameter that it is.
+struct Place {
+  std::string name;  // in the file
+  Tensor parameter;  // a view of the rows that the weight has
+  Form form;
+  Index heads;  // of rope_pairs
+};
+
+using ParametersByName = std::map<std::string, const NamedParameter*>;
+
+// The rows of a parameter that a weight has. A bias has the parts of its matrix.
+std::pair<Index, Index> rows_of(const Weight& w, const NamedParameter& p, const ParametersByName& parameters) {
+  if (w.part < 0) return {0, p.parameter->dim(0)};
+  std::string matrix = p.name;
+  if (matrix.ends_with(".bias")) matrix.replace(matrix.size() - 4, 4, "weight");
+  const std::vector<Index>& parts = parameters.at(matrix)->parts;
+  Index begin = 0;
+  for (int i = 0; i < w.part; ++i) begin += parts[static_cast<std::size_t>(i)];
+  return {begin, begin + parts[static_cast<std::size_t>(w.part)]};
+}
+
+// Calls use(place) for all weights of the model. Throws Error if a parameter has no weight.
+template <class Use>
+void for_each_place(const Family& family, bool gguf, const std::string& prefix, GPT& model, const Use& use) {
+  ParametersByName parameters;
+  const std::vector<NamedParameter> named = named_parameters(model);
+  for (const NamedParameter& p : named) parameters[p.name] = &p;
+  std::set<std::string> covered;
+  const MultiHeadAttentionOptions& a = model.options().blocks.attention;
+  for (const Weight& w : family.weights(model.options())) {
+    const bool repeated = w.heed.find('#') != w.heed.npos;
+    for (Index block = 0; block < (repeated ? model.options().blocks.layers : 1); ++block) {
+      const auto at = parameters.find(numbered(w.heed, block));
+      require(at != parameters.end(), "a model of the family ", family.name, " must have the parameter ",
+              numbered(w.heed, block));
+      const NamedParameter& p = *at->second;
+      covered.insert(p.name);
+      const auto [begin, end] = rows_of(w, p, parameters);
+      const Form form = gguf ? w.gguf_form : w.hf_form;
+      const Index heads = w.part == 0 ? a.heads : a.kv_heads > 0 ? a.kv_heads : a.heads;
+      use(Place{numbered(name_in_file(w, gguf, prefix), block), p.parameter->detach().slice(0, begin, end), form,
+                heads});
+    }
+  }
+  for (const NamedParameter& p : named)
+    require(covered.contains(p.name), "models of the family ", family.name, " have no parameter ", p.name,
+            "; this model cannot be stored as one of them");
+}
+
+// Rows of each head in the order of heed (the first halves of all pairs, then the second) from pairs of neighbours, or
+// back.
+Tensor reordered(const Tensor& x, Index heads, bool from_pairs) {
+  const Index half = x.dim(0) / heads / 2, rest = x.numel() / x.dim(0);
+  const Shape pairs = from_pairs ? Shape{heads, half, 2, rest} : Shape{heads, 2, half, rest};
+  return x.contiguous().view(pairs).transpose(1, 2).contiguous().view(x.shape());
+}
+
+Tensor from_file(Tensor x, const Place& place) {
+  switch (place.form) {
+    case Form::plain: return x;
+    case Form::transposed: return x.t();
+    case Form::rope_pairs: return reordered(x, place.heads, true);
+    case Form::plus_one: return x - 1;
+  }
+  return x;
+}
+
+Tensor to_file(const Tensor& x, const Place& place) {
+  switch (place.form) {
+    case Form::plain: return x;
+    case Form::transposed: return x.t().contiguous();
+    case Form::rope_pairs: return reordered(x, place.heads, false);
+    case Form::plus_one: return x + 1;
+  }
+  return x;
+}
+
+bool without_effect(const Family& family, const std::string& name) {
+  std::istringstream parts(family.without_effect);
+  for (std::string part; parts >> part;)
+    if (name.find(part) != name.npos) return true;
+  return false;
+}
+
+}  // namespace
+
+void load_weights(const StoredTensors& tensors, const std::string& file, const Family& family, bool gguf, GPT& model) {
+  const NoTape no_tape;
+  const std::string prefix = prefix_in(tensors, family, gguf);
+  std::set<std::string_view> used;
+  for_each_place(family, gguf, prefix, model, [&](const Place& place) {
+    const auto at = tensors.find(place.name);
+    require(at != tensors.end(), file, ": the tensor ", place.name, " is missing");
+    const Shape& own = place.parameter.shape();
+    const Shape expected = place.form == Form::transposed ? Shape{own[1], own[0]} : own;
+    require(at->second.shape == expected, file, ": ", place.name, " is ", at->second.shape,
+            " but the configuration requires ", expected);
+    used.insert(at->first);
+  });
+  for (const auto& [name, tensor] : tensors)
+    require(used.contains(name) || without_effect(family, name), file, ": heed does not know the tensor ", name,
+            " in a model of the family ", family.name);
+  for_each_place(family, gguf, prefix, model, [&](const Place& place) {
+    const StoredTensor& stored = tensors.find(place.name)->second;
+    Tensor rows = place.parameter;
+    const bool plain = place.form == Form::plain || place.form == Form::transposed;
+    rows.copy_(from_file(load(stored, plain ? rows.dtype() : DType::float32), place));
+  });
+}
+
+void for_each_weight(const Family& family, bool gguf, GPT& model,
+                     const std::function<void(const std::string&, const Tensor&)>& write) {
+  const NoTape no_tape;
+  for_each_place(family, gguf, family.prefix, model,
+                 [&](const Place& place) { write(place.name, to_file(place.parameter, place)); });
+}
+
+bool has_weight(const StoredTensors& tensors, const Family& family, bool gguf, const std::string& name) {
+  return tensors.contains(name) || tensors.contains(prefix_in(tensors, family, gguf) + name);
+}
+
+}  // namespace heed::detail::pretrained

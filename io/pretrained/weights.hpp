@@ -1,0 +1,27 @@
+// The weights of published models: from files into a GPT, and back.
+#pragma once
+#include <functional>
+#include <heed/io/pretrained/family.hpp>
+#include <heed/layers/gpt.hpp>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heed::detail::pretrained {
+
+// The tensors of a file by name.
+using StoredTensors = std::map<std::string, StoredTensor, std::less<>>;
+
+// Copies the tensors of a file into a model of the family. Throws Error, which names the file and the tensor, if one is
+// missing, has another shape, or is not used and may have an effect. All checks precede the first change.
+void load_weights(const StoredTensors& tensors, const std::string& file, const Family& family, bool gguf, GPT& model);
+
+// Calls write(name in the file, tensor) for each weight of a model.
+void for_each_weight(const Family& family, bool gguf, GPT& model,
+                     const std::function<void(const std::string& name, const Tensor& value)>& write);
+
+// Whether the tensors have a weight, by its name in the file.
+bool has_weight(const StoredTensors& tensors, const Family& family, bool gguf, const std::string& name);
+
+}  // namespace heed::detail::pretrained

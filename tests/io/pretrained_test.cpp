@@ -1,0 +1,181 @@
+// Published models: each family against tiny models of transformers (tests/reference/pretrained_models.py), conversions
+// from and to every format, and what is refused.
+#include <fstream>
+#include <heed/heed.hpp>
+#include <heed/io/json.hpp>
+#include <heed/io/pretrained.hpp>
+
+#include "tests/data/temporary_folder.hpp"
+#include "tests/support.hpp"
+#include "tests/tools/paths.hpp"
+
+using namespace heed;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+const char* const kDecoders[] = {"gpt2", "llama", "llama_tied", "mistral", "qwen2", "qwen3", "gemma3_text"};
+
+fs::path reference(const std::string& name) { return fs::path(test::in_source("tests/reference/pretrained")) / name; }
+
+// Compares relative to the largest number.
+bool close_to_largest(const Tensor& a, const Tensor& b, double tolerance) {
+  double largest = 0, difference = 0;
+  const auto x = a.to(DType::float64).to_vector<double>(), y = b.to(DType::float64).to_vector<double>();
+  if (a.shape() != b.shape()) return false;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    largest = std::max(largest, std::abs(y[i]));
+    difference = std::max(difference, std::abs(x[i] - y[i]));
+  }
+  if (difference > tolerance * largest) MESSAGE("the difference is ", difference, " of ", largest);
+  return difference <= tolerance * largest;
+}
+
+Tensor logits_of(const Pretrained& p, const Tensor& x) {
+  const Evaluation evaluation;
+  return p.lm.model(x);
+}
+
+// A copy of a model's folder in which config.json has other fields. An empty value removes a field.
+using Fields = std::vector<std::pair<std::string, std::string>>;
+
+fs::path with_fields(const fs::path& parent, const std::string& name, const Fields& fields) {
+  const fs::path folder = parent / "changed";
+  fs::remove_all(folder);
+  fs::copy(reference(name), folder, fs::copy_options::recursive);
+  std::ifstream in(folder / "config.json");
+  const std::string text((std::istreambuf_iterator<char>(in)), {});
+  detail::JsonValue json = detail::parse_json_object(text, "config.json");
+  for (const auto& [key, value] : fields) {
+    const auto parsed = detail::parse_json_object("{\"x\": " + (value.empty() ? "null" : value) + "}", "test");
+    json.set(key, parsed.items[0]);
+  }
+  std::ofstream(folder / "config.json") << detail::json_text(json);
+  return folder;
+}
+
+std::string load_error(const fs::path& path) {
+  return test::error_of([&] { load_pretrained(path); });
+}
+
+}  // namespace
+
+TEST_CASE("pretrained: logits, loss and gradients are those of transformers") {
+  for (const std::string name : kDecoders) {
+    CAPTURE(name);
+    Pretrained p = load_pretrained(reference(name));
+    const TensorsByName expected = load_safetensors(reference(name) / "reference.safetensors");
+    const Tensor &x = expected.at("x"), &y = expected.at("y");
+    CHECK(close_to_largest(logits_of(p, x), expected.at("logits"), 1e-5));
+    Tape tape;
+    const Evaluation evaluation;  // no dropout
+    const Tensor loss = p.lm.model.loss(x, y);
+    CHECK(loss.item() == doctest::Approx(expected.at("loss").to_vector<double>()[0]).epsilon(1e-6));
+    tape.backward(loss);
+    // The gradients under the names of the files: by the same mapping as the weights.
+    for (const NamedParameter& q : named_parameters(p.lm.model)) q.parameter->copy_(q.parameter->grad());
+    const test::TemporaryFolder temporary;
+    const fs::path folder = temporary.path / "gradients";
+    save_pretrained(folder, p);
+    const TensorsByName found = load_safetensors(folder / "model.safetensors");
+    int compared = 0;
+    for (const auto& [key, gradient] : expected) {
+      if (!key.starts_with("grad/")) continue;
+      CAPTURE(key);
+      CHECK(close_to_largest(found.at(key.substr(5)), gradient, 2e-5));
+      ++compared;
+    }
+    CHECK(compared == static_cast<int>(found.size()));
+  }
+}
+
+TEST_CASE("pretrained: BERT's logits and hidden vectors are those of transformers") {
+  const Pretrained masked = load_pretrained(reference("bert"));
+  const TensorsByName expected = load_safetensors(reference("bert") / "reference.safetensors");
+  CHECK(close_to_largest(logits_of(masked, expected.at("x")), expected.at("logits"), 1e-5));
+  const Pretrained encoder = load_pretrained(reference("bert_encoder"));
+  const TensorsByName hidden = load_safetensors(reference("bert_encoder") / "reference.safetensors");
+  const Evaluation evaluation;
+  CHECK(close_to_largest(encoder.lm.model.hidden(hidden.at("x")), hidden.at("hidden"), 1e-5));
+}
+
+TEST_CASE("pretrained: a saved folder is the same model") {
+  for (const std::string name : kDecoders) {
+    CAPTURE(name);
+    Pretrained p = load_pretrained(reference(name));
+    const Tensor x = load_safetensors(reference(name) / "reference.safetensors").at("x");
+    const test::TemporaryFolder temporary;
+    const fs::path folder = temporary.path / "saved", h5 = temporary.path / "saved.h5";
+    save_pretrained(folder, p);
+    Pretrained again = load_pretrained(folder);
+    CHECK(to_json(again.config) == to_json(p.config));
+    CHECK(test::same_bits(logits_of(again, x), logits_of(p, x)));
+    save_pretrained(h5, again);
+    CHECK(test::same_bits(logits_of(load_pretrained(h5), x), logits_of(p, x)));
+    CHECK(load_pretrained(h5).family == p.family);
+  }
+}
+
+TEST_CASE("pretrained: both spellings of rope are read") {
+  const test::TemporaryFolder temporary;
+  const std::string old = R"({"type": "linear", "factor": 2.0})";
+  const auto base = load_pretrained(reference("llama_tied")).config;
+  const auto spelled = [&](const std::string& name, Fields fields) {
+    fields.emplace_back("rope_parameters", "");
+    return load_pretrained(with_fields(temporary.path, name, fields)).config;
+  };
+  CHECK(to_json(spelled("llama_tied", {{"rope_theta", "10000.0"}, {"rope_scaling", old}})) == to_json(base));
+  const std::string llama3 = R"({"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0,
+                                 "high_freq_factor": 4.0, "original_max_position_embeddings": 16})";
+  CHECK(to_json(spelled("llama", {{"rope_theta", "5000"}, {"rope_scaling", llama3}})) ==
+        to_json(load_pretrained(reference("llama")).config));
+  CHECK(to_json(spelled("gemma3_text", {{"rope_theta", "100000.0"},
+                                        {"rope_local_base_freq", "1000.0"},
+                                        {"rope_scaling", R"({"rope_type": "linear", "factor": 8.0})"},
+                                        {"layer_types", ""},
+                                        {"sliding_window_pattern", "2"}})) ==
+        to_json(load_pretrained(reference("gemma3_text")).config));
+}
+
+TEST_CASE("pretrained: what would change results is refused by name") {
+  const test::TemporaryFolder temporary;
+  const auto error_with = [&](const std::string& name, const Fields& fields) {
+    return load_error(with_fields(temporary.path, name, fields));
+  };
+  const auto refused = [&](const std::string& name, const std::string& key, const std::string& value) {
+    const std::string error = error_with(name, {{key, value}});
+    INFO(error);
+    CHECK(error.find(key) != std::string::npos);
+    return error.find("config.json: ") != std::string::npos;
+  };
+  CHECK(refused("llama", "attention_bias", "true"));
+  CHECK(refused("llama", "hidden_act", "\"gelu\""));
+  CHECK(refused("llama", "new_field", "1"));
+  CHECK(refused("llama", "rope_parameters", R"({"rope_type": "yarn", "rope_theta": 1.0})"));
+  CHECK(refused("llama", "model_type", "\"mamba\""));
+  CHECK(refused("llama", "hidden_size", "0"));
+  CHECK(refused("llama", "num_hidden_layers", "\"two\""));
+  CHECK(refused("qwen2", "use_sliding_window", "true"));
+  CHECK(refused("qwen2", "layer_types", "[\"full_attention\", \"sliding_attention\"]"));
+  CHECK(refused("gemma3_text", "final_logit_softcapping", "30.0"));
+  CHECK(refused("gemma3_text", "layer_types", R"(["full_attention", "sliding_attention"])"));
+  CHECK(refused("gpt2", "scale_attn_by_inverse_layer_idx", "true"));
+  CHECK(refused("gpt2", "embd_pdrop", "0.5"));
+  CHECK(refused("bert", "is_decoder", "true"));
+  CHECK(error_with("llama", {{"intermediate_size", "32"}}).find("gate_proj.weight is [24, 16]") != std::string::npos);
+  CHECK(error_with("llama", {{"num_hidden_layers", "3"}}).find("layers.2.") != std::string::npos);
+  CHECK(error_with("llama", {{"num_hidden_layers", "1"}}).find("heed does not know the tensor") != std::string::npos);
+}
+
+TEST_CASE("pretrained: missing and pickled files") {
+  const test::TemporaryFolder temporary;
+  const fs::path folder = temporary.path / "pickled";
+  fs::copy(reference("llama"), folder, fs::copy_options::recursive);
+  fs::rename(folder / "model.safetensors", folder / "pytorch_model.bin");
+  CHECK(load_error(folder).find("pickled file, which may contain code") != std::string::npos);
+  CHECK(load_error(folder / "pytorch_model.bin").find("pickled file, which may contain code") != std::string::npos);
+  CHECK(load_error(folder / "none").find("none") != std::string::npos);
+  fs::remove(folder / "config.json");
+  CHECK(load_error(folder).find("config.json") != std::string::npos);
+}
