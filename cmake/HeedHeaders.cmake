@@ -42,6 +42,7 @@ set(HEED_HEADERS
     io/chat_template.hpp
     io/gguf.hpp
     io/npz.hpp
+    io/onnx.hpp
     io/pretrained.hpp
     io/safetensors.hpp
     io/stored_tensor.hpp

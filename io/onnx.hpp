@@ -1,0 +1,44 @@
+// Writes encoders as ONNX files, which onnxruntime and other engines run.
+//
+// Example:
+//
+//   Rng rng(1);
+//   const BERT model({.vocabulary = 100, .context = 32, .blocks = {.layers = 2, .attention = {.width = 16, .heads = 2}}},
+//                    rng);
+//   export_onnx("encoder.onnx", model, {.logits = true});
+//   // In Python:
+//   //   session = onnxruntime.InferenceSession("encoder.onnx")
+//   //   hidden, logits = session.run(None, {"input_ids": ids, "attention_mask": mask})  # int64 [batch, length]
+#pragma once
+#include <filesystem>
+#include <heed/layers/gpt.hpp>
+#include <map>
+#include <string>
+
+namespace heed {
+
+// The outputs of an ONNX file, in this order, and its metadata.
+struct OnnxOptions {
+  bool hidden = true;   // last_hidden_state [batch, length, width]: hidden() of the model
+  bool logits = false;  // logits [batch, length, vocabulary]
+  // sentence_embedding [batch, width]: the mean of last_hidden_state over the tokens whose mask is not 0, as in
+  // sentence-transformers (Reimers and Gurevych, "Sentence-BERT", 2019).
+  bool embedding = false;
+  bool normalized = true;                            // sentence_embedding is divided by its length
+  std::map<std::string, std::string> metadata = {};  // texts by key, such as a licence
+};
+
+// Writes an encoder: a BERT, or a GPT with options.causal = false. The file has opset 17, and float32 weights whatever
+// the dtype of the model. Numbers of rows and tokens are chosen when it runs:
+// - input_ids int64 [batch, length]. With positions other than none and relative, length is at most options.context.
+// - attention_mask int64 [batch, length]: 0 for padding, anywhere in a row, which has no effect on other tokens. Hidden
+//   states and logits at padding are meaningless. A row that is all padding has a sentence_embedding of zeros.
+// - token_type_ids int64 [batch, length], only if the model has token types.
+// The file is written as file.tmp, synced and renamed, so that a failure keeps the old file. Equal models and options
+// give equal bytes.
+//
+// Throws Error for a causal model, for attention other than softmax, if no output is chosen, for metadata that are not
+// UTF-8, if a weight overflows float32, if the file would have 2 GB (2^31 bytes) or more, and if it cannot be written.
+void export_onnx(const std::filesystem::path& file, const GPT& model, const OnnxOptions& options = {});
+
+}  // namespace heed
