@@ -13,8 +13,8 @@ int main(int argc, char** argv) {
   int thread_count = 0;
   line.add("--model", model, "Folder with config.json and safetensors, GGUF file, or checkpoint to read",
            anything("PATH"), {.required = true});
-  line.add("--out", out, "FILE.gguf, FILE.h5 (a checkpoint), or else a folder to write", anything("PATH"),
-           {.required = true});
+  line.add("--out", out, "FILE.gguf, FILE.h5 (a checkpoint), FILE.onnx (an encoder), or else a folder to write",
+           anything("PATH"), {.required = true});
   line.add("--dtype", type, "Type of the weights: f32, f16, bf16, or in GGUF files q8_0 [f32]",
            one_of({"f32", "f16", "bf16", "q8_0"}));
   line.add_threads(thread_count);

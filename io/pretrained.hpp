@@ -77,8 +77,9 @@ struct SavePretrainedOptions {
   StoredType type = StoredType::f32;
 };
 
-// Writes a model: a GGUF file if the path ends with ".gguf", a checkpoint if it ends with ".h5", else a folder with
-// config.json, model.safetensors, tokenizer.json and README.md. Old files are replaced whole or not at all.
+// Writes a model: a GGUF file if the path ends with ".gguf", a checkpoint if it ends with ".h5", an ONNX file of an
+// encoder if it ends with ".onnx" (io/onnx.hpp), else a folder with config.json, model.safetensors, tokenizer.json and
+// README.md. Old files are replaced whole or not at all.
 //
 // Throws Error if the model is of no family that has the format, for example if a heed model has options that the
 // family lacks.

@@ -1,6 +1,7 @@
 // Writes published models.
 #include <algorithm>
 #include <heed/data/detail/disk.hpp>
+#include <heed/io/onnx.hpp>
 #include <heed/io/pretrained.hpp>
 #include <heed/io/pretrained/weights.hpp>
 #include <heed/io/safetensors.hpp>
@@ -124,6 +125,19 @@ void save_gguf_model(const fs::path& file, Pretrained& p, StoredType type) {
   save_gguf(file, metadata, tensors);
 }
 
+// ---- ONNX ----
+
+void save_onnx(const fs::path& file, const Pretrained& p) {
+  OnnxOptions options{.logits = p.config.options.output_transform, .metadata = p.card.texts};
+  if (p.pooling) {
+    require(p.pooling->kind == SentencePooling::Kind::mean,
+            "save_pretrained: ONNX files have the mean of a sentence's ",
+            "tokens as its vector; this model has another pooling");
+    options.embedding = true, options.normalized = p.pooling->normalized;
+  }
+  export_onnx(file, p.lm.model, options);
+}
+
 // ---- Checkpoints ----
 
 void save_own(const fs::path& file, Pretrained& p) {
@@ -144,9 +158,10 @@ void save_pretrained(const fs::path& path, Pretrained& model, const SavePretrain
   require(type == StoredType::f32 || type == StoredType::f16 || type == StoredType::bf16 || type == StoredType::q8_0,
           "save_pretrained: the type is ", name_of(type), "; it must be F32, F16, BF16 or, for GGUF, Q8_0");
   if (path.extension() == ".gguf") return save_gguf_model(path, model, type);
-  if (path.extension() != ".h5") return save_folder(path, model, type);
-  require(type == StoredType::f32, "save_pretrained: the type is ", name_of(type), "; checkpoints have F32");
-  save_own(path, model);
+  if (path.extension() != ".h5" && path.extension() != ".onnx") return save_folder(path, model, type);
+  require(type == StoredType::f32, "save_pretrained: the type is ", name_of(type),
+          "; checkpoints and ONNX files have F32");
+  path.extension() == ".h5" ? save_own(path, model) : save_onnx(path, model);
 }
 
 }  // namespace heed

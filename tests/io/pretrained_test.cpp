@@ -168,6 +168,17 @@ TEST_CASE("pretrained: what would change results is refused by name") {
   CHECK(error_with("llama", {{"num_hidden_layers", "1"}}).find("heed does not know the tensor") != std::string::npos);
 }
 
+TEST_CASE("pretrained: encoders are written as ONNX files, and decoders are not") {
+  const test::TemporaryFolder temporary;
+  Pretrained encoder = load_pretrained(reference("bert"));
+  save_pretrained(temporary.path / "bert.onnx", encoder);
+  CHECK(fs::file_size(temporary.path / "bert.onnx") >
+        4 * static_cast<std::uintmax_t>(parameter_count(encoder.lm.model)));
+  Pretrained decoder = load_pretrained(reference("llama"));
+  CHECK(test::error_of([&] { save_pretrained(temporary.path / "llama.onnx", decoder); }).find("causal") !=
+        std::string::npos);
+}
+
 TEST_CASE("pretrained: missing and pickled files") {
   const test::TemporaryFolder temporary;
   const fs::path folder = temporary.path / "pickled";
