@@ -274,6 +274,10 @@ void CommandLine::add_switch(const std::string& name, bool& value, const std::st
   parser_->app.add_flag(name, value, text)->group(parser_->group);
 }
 
+void CommandLine::add_words(const std::string& shown, std::vector<std::string>& words, const std::string& text) {
+  parser_->app.add_option(shown, words, text)->type_name("");
+}
+
 void CommandLine::add_sampling(SamplingOptions& sampling) {
   add("--temperature", sampling.temperature, "Sampling temperature; 0: always the most likely token [0.8]", number(0));
   add("--top-k", sampling.top_k, "Sample from the k most likely tokens; 0: from all [0]", whole(0));

@@ -95,6 +95,8 @@ class CommandLine {
            const FlagRules& rules = {});
   // Adds a flag without a value.
   void add_switch(const std::string& name, bool& value, const std::string& text);
+  // Adds words that follow no flag, as in `g2p WORD...`. `shown` is the name of one in --help.
+  void add_words(const std::string& shown, std::vector<std::string>& words, const std::string& text);
   // Adds --temperature, --top-k, --top-p, --min-p and --repetition-penalty.
   void add_sampling(SamplingOptions& sampling);
   // Adds --threads.

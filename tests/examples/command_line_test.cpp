@@ -32,6 +32,23 @@ TEST_CASE("flags: in a list with one word per flag, brackets and commas are part
   CHECK(prompts == std::vector<std::string>{"[a, b]", "-Who?", "c,d"});
 }
 
+TEST_CASE("flags: words without a flag, before and after flags") {
+  const auto words_of = [](const std::vector<std::string>& given) {
+    std::vector<std::string> words, prompts;
+    CommandLine line("about", "program");
+    line.add("--prompt", prompts, "prompts", {.shown = "TEXT", .one_each = true});
+    line.add_words("WORD", words, "words");
+    if (parse(line, given)) words = {"refused"};
+    return words;
+  };
+  using Words = std::vector<std::string>;
+  CHECK(words_of({"a", "--prompt", "b", "[c, d]", "e"}) == Words{"a", "[c, d]", "e"});
+  CHECK(words_of({"--prompt", "b"}).empty());
+  CHECK(words_of({"--", "--prompt", "-b"}) == Words{"--prompt", "-b"});
+  CHECK(words_of({"a", "--prmpt", "b"}) == Words{"refused"});
+  CHECK(words_of({"a", "-b"}) == Words{"refused"});
+}
+
 TEST_CASE("flags: a whole number is decimal also where it begins with 0, alone and in a list") {
   std::int64_t steps = 0;
   std::uint64_t seed = 0;
