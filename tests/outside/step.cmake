@@ -17,7 +17,7 @@ endfunction()
 # PKG_CONFIG_LIBDIR.
 function(pkg_config_without_hdf5 into)
   find_program(PKG_CONFIG pkg-config REQUIRED)
-  foreach(module libxxhash sentencepiece icu-i18n icu-uc)
+  foreach(module libxxhash sentencepiece icu-i18n icu-uc libpcre2-8)
     step(${PKG_CONFIG} --variable=pcfiledir ${module})
     string(STRIP "${out}" folder)
     file(COPY ${folder}/${module}.pc DESTINATION ${into})
