@@ -19,6 +19,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <typeinfo>
 #include <vector>
 
 namespace heed {
@@ -107,11 +108,21 @@ struct NamedTensor {
 // Tensors for lookup by name, such as those of a batch or a checkpoint.
 using TensorsByName = std::map<std::string, Tensor, std::less<>>;
 
+// A layer of type L and its path in the model. The model owns the layer.
+template <class L>
+struct NamedLayer {
+  std::string name = {};          // such as blocks.0.attention.qkv
+  L* layer = {};                  // never null in the results of named_layers()
+  std::vector<Index> parts = {};  // visit.stacked(): the rows of each map; rows that remain are one more map
+};
+
 namespace detail {
 // The members of a model, in the order in which members() names them. A tied parameter is listed under each name.
 struct Members {
   std::vector<NamedParameter> parameters = {};
   std::vector<NamedBuffer> buffers = {};
+  const std::type_info* layer_type = nullptr;  // the type of the layers to list; null: none
+  std::vector<NamedLayer<void>> layers = {};   // of that type
   bool empty() const { return parameters.empty() && buffers.empty(); }
 };
 }  // namespace detail
@@ -130,18 +141,21 @@ class MemberVisitor {
   // A buffer of a decode state that does not have rows: all rows share it (layers/state_rows.hpp).
   void shared(std::string_view name, Tensor& member);
   // A layer whose matrix stacks several linear maps of the same input, such as queries, keys and values. `rows` gives
-  // the rows of each map. Rows that remain are one more map.
+  // the rows of each map. Rows that remain are one more map. Matrices of layers inside this layer are not stacked.
   template <class T> void stacked(std::string_view name, T& member, const std::vector<Index>& rows) {
     const std::size_t first = found_.parameters.size();
     (*this)(name, member);
-    mark_parts(first, rows);
+    inside(name, [&] { mark_parts(first, rows); });
   }
   // A parameter that is not a linear map of hidden vectors: its rows are looked up one by one, or each row holds the
   // weights of one token.
   void table(std::string_view name, Parameter& member);
   // A layer. The paths of its members begin with `name`.
   template <detail::Layer T> void operator()(std::string_view name, T& layer) {
-    inside(name, [&] { layer.members(*this); });
+    inside(name, [&] {
+      if (found_.layer_type != nullptr && *found_.layer_type == typeid(T)) found_.layers.push_back({path_, &layer});
+      layer.members(*this);
+    });
   }
   // The elements of a vector, each named by its index.
   template <class T> void operator()(std::string_view name, std::vector<T>& members) {
@@ -210,6 +224,19 @@ template <class M> std::vector<NamedBuffer> named_buffers(M& model) {
   return detail::members_of(model).buffers;
 }
 
+// The layers of type L in a model, in the order of its members: named_layers<Linear>(model). A layer of a derived type
+// is not listed.
+template <class L, class M>
+std::vector<NamedLayer<L>> named_layers(M& model) {
+  detail::Members found{.layer_type = &typeid(L)};
+  MemberVisitor visit(found);
+  visit("", model);
+  std::vector<NamedLayer<L>> all;
+  for (NamedLayer<void>& l : found.layers)
+    all.push_back({std::move(l.name), static_cast<L*>(l.layer), std::move(l.parts)});
+  return all;
+}
+
 // Calls zero_grad() on each parameter of a model or layer.
 template <class M>
 void zero_grad(M& model) {
@@ -220,6 +247,26 @@ void zero_grad(M& model) {
 template <class M>
 void freeze(M& model, bool frozen = true) {
   for (const NamedParameter& p : named_parameters(model)) p.parameter->requires_grad_(!frozen);
+}
+
+// The parameters of named_parameters() that are not frozen, for an optimizer of a model that is partly frozen.
+template <class M>
+std::vector<NamedParameter> trainable_parameters(M& model) {
+  std::vector<NamedParameter> all = named_parameters(model);
+  std::erase_if(all, [](const NamedParameter& p) { return !p.parameter->requires_grad(); });
+  return all;
+}
+
+// The depth of each parameter in a stack of blocks, whose members are named blocks.0 and so on: 0 before the first
+// block, i + 1 in block i, and 1 + the number of blocks after them. Throws Error if there are no blocks.
+std::vector<Index> parameter_depths(const std::vector<NamedParameter>& parameters);
+
+// Freezes the lower part of a model: the parameters before its blocks (embeddings, and an output tied to them), and the
+// first `blocks` blocks. Others are unchanged. Throws Error if the model has fewer blocks, or none.
+void freeze_lower(const std::vector<NamedParameter>& parameters, Exactly<Index> blocks);
+template <detail::Layer M>
+void freeze_lower(M& model, Exactly<Index> blocks) {
+  freeze_lower(named_parameters(model), blocks);
 }
 
 // The number of elements in all parameters. A tied parameter is counted once.

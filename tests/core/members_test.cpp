@@ -151,3 +151,97 @@ TEST_CASE("members: a parameter owns its values and is not copied by accident") 
         }) == "op: x is [2] float32 and bool8 [1, 2] (a)");
   CHECK(error_of([&] { fail("file: ", 3, " bytes"); }) == "file: 3 bytes");
 }
+
+namespace {
+
+struct Stack {
+  Leaf maps, other;
+  void members(MemberVisitor& visit) {
+    visit.stacked("maps", maps, {1});
+    visit("other", other);
+  }
+};
+
+// A stacked matrix with a layer inside, whose matrix is not stacked.
+struct Deep {
+  Parameter weight = ones({3, 2});
+  std::optional<Leaf> inner = Leaf();
+  void members(MemberVisitor& visit) { visit("weight", weight), visit("inner", inner); }
+};
+struct DeepStack {
+  Deep maps;
+  void members(MemberVisitor& visit) { visit.stacked("maps", maps, {1, 2}); }
+};
+
+}  // namespace
+
+TEST_CASE("members: the layers of a type have their paths, and the rows of stacked maps") {
+  Tree tree;
+  std::vector<std::string> names;
+  for (const NamedLayer<Leaf>& l : named_layers<Leaf>(tree)) names.push_back(l.name);
+  CHECK(names == std::vector<std::string>{"leaves.0", "leaves.1", "maybe", "owned", "many.0"});
+  CHECK(named_layers<Leaf>(tree)[1].layer == &tree.leaves[1]);
+  CHECK(named_layers<Plain>(tree).empty());
+  Stack stack;
+  const std::vector<NamedLayer<Leaf>> layers = named_layers<Leaf>(stack);
+  REQUIRE(layers.size() == 2);
+  CHECK(layers[0].parts == std::vector<Index>{1});
+  CHECK(layers[1].parts.empty());
+  CHECK(named_layers<Stack>(stack).at(0).name.empty());  // the model itself
+}
+
+TEST_CASE("members: only the own matrix of a stacked layer is stacked, not that of a layer inside") {
+  DeepStack model;
+  const std::vector<NamedParameter> all = named_parameters(model);
+  REQUIRE(all.size() == 2);
+  CHECK(all[0].parts == std::vector<Index>{1, 2});
+  CHECK(all[1].name == "maps.inner.weight");
+  CHECK(all[1].parts.empty());
+}
+
+TEST_CASE("members: trainable parameters are those that are not frozen") {
+  Tree tree;
+  freeze(tree);
+  CHECK(trainable_parameters(tree).empty());
+  tree.leaves[1].weight.requires_grad_(true);
+  const std::vector<NamedParameter> trainable = trainable_parameters(tree);
+  REQUIRE(trainable.size() == 1);
+  CHECK(trainable[0].name == "leaves.1.weight");
+}
+
+namespace {
+
+// Embeddings, blocks and a norm, as in a GPT.
+struct Stacked {
+  Parameter tokens = ones({4}), norm = ones({3});
+  std::vector<Leaf> blocks;
+  Stacked() { blocks.resize(3); }
+  void members(MemberVisitor& visit) { visit("tokens", tokens), visit("blocks", blocks), visit("norm", norm); }
+};
+
+}  // namespace
+
+TEST_CASE("members: depths of parameters in a stack of blocks, and freezing its lower part") {
+  Stacked model;
+  CHECK(parameter_depths(named_parameters(model)) == std::vector<Index>{0, 1, 2, 3, 4});
+  const auto frozen = [&](Index blocks) {
+    freeze(model, false);
+    freeze_lower(model, blocks);
+    std::vector<std::string> names;
+    for (const NamedParameter& p : named_parameters(model))
+      if (!p.parameter->requires_grad()) names.push_back(p.name);
+    return names;
+  };
+  CHECK(frozen(0) == std::vector<std::string>{"tokens"});
+  CHECK(frozen(2) == std::vector<std::string>{"tokens", "blocks.0.weight", "blocks.1.weight"});
+  CHECK(frozen(3).size() == 4);
+  CHECK(contains(error_of([&] { frozen(4); }),
+                 "freeze_lower: blocks is 4; it must be from 0 to 3, the number of blocks"));
+  CHECK(contains(error_of([&] { frozen(-1); }), "freeze_lower: blocks is -1"));
+  Tree tree;
+  CHECK(contains(error_of([&] { freeze_lower(tree, 1); }),
+                 "parameter_depths: no name has a part blocks.N; the model must have blocks"));
+  std::vector<NamedParameter> others = named_parameters(model);
+  others[1].name = "decoder.blocks.1.weight", others[2].name = "myblocks.2.weight";
+  CHECK(parameter_depths(others) == std::vector<Index>{0, 2, 4, 3, 4});
+}
