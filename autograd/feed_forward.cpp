@@ -144,7 +144,8 @@ Tensor feed_forward(In x, In up, In up_bias, In down, In down_bias, Activation a
   Gemm second = product_of(h, w2.t(), as_rows(y), products);
   second.bias = b2.raw();
   gemm(second);
-  record("feed_forward", x.where(), y, {x, up, up_bias, down, down_bias}, saved(a, w1, w2, u),
+  record("feed_forward", x.where(), y, {x, up, up_bias, down, down_bias},
+         saved(needs_gradient({up}) ? a : Tensor(), w1, w2, u),
          [activation, type, out, products](Grads& d, const Tensor& dy, const Tensor& xs, const Tensor& up_w,
                                            const Tensor& down_w, const Tensor& us) {
            const Index n = us.dim(0), width = us.dim(1);
@@ -153,9 +154,9 @@ Tensor feed_forward(In x, In up, In up_bias, In down, In down_bias, Activation a
                                  d.needs(3) ? Tensor::empty(us.shape(), us.dtype()) : Tensor(), Tensor()};
            if (d.needs(2)) block.dbias = Tensor::empty({(n + kFinishRows - 1) / kFinishRows, width}, type);
            run_activated_backward(product_of(g, down_w, Tensor(), products), type, activation, block);
-           product_gradient(rows_target(d, 3), g.t(), block.h, products);
+           if (d.needs(3)) product_gradient(rows_target(d, 3), g.t(), block.h, products);
            product_gradient(rows_target(d, 0), block.du, up_w, products);
-           product_gradient(rows_target(d, 1), block.du.t(), xs, products);
+           if (d.needs(1)) product_gradient(rows_target(d, 1), block.du.t(), xs, products);
            if (d.needs(2)) d.add(2, detail::sum_to(block.dbias, {width}));
            if (d.needs(4)) d.add(4, detail::sum_to(g32, {out}));
          });

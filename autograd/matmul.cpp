@@ -176,7 +176,7 @@ static Tensor linear_again(WeightReuse::State& scope, In x, In weight, In bias) 
   if (!r.back && needs_gradient({x}))
     r.back = PackedMatrix(matrix(weight), weight.dim(0), weight.dim(1), gradient_type(y.dtype(), products), products);
   if (r.uses) r.uses->rows += rows;
-  record("linear", x.where(), y, {x, r.token}, saved(a, r.back),
+  record("linear", x.where(), y, {x, r.token}, saved(r.uses ? a : Tensor(), r.back),
          [uses = r.uses, products](Grads& d, const Tensor& dy, const Tensor& rows_of_x, const PackedMatrix& back) {
            const Tensor g32 = as_rows(dy);
            if (const Target t = rows_target(d, 0)) {
@@ -224,12 +224,12 @@ Tensor linear(In x, In weight, In bias, std::optional<DType> result) {
   };
   if (narrow) g.finish = round;  // rounds float32 sums
   gemm(g);
-  record("linear", x.where(), y, {x, weight, bias}, saved(a, w),
+  record("linear", x.where(), y, {x, weight, bias}, saved(needs_gradient({weight}) ? a : Tensor(), w),
          [out, type, products](Grads& d, const Tensor& dy, const Tensor& rows, const Tensor& weights) {
            const Tensor g32 = as_rows(dy);
            const Tensor rounded = gradient_operand(g32, products);
            product_gradient(rows_target(d, 0), rounded, weights, products);
-           product_gradient(rows_target(d, 1), rounded.t(), rows, products);
+           if (d.needs(1)) product_gradient(rows_target(d, 1), rounded.t(), rows, products);
            if (d.needs(2)) d.add(2, detail::sum_to(g32, {out}).to(type));
          });
   return y;
@@ -297,7 +297,6 @@ void integer_product(const Tensor& a, const Tensor& b, const Tensor& c) {
 // Writes (or adds) a b to a gradient of the same batch shape. If the input was broadcast, passes a b to Grads::add(),
 // which sums it.
 void batched_gradient(Grads& d, int i, const Tensor& a, const Tensor& b, const Shape& batch, const Shape& input) {
-  if (!d.needs(i)) return;
   const Shape whole = batch + Shape{a.dim(-2), b.dim(-1)};
   const Tensor p = a.expand(batch + a.shape().last(2)), q = b.expand(batch + b.shape().last(2));
   if (input == whole) {
@@ -333,12 +332,12 @@ Tensor matmul(In a, In b) {
     integer_product(left, right, y);
   else
     batched_product(left, right, y, false);
-  record("matmul", a.where(), y, {a, b}, saved(p, q),
+  record("matmul", a.where(), y, {a, b}, saved(needs_gradient({b}) ? p : Tensor(), needs_gradient({a}) ? q : Tensor()),
          [batch, sa = a.shape(), sb = b.shape(), products = products_of(p.dtype(), q.dtype())](
              Grads& d, const Tensor& dy, const Tensor& u, const Tensor& v) {
            const Tensor g = gradient_operand(dy, products);
-           batched_gradient(d, 0, g, v.t(), batch, sa);
-           batched_gradient(d, 1, u.t(), g, batch, sb);
+           if (d.needs(0)) batched_gradient(d, 0, g, v.t(), batch, sa);
+           if (d.needs(1)) batched_gradient(d, 1, u.t(), g, batch, sb);
          });
   return y;
 }
