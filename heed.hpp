@@ -65,6 +65,7 @@
 #include <heed/layers/gpt.hpp>
 #include <heed/layers/language_model.hpp>
 #include <heed/layers/linear.hpp>
+#include <heed/layers/lora.hpp>
 #include <heed/layers/model.hpp>
 #include <heed/layers/model_config.hpp>
 #include <heed/layers/norm.hpp>

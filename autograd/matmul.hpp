@@ -6,9 +6,12 @@
 //   const Tensor a = rng.normal({8, 2, 3}), b = rng.normal({3, 4});
 //   const Tensor c = matmul(a, b);  // [8, 2, 4]
 #pragma once
+#include <functional>
 #include <heed/autograd/record.hpp>
 #include <memory>
 #include <optional>
+#include <tuple>
+#include <vector>
 
 namespace heed {
 
@@ -25,6 +28,30 @@ Tensor linear(In x, In weight, In bias, std::optional<DType> result = {});
 // Throws Error for other shapes and types.
 Tensor matmul(In a, In b);
 
+// Some columns of a matrix.
+struct ColumnRange {
+  Index begin = 0, count = 0;
+};
+
+// An input that backward computes again from another tensor, instead of keeping it: f(from) has the values of the
+// input.
+struct Recomputed {
+  Tensor from = {};  // undefined: the input is kept
+  std::function<Tensor(const Tensor& from)> f = {};
+
+  auto tensors() { return std::tie(from); }
+};
+
+// Adapters of low rank (LoRA, Hu et al. 2021), which share x. Adapter i adds to columns[i] of a result:
+//   y[:, columns[i]] = base[:, columns[i]] + scale * (x A_i^T) B_i^T
+// x [..., in]; a [n * rank, in] has the A_i, one below the other, and b [sum of counts, rank] the B_i; base [..., out]
+// is usually x W^T of a frozen W. y takes over the memory of `base` if no other tensor refers to it. Backward keeps x
+// (as products read it), unless `again` computes it, and x A^T, [..., n * rank].
+//   G_i = scale * dy_i B_i;  dx = sum of G_i A_i;  dA_i = G_i^T x;  dB_i = scale * dy_i^T (x A_i^T);  dbase = dy
+// Types as for linear(). Throws Error for other shapes and types, and for columns outside of base.
+Tensor add_low_rank(Tensor base, In x, In a, In b, const std::vector<ColumnRange>& columns, double scale,
+                    const Recomputed& again = {});
+
 // The activation of feed_forward(): the elementwise op of the same name; gelu_tanh is gelu(x, Gelu::tanh).
 enum class Activation { relu, gelu, gelu_tanh, silu, relu_squared };
 
@@ -35,6 +62,13 @@ enum class Activation { relu, gelu, gelu_tanh, silu, relu_squared };
 // bfloat16.
 //   dh = dy W2;  du = dh act'(u);  dx = du W1;  dW1 = du^T x;  dW2 = dy^T act(u);  db1, db2: sums of du, dy over rows
 Tensor feed_forward(In x, In up, In up_bias, In down, In down_bias, Activation activation);
+
+// y = act(g) * u, where h [..., 2 n] is g, then u, along the last axis -> [..., n]: the hidden layer of a gated
+// network, such as SwiGLU (Shazeer, "GLU variants improve Transformer", 2020). float32 or float64, or bfloat16, which
+// is computed in float32 and rounded once. Backward keeps h alone. Throws Error for other types, and unless the last
+// axis has an even size.
+//   du = dy act(g);  dg = dy u act'(g)
+Tensor gated(In h, Activation activation);
 
 // Inside this scope linear(), matmul(), feed_forward(), linear_cross_entropy() and recurrent layers round float32
 // operands of their products to bfloat16, including the gradients that enter a product. Sums, results, parameters and

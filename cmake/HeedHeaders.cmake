@@ -64,6 +64,7 @@ set(HEED_HEADERS
     layers/gpt.hpp
     layers/language_model.hpp
     layers/linear.hpp
+    layers/lora.hpp
     layers/model.hpp
     layers/model_config.hpp
     layers/norm.hpp

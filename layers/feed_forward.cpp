@@ -29,19 +29,31 @@ Tensor activate(In x, FeedForwardKind kind) {
   return {};
 }
 
-Tensor FeedForward::operator()(In x) const {
-  const auto with = [&](Activation a) { return drop(feed_forward(x, up.weight, up.bias, down.weight, down.bias, a)); };
-  switch (activation) {
-    case FeedForwardKind::relu: return with(Activation::relu);
-    case FeedForwardKind::gelu: return with(Activation::gelu);
-    case FeedForwardKind::gelu_tanh: return with(Activation::gelu_tanh);
-    case FeedForwardKind::silu: return with(Activation::silu);
-    case FeedForwardKind::relu_squared: return with(Activation::relu_squared);
-    default: break;
+static Activation activation_of(FeedForwardKind kind) {
+  switch (kind) {
+    case FeedForwardKind::relu: return Activation::relu;
+    case FeedForwardKind::gelu:
+    case FeedForwardKind::geglu: return Activation::gelu;
+    case FeedForwardKind::gelu_tanh:
+    case FeedForwardKind::geglu_tanh: return Activation::gelu_tanh;
+    case FeedForwardKind::relu_squared: return Activation::relu_squared;
+    case FeedForwardKind::silu:
+    case FeedForwardKind::swiglu: break;
   }
-  const Tensor h = up(x);
-  const Index n = hidden();
-  return drop(down(activate(h.slice(-1, 0, n), activation) * h.slice(-1, n, 2 * n)));
+  return Activation::silu;
+}
+
+Tensor FeedForward::operator()(In x) const {
+  const bool adapted = up.lora || down.lora;
+  const Activation act = activation_of(activation);
+  if (!is_gated(activation))
+    return drop(adapted ? down(activate(up(x), activation))
+                        : feed_forward(x, up.weight, up.bias, down.weight, down.bias, act));
+  // With adapters, the hidden layer is kept as products read it, as feed_forward() does.
+  const bool narrow = adapted && matmul_precision() == DType::bfloat16 && x.dtype() != DType::float64;
+  const Tensor h = narrow ? up(x, DType::bfloat16) : up(x), y = gated(h, act);
+  if (!down.lora) return drop(down(y));
+  return drop(down.adapted(y, {}, {h, [act](const Tensor& kept) { return gated(kept, act); }}));
 }
 
 }  // namespace heed

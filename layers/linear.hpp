@@ -10,6 +10,8 @@
 #include <heed/autograd/matmul.hpp>
 #include <heed/core/members.hpp>
 #include <heed/core/random.hpp>
+#include <optional>
+#include <vector>
 
 namespace heed::init {
 
@@ -68,20 +70,41 @@ struct LinearOptions {
   bool bias = true;  // false: no bias
 };
 
-// A linear map y = x weight^T + bias.
+// The adapters of a Linear: maps of low rank that are trained while its weight is frozen (LoRA). add_lora() makes them
+// (layers/lora.hpp). Each adapter i adds scale() * (dropout(x) A_i^T) B_i^T to its columns of the result.
+struct LowRank {
+  Parameter a = {};                       // [adapters * rank, in]: the A_i, one below the other
+  Parameter b = {};                       // [columns of all adapters, rank]: the B_i, one below the other
+  std::vector<ColumnRange> columns = {};  // of the result, per adapter, in order
+  double alpha = 1;                       // numerator of the scale
+  bool rslora = false;                    // the scale is alpha / sqrt(rank), not alpha / rank
+  double dropout = 0;                     // of x, during training; one mask for all adapters
+
+  Index rank() const { return b.dim(1); }  // of each adapter
+  double scale() const;                    // of each adapter's product
+  void members(MemberVisitor& visit);      // a, b
+};
+
+// A linear map y = x weight^T + bias, plus its adapters, if any.
 struct Linear {
-  Parameter weight;  // [out, in]
-  Parameter bias;    // [out], or undefined
+  Parameter weight;                  // [out, in]
+  Parameter bias;                    // [out], or undefined
+  std::optional<LowRank> lora = {};  // adapters; nullopt unless add_lora() made them
 
   // Initial values are uniform in +-1/sqrt(in), as in PyTorch. Throws Error for in or out below 1.
   Linear(Exactly<Index> in, Exactly<Index> out, Rng& rng, LinearOptions options = {});
 
   // [..., in] -> [..., out]. `result` is the dtype of the result: see linear().
-  Tensor operator()(In x, std::optional<DType> result = {}) const { return linear(x, weight, bias, result); }
+  Tensor operator()(In x, std::optional<DType> result = {}) const {
+    return lora ? adapted(x, result) : linear(x, weight, bias, result);
+  }
+  // operator() of a layer with adapters. `again`: how backward gets x without keeping it (add_low_rank()).
+  Tensor adapted(In x, std::optional<DType> result = {}, const Recomputed& again = {}) const;
 
-  void members(auto&& visit) {  // weight, bias
+  void members(auto&& visit) {  // weight, bias, lora
     visit("weight", weight);
     visit("bias", bias);
+    visit("lora", lora);
   }
 };
 

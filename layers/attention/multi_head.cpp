@@ -137,6 +137,8 @@ MultiHeadAttention::Heads MultiHeadAttention::heads_of(In x, RopeOptions from) c
     h.k = rope(h.k, from);
   }
   for (Tensor* heads : {&h.q, &h.k, &h.v}) *heads = in_state_dtype(*heads);
+  // Rope made new queries and keys. With a copy of the values, backward does not keep the product with all three.
+  if (qkv->lora && o.rope && needs_gradient({h.v})) h.v = h.v.contiguous();
   return h;
 }
 

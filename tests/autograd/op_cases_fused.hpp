@@ -72,6 +72,23 @@ inline std::vector<OpCase> product_cases() {
        -1,
        1,
        2},
+      {"add_low_rank",
+       {{3, 7}, {3, N}, {4, N}, {5, 2}},
+       [](const List& x) {
+         return add_low_rank(x[0], x[1], x[2], x[3], {{0, 2}, {4, 3}}, 0.5);
+       },
+       kNoScalar},
+      {"add_low_rank to many",
+       {{2, 2, N}, {2, 2, 3}, {2, 3}, {N, 2}},
+       [](const List& x) {
+         return add_low_rank(x[0], x[1], x[2], x[3], {{0, axis_size(x[3], 0)}}, -2);
+       },
+       kNoScalar},
+      {"gated", {{3, N}}, [](const List& x) { return gated(x[0], Activation::silu); }, kNoScalar | kEven},
+      {"gated by gelu",
+       {{2, 3, N}},
+       [](const List& x) { return gated(x[0], Activation::gelu_tanh); },
+       kNoScalar | kEven},
       {"matmul", {{3, N}, {N, 4}}, [](const List& x) { return matmul(x[0], x[1]); }, kNoScalar},
       {"matmul to many", {{2, 3, 4}, {4, N}}, [](const List& x) { return matmul(x[0], x[1]); }, kNoScalar},
       {"matmul of many", {{N, 4}, {2, 4, 3}}, [](const List& x) { return matmul(x[0], x[1]); }, kNoScalar},
