@@ -3,6 +3,7 @@
 #include <cstring>
 #include <heed/core/names.hpp>
 #include <heed/data/checkpoint.hpp>
+#include <heed/data/detail/content_hash.hpp>
 #include <heed/data/text.hpp>
 #include <set>
 
@@ -177,12 +178,58 @@ LoadReport detail::load_members(const Checkpoint& checkpoint, const Members& mem
   for (const NamedBuffer& b : members.buffers)
     if (b.buffer->defined()) load({b.name}, *b.buffer);
   for (const auto& [name, left] : found) report.unexpected.push_back(left.name);
+  require(report.missing.empty() || options.allow_missing || !checkpoint.texts.contains(kBaseHash),
+          "load_model: ", checkpoint.source,
+          " has only the trained part of a model; load_trainable() loads it into a model with the ",
+          "same base and adapters");
   require(report.missing.empty() || options.allow_missing, "load_model: ", checkpoint.source, " lacks ",
           joined(report.missing, printable), ", which the model needs");
   require(report.unexpected.empty() || options.allow_unexpected, "load_model: ", checkpoint.source, " has ",
           joined(report.unexpected, printable), ", which the model lacks");
   for (auto& [to, from] : copies) to.copy_(from);
   return report;
+}
+
+namespace {
+
+// The parts of a model that training changes, and the others.
+struct SplitMembers {
+  detail::Members trainable, base;
+
+  explicit SplitMembers(const detail::Members& members) {
+    for (const NamedParameter& p : members.parameters)
+      (p.parameter->requires_grad() ? trainable : base).parameters.push_back(p);
+    base.buffers = members.buffers;
+  }
+  // Of names, dtypes, shapes and values.
+  std::string base_hash() const {
+    detail::ContentHash hash;
+    for (const NamedParameter& p : detail::merge_tied(base.parameters)) hash.add(p.name), hash.add(*p.parameter);
+    for (const NamedBuffer& b : base.buffers) hash.add(b.name), hash.add(*b.buffer);
+    return hash.hex();
+  }
+};
+
+}  // namespace
+
+void detail::store_trainable(Checkpoint& checkpoint, const Members& members) {
+  const SplitMembers split(members);
+  require(!split.trainable.parameters.empty(), "store_trainable: all parameters of the model are frozen; at least one ",
+          "must be trained");
+  store_members(checkpoint, split.trainable, "model");
+  checkpoint.texts[kBaseHash] = split.base_hash();
+}
+
+void detail::load_trainable(const Checkpoint& checkpoint, const Members& members) {
+  const auto stored = checkpoint.texts.find(kBaseHash);
+  require(stored != checkpoint.texts.end(), "load_trainable: ", checkpoint.source, " has a whole model, not only the ",
+          "trained part of one; load_model() loads it");
+  const SplitMembers split(members);
+  const std::string hash = split.base_hash();
+  require(stored->second == hash, "load_trainable: the hash of the base of ", checkpoint.source, " is ",
+          printable(stored->second), " but that of this model is ", hash, "; load the base that the checkpoint was ",
+          "trained on, with the same dtype");
+  load_members(checkpoint, split.trainable, {});
 }
 
 void detail::load_buffers(const Checkpoint& checkpoint, const std::vector<NamedBuffer>& buffers,

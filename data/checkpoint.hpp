@@ -91,6 +91,10 @@ std::uint64_t hash_of_checkpoint(const std::filesystem::path& path);
 void store_members(Checkpoint& checkpoint, const Members& members, const std::string& section);
 LoadReport load_members(const Checkpoint& checkpoint, const Members& members, const LoadOptions& options);
 void load_buffers(const Checkpoint& checkpoint, const std::vector<NamedBuffer>& buffers, const std::string& section);
+// A text of a checkpoint that has only the trainable part of a model: the hash of the other values, in hexadecimal.
+inline constexpr const char* kBaseHash = "base_hash";
+void store_trainable(Checkpoint& checkpoint, const Members& members);
+void load_trainable(const Checkpoint& checkpoint, const Members& members);
 
 }  // namespace detail
 
@@ -107,6 +111,20 @@ void store_model(Checkpoint& checkpoint, M& model, const std::string& section = 
 template <class M>
 LoadReport load_model(const Checkpoint& checkpoint, M& model, const LoadOptions& options = {}) {
   return detail::load_members(checkpoint, detail::members_of(model), options);
+}
+
+// The same for a model that is partly frozen, such as one with adapters (layers/lora.hpp). Only the parameters that are
+// not frozen are stored, with a hash of all other values of the model: the base. Throws Error if all are frozen.
+template <class M>
+void store_trainable(Checkpoint& checkpoint, M& model) {
+  detail::store_trainable(checkpoint, detail::members_of(model));
+}
+
+// Loads what store_trainable() stored into a model with the same base and adapters. All checks precede the first
+// change. Throws Error as load_model(), if the checkpoint has a whole model, and if the base is another one.
+template <class M>
+void load_trainable(const Checkpoint& checkpoint, M& model) {
+  detail::load_trainable(checkpoint, detail::members_of(model));
 }
 
 // Adds the decoding state of a layer, such as AttentionState, or of a model (a vector of states). The checkpoint shares

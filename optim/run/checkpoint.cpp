@@ -9,7 +9,8 @@
 namespace heed::detail {
 
 bool is_text_of_run(const std::string& name) {
-  constexpr std::array names = {kRunOptions, kInstructionSet, kOptimizerName, "training_data", "validation_data"};
+  constexpr std::array names = {kRunOptions, kInstructionSet, kOptimizerName,
+                                kBaseHash,   "training_data", "validation_data"};
   return std::ranges::find(names, name) != names.end() || name.starts_with(std::string(kOptimizerName) + ".");
 }
 
@@ -22,8 +23,8 @@ RunCheckpoint::RunCheckpoint(RunState& run)
 // The checkpoint of the current step.
 Checkpoint RunCheckpoint::state() const {
   Checkpoint c;
-  run_.parts.store(c);
   c.texts = o_.texts;
+  run_.parts.store(c);
   const auto store = [&c](const std::string& section, const std::vector<NamedTensor>& state) {
     for (const NamedTensor& t : state) c.tensors[section + "/" + t.name] = t.tensor;
   };

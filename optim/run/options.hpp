@@ -83,8 +83,13 @@ struct EvaluationOptions {
 // `loaded`: the run moves the content out, so that its memory is free during the steps. Throws Error if the file was
 // deleted or replaced after it was read.
 //
+// `trainable_only`: the checkpoint has the parameters that are not frozen, such as adapters, and a hash of the frozen
+// ones. A run that resumes must have the same frozen weights, which the program loads before. Throws Error for others,
+// and for a checkpoint of a whole model.
+//
 // `texts` contain no zero bytes. Names that the run itself uses are not allowed: step, seed, run_options,
-// training_data, validation_data, optimizer_name, instruction_set, and sections (model, optimizer, history, ...).
+// training_data, validation_data, optimizer_name, instruction_set, base_hash, and sections (model, optimizer, history,
+// ...).
 struct CheckpointOptions {
   std::filesystem::path path = {};                // file of the checkpoint; empty: none
   Index every = 0;                                // steps between saves; 0: only at the end
@@ -92,6 +97,7 @@ struct CheckpointOptions {
   RunStart start = RunStart::start;               // new run, or continuation of `path`
   std::filesystem::path init = {};                // checkpoint with the initial weights; empty: the model's own
   std::shared_ptr<Checkpoint> loaded = nullptr;   // content of the file to resume or of `init`, if read already
+  bool trainable_only = false;                    // leaves out frozen weights
   bool other_data = false;                        // permits a resume on data with another fingerprint
   std::map<std::string, std::string> texts = {};  // texts to store: configuration, tokenizer, ...
 };

@@ -66,8 +66,15 @@ RunResult run(M& model, std::vector<Update> updates, Dataset data, EvaluationSet
       fail("run: the model has no loss(const Batch&) and no loss(inputs, targets); give run() a loss");
   }
   detail::check_trained(named_parameters(model), updates);
-  return run({.store = [&model](Checkpoint& c) { store_model(c, model); },
-              .load = [&model](const Checkpoint& c) { load_model(c, model); },
+  const bool part = options.checkpoint.trainable_only;
+  return run({.store = [&model, part](Checkpoint& c) { part ? store_trainable(c, model) : store_model(c, model); },
+              .load =
+                  [&model, part](const Checkpoint& c) {
+                    if (part)
+                      load_trainable(c, model);
+                    else
+                      load_model(c, model);
+                  },
               .loss = std::move(loss),
               .updates = std::move(updates),
               .data = std::move(data),

@@ -316,3 +316,40 @@ TEST_CASE("checkpoint: a tied parameter loads under any of its names, and under 
   CHECK(load_model(c, d).missing.empty());
   CHECK(same_bits(d.layers[1].weight, a.layers[1].weight));
 }
+
+TEST_CASE("checkpoint: the trainable part of a model, for a model with the same base") {
+  Mlp model(3, 4, 2, 1), same(3, 4, 2, 1), other(3, 4, 2, 2), whole(3, 4, 2, 3), all_frozen(3, 4, 2, 1);
+  for (Mlp* m : {&model, &same, &other}) {
+    freeze(*m);
+    freeze(m->layers[1], false);
+  }
+  model.layers[1].weight.fill_(5);
+  Checkpoint c;
+  c.source = "part.h5";
+  store_trainable(c, model);
+  CHECK(c.tensors.size() == 2);
+  CHECK(c.texts.at("base_hash").size() == 16);
+  load_trainable(c, same);
+  CHECK(same_model(model, same));
+  const std::string refused = error_of([&] { load_trainable(c, other); });
+  CHECK(contains(refused, "load_trainable: the hash of the base of part.h5 is " + c.texts.at("base_hash") +
+                              " but that of this model is "));
+  CHECK(contains(refused, "; load the base that the checkpoint was trained on, with the same dtype"));
+  same.steps.fill_(1);  // a buffer is part of the base
+  CHECK(contains(error_of([&] { load_trainable(c, same); }), "load_trainable: the hash of the base"));
+  freeze(whole, true);
+  whole.head.requires_grad_(true);
+  CHECK(contains(error_of([&] { load_trainable(c, whole); }), "load_trainable: the hash of the base"));
+  CHECK(contains(error_of([&] { load_model(c, whole); }),
+                 "load_model: part.h5 has only the trained part of a model; load_trainable() loads it into a model "
+                 "with the same base and adapters"));
+  Checkpoint complete;
+  complete.source = "whole.h5";
+  store_model(complete, model);
+  CHECK(
+      contains(error_of([&] { load_trainable(complete, model); }),
+               "load_trainable: whole.h5 has a whole model, not only the trained part of one; load_model() loads it"));
+  freeze(all_frozen);
+  CHECK(contains(error_of([&] { store_trainable(c, all_frozen); }),
+                 "store_trainable: all parameters of the model are frozen; at least one must be trained"));
+}

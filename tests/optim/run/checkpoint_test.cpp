@@ -324,3 +324,67 @@ TEST_CASE("run: no output file may be another output file, or a file of the data
         "run: checkpoint is " + file.string() + " and log " + file.string() + ".tmp, both of which need " +
             file.string() + ".tmp; they must be different files");
 }
+
+namespace {
+
+// A run that trains adapters of a network.
+struct AdapterRun {
+  test::Regression model;
+  std::unique_ptr<AdamW> optimizer;
+  Schedule schedule{"constant", {.lr = 3e-2}};
+
+  explicit AdapterRun(std::uint64_t base = 3) : model(base_of(base)) {
+    Rng rng(4);
+    add_lora(model, {.rank = 2}, rng);
+    optimizer = std::make_unique<AdamW>(trainable_parameters(model), AdamWOptions{.lr = 3e-2});
+  }
+  static test::Regression base_of(std::uint64_t seed) {
+    Rng rng(seed);
+    return test::Regression(rng);
+  }
+  RunResult go(const RunOptions& o) { return run(model, *optimizer, schedule, test::Plane{}, {}, o); }
+};
+
+}  // namespace
+
+TEST_CASE("run: a checkpoint of adapters has no frozen weights, and resumes on the same base only") {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path / "lora.h5";
+  const auto options = [&](Index steps, RunStart start = RunStart::resume_or_start) {
+    return RunOptions{.steps = steps, .checkpoint = {.path = file, .start = start, .trainable_only = true}};
+  };
+  AdapterRun whole, first, second, other(5);
+  const RunResult all = whole.go({.steps = 12});
+  first.go(options(7));
+  const Checkpoint c = load_checkpoint(file);
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : c.tensors)
+    if (name.starts_with("model/") || name.starts_with("optimizer/exp_avg.")) names.push_back(name);
+  CHECK(names == std::vector<std::string>{"model/down.lora.a", "model/down.lora.b", "model/up.lora.a",
+                                          "model/up.lora.b", "optimizer/exp_avg.down.lora.a",
+                                          "optimizer/exp_avg.down.lora.b", "optimizer/exp_avg.up.lora.a",
+                                          "optimizer/exp_avg.up.lora.b"});
+  CHECK(c.text("base_hash").size() == 16);
+  const std::string before = bytes_of(file);
+  CHECK(contains(error_of([&] { other.go(options(12)); }),
+                 "load_trainable: the hash of the base of " + file.string() + " is " + c.text("base_hash")));
+  CHECK(bytes_of(file) == before);
+  RunOptions complete = options(12);
+  complete.checkpoint.trainable_only = false;
+  CHECK(contains(error_of([&] { second.go(complete); }), file.string() + " has only the trained part of a model"));
+  CHECK(second.go(options(12)).history.losses == all.history.losses);
+  for (const auto& [mine, theirs] : {std::pair(&second.model.up, &whole.model.up)}) {
+    CHECK(same_bits(mine->lora->a, theirs->lora->a));
+    CHECK(same_bits(mine->lora->b, theirs->lora->b));
+    CHECK(same_bits(mine->weight, theirs->weight));
+  }
+  AdapterRun whole_file;
+  RunOptions stored = options(3, RunStart::overwrite);
+  stored.checkpoint.trainable_only = false;
+  whole_file.go(stored);
+  CHECK(contains(error_of([&] { whole_file.go(options(5)); }), "has a whole model, not only the trained part of one"));
+  RunOptions named = options(3, RunStart::overwrite);
+  named.checkpoint.texts["base_hash"] = "x";
+  CHECK(
+      contains(error_of([&] { whole_file.go(named); }), "run: a text is named base_hash, which the run itself stores"));
+}
