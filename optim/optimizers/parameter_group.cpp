@@ -1,4 +1,5 @@
 // Groups of parameters, and checks of the parameters and states of optimizers.
+#include <cmath>
 #include <heed/optim/optimizers/parameter_group.hpp>
 #include <map>
 
@@ -21,6 +22,30 @@ std::vector<ParameterGroup> decay_groups(const std::vector<NamedParameter>& para
   kept.weight_decay = 0;
   for (const NamedParameter& p : parameters) (p.parameter->rank() >= 2 ? decayed : kept).parameters.push_back(p);
   return {decayed, kept};
+}
+
+std::vector<ParameterGroup> layerwise_groups(const std::vector<ParameterGroup>& groups,
+                                             const std::vector<NamedParameter>& parameters, double decay) {
+  require(decay > 0 && decay <= 1, "layerwise_groups: decay is ", decay, "; it must be above 0 and at most 1");
+  const std::vector<Index> depths = parameter_depths(parameters);
+  const Index top = *std::max_element(depths.begin(), depths.end());
+  std::map<std::string, Index> depth_of;
+  for (std::size_t i = 0; i < parameters.size(); ++i) depth_of[parameters[i].name] = depths[i];
+  std::vector<ParameterGroup> all;
+  for (const ParameterGroup& group : groups) {
+    std::map<Index, ParameterGroup> by_depth;
+    for (const NamedParameter& p : group.parameters) {
+      const auto depth = depth_of.find(p.name);
+      require(depth != depth_of.end(), "layerwise_groups: ", p.name, " is not a parameter of the model");
+      by_depth[depth->second].parameters.push_back(p);
+    }
+    for (auto& [depth, part] : by_depth) {
+      part.lr_scale = group.lr_scale * std::pow(decay, static_cast<double>(top - depth));
+      part.weight_decay = group.weight_decay, part.elementwise = group.elementwise;
+      all.push_back(std::move(part));
+    }
+  }
+  return all;
 }
 
 ParameterSplit split_parameters(const std::vector<NamedParameter>& parameters, const std::vector<std::string>& parts) {

@@ -1,6 +1,7 @@
 // The parameters that an optimizer trains: groups and splits, states by name, parameters that left their model, and
 // parameters that no optimizer trains.
 #include <heed/heed.hpp>
+#include <map>
 #include <optional>
 
 #include "tests/optim/optim_testing.hpp"
@@ -60,6 +61,36 @@ std::string backward_error(const Forgetful& model) {
 }
 
 }  // namespace
+
+TEST_CASE("optimizers: layer-wise groups have lower rates in lower blocks") {
+  Rng rng(1);
+  GPT model({.vocabulary = 7, .context = 4, .blocks = {.layers = 2, .attention = {.width = 4, .heads = 1}}}, rng);
+  std::vector<ParameterGroup> groups = decay_groups(model, 0.25);
+  groups[0].lr_scale = 2, groups[1].elementwise = true;
+  const std::vector<ParameterGroup> split = layerwise_groups(groups, model, 0.5);
+  std::map<std::string, const ParameterGroup*> of;
+  for (const ParameterGroup& g : split)
+    for (const NamedParameter& p : g.parameters) of[p.name] = &g;
+  CHECK(of.size() == named_parameters(model).size());
+  CHECK(of.at("tokens.weight")->lr_scale == 2 * 0.125);
+  CHECK(of.at("tokens.weight") == of.at("positions.weight"));
+  CHECK(of.at("blocks.0.mlp.up.weight")->lr_scale == 2 * 0.25);
+  CHECK(of.at("blocks.1.mlp.up.weight")->lr_scale == 2 * 0.5);
+  CHECK(of.at("blocks.1.mlp.up.bias")->lr_scale == 0.5);
+  CHECK(of.at("norm.weight")->lr_scale == 1);
+  CHECK(of.at("norm.weight")->weight_decay == 0.0);
+  CHECK(of.at("norm.weight")->elementwise);
+  CHECK(of.at("blocks.0.mlp.up.weight")->weight_decay == 0.25);
+  AdamW optimizer(split, {.lr = 0.1});
+  CHECK(optimizer.groups() == 6);  // matrices at depths 0 to 2, vectors at depths 1 to 3
+  check_errors(
+      {{"layerwise_groups: decay is 0; it must be above 0 and at most 1", [&] { layerwise_groups(groups, model, 0); }},
+       {"layerwise_groups: decay is 1.5; it must be above 0", [&] { layerwise_groups(groups, model, 1.5); }},
+       {"layerwise_groups: weight is not a parameter of the model", [&] {
+          Linear other(2, 2, rng);
+          layerwise_groups(decay_groups(other, 0), model, 0.5);
+        }}});
+}
 
 TEST_CASE("optimizers: decay_groups decays matrices and spares vectors") {
   Model m;
