@@ -45,6 +45,7 @@
 #include <heed/io/gguf.hpp>
 #include <heed/io/npz.hpp>
 #include <heed/io/onnx.hpp>
+#include <heed/io/peft.hpp>
 #include <heed/io/pretrained.hpp>
 #include <heed/io/safetensors.hpp>
 #include <heed/io/stored_tensor.hpp>

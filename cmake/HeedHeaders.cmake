@@ -43,6 +43,7 @@ set(HEED_HEADERS
     io/gguf.hpp
     io/npz.hpp
     io/onnx.hpp
+    io/peft.hpp
     io/pretrained.hpp
     io/safetensors.hpp
     io/stored_tensor.hpp

@@ -1,0 +1,90 @@
+// Speed and memory of a step of fine-tuning: forward, backward, clipping, AdamW. The model has the sizes of
+// SmolLM2-135M, and random weights. The same work as benchmarks/peers/finetune_peft.py.
+//
+//   bench_finetune full [--threads N] [--dtype f32|bf16] [--steps N] [--length N] [--batch N]
+#include <cstdio>
+#include <heed/heed.hpp>
+#include <string>
+#include <vector>
+
+#include "benchmarks/peak.hpp"
+#include "benchmarks/resident.hpp"
+
+using namespace heed;
+
+namespace {
+
+// SmolLM2-135M, of the family of Llama.
+GPTOptions smollm2(Index length) {
+  return {.vocabulary = 49152,
+          .context = length,
+          .blocks = {.layers = 30,
+                     .attention = {.width = 576, .heads = 9, .kv_heads = 3, .bias = false, .rope_base = 1e5, .norm_eps = 1e-5},
+                     .hidden = 1536,
+                     .activation = FeedForwardKind::swiglu,
+                     .norm = NormKind::rms},
+          .positions = PositionKind::rope};
+}
+
+struct Options {
+  std::string mode;
+  DType precision = DType::float32;
+  int steps = 4;
+  Index length = 512, batch = 4;
+};
+
+void measure(const Options& o) {
+  const benchmarks::ResidentGrowth resident;
+  Rng rng(0);
+  GPT model(smollm2(o.length), rng);
+  AdamW optimizer(named_parameters(model), {.lr = 1e-4});
+  const Tensor x = rng.integers({o.batch, o.length}, 0, 49152), y = rng.integers({o.batch, o.length}, 0, 49152);
+  const AwakeThreads awake;  // as in run()
+  std::vector<double> times;
+  for (int step = 0; step < o.steps + 1; ++step) {
+    const double start = benchmarks::seconds();
+    const MatmulPrecision scope(o.precision);
+    {
+      Tape tape;
+      tape.backward(model.loss(x, y));
+    }
+    optimizer.clipped_step(1.0);
+    optimizer.zero_grad();
+    if (step >= 1) times.push_back(benchmarks::seconds() - start);
+  }
+  const double median = benchmarks::median(times), tokens = static_cast<double>(o.batch * o.length);
+  const double flops = model.flops_per_token(o.length) * tokens / median;
+  const DType operands = o.precision == DType::bfloat16 ? DType::bfloat16 : DType::float32;
+  const double peak = benchmarks::peak_flops(operands, threads());
+  std::printf(
+      "heed finetune %s %s, %d threads, %s: %.0f ms/step, %.0f tokens/s, %.0f GFLOP/s = %.0f%% of the peak of %.0f; "
+      "resident memory grew by %.0f MiB\n",
+      o.mode.c_str(), o.precision == DType::bfloat16 ? "bf16" : "f32", threads(), arch(), median * 1e3, tokens / median,
+      flops / 1e9, 100 * flops / peak, peak / 1e9, resident.mib());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options o;
+  for (int i = 1; i < argc; ++i) {
+    const std::string a = argv[i];
+    if (a == "--threads" && i + 1 < argc)
+      set_threads(std::stoi(argv[++i]));
+    else if (a == "--steps" && i + 1 < argc)
+      o.steps = std::stoi(argv[++i]);
+    else if (a == "--dtype" && i + 1 < argc)
+      o.precision = std::string(argv[++i]) == "bf16" ? DType::bfloat16 : DType::float32;
+    else if (a == "--length" && i + 1 < argc)
+      o.length = std::stoi(argv[++i]);
+    else if (a == "--batch" && i + 1 < argc)
+      o.batch = std::stoi(argv[++i]);
+    else
+      o.mode = a;
+  }
+  if (o.mode != "full") {
+    std::fprintf(stderr, "bench_finetune: the mode is '%s'; it must be full\n", o.mode.c_str());
+    return 2;
+  }
+  measure(o);
+}
