@@ -19,6 +19,7 @@
 #pragma once
 #include <filesystem>
 #include <heed/io/gguf.hpp>
+#include <heed/io/peft.hpp>
 #include <heed/io/stored_tensor.hpp>
 #include <heed/layers/language_model.hpp>
 #include <map>
@@ -84,6 +85,10 @@ struct SavePretrainedOptions {
 // Throws Error if the model is of no family that has the format, for example if a heed model has options that the
 // family lacks.
 void save_pretrained(const std::filesystem::path& path, Pretrained& model, const SavePretrainedOptions& options = {});
+
+// The names of the model's linear maps in the class of its family, for save_peft() and load_peft(). Throws Error if the
+// model is of no family.
+PeftNames peft_names(const Pretrained& model);
 
 // The vectors of texts by an encoder, float32 [texts, width]. Texts are encoded in batches of similar lengths. Throws
 // Error if the model has no pooling.

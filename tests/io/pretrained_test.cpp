@@ -179,6 +179,34 @@ TEST_CASE("pretrained: encoders are written as ONNX files, and decoders are not"
         std::string::npos);
 }
 
+TEST_CASE("pretrained: adapters have the names of the family's class") {
+  const auto module = [](const std::string& name, const std::string& layer, int part) {
+    return peft_names(load_pretrained(reference(name))).module(layer, part).value_or("none");
+  };
+  CHECK(module("llama", "blocks.1.attention.qkv", 1) == "model.layers.1.self_attn.k_proj");
+  CHECK(module("llama", "blocks.0.mlp.down", -1) == "model.layers.0.mlp.down_proj");
+  CHECK(module("llama", "blocks.0.attention.qkv", -1) == "none");
+  CHECK(module("gpt2", "blocks.0.attention.qkv", -1) == "transformer.h.0.attn.c_attn");
+  CHECK(module("gemma3_text", "blocks.3.mlp.up", 0) == "model.layers.3.mlp.gate_proj");
+  CHECK(peft_names(load_pretrained(reference("gpt2"))).fan_in_fan_out);
+}
+
+TEST_CASE("pretrained: a saved adapter is loaded again, and changes the logits") {
+  const test::TemporaryFolder temporary;
+  Pretrained p = load_pretrained(reference("llama"));
+  Rng rng(1);
+  add_lora(p.lm.model, {.rank = 2, .alpha = 4}, rng);
+  for (const NamedParameter& q : trainable_parameters(p.lm.model)) init::normal_(*q.parameter, rng);
+  const Tensor x = load_safetensors(reference("llama") / "reference.safetensors").at("x");
+  const Tensor adapted = logits_of(p, x);
+  save_peft(temporary.path / "adapter", p.lm.model, peft_names(p));
+  Pretrained other = load_pretrained(reference("llama"));
+  const Tensor before = logits_of(other, x);
+  load_peft(temporary.path / "adapter", other.lm.model, peft_names(other));
+  CHECK(test::same_bits(logits_of(other, x), adapted));
+  CHECK_FALSE(close_to_largest(before, adapted, 1e-2));
+}
+
 TEST_CASE("pretrained: missing and pickled files") {
   const test::TemporaryFolder temporary;
   const fs::path folder = temporary.path / "pickled";
