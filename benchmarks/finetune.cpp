@@ -1,7 +1,7 @@
 // Speed and memory of a step of fine-tuning: forward, backward, clipping, AdamW. The model has the sizes of
 // SmolLM2-135M, and random weights. The same work as benchmarks/peers/finetune_peft.py.
 //
-//   bench_finetune full [--threads N] [--dtype f32|bf16] [--steps N] [--length N] [--batch N]
+//   bench_finetune full|lora [--threads N] [--dtype f32|bf16] [--steps N] [--length N] [--batch N]
 #include <cstdio>
 #include <heed/heed.hpp>
 #include <string>
@@ -19,7 +19,12 @@ GPTOptions smollm2(Index length) {
   return {.vocabulary = 49152,
           .context = length,
           .blocks = {.layers = 30,
-                     .attention = {.width = 576, .heads = 9, .kv_heads = 3, .bias = false, .rope_base = 1e5, .norm_eps = 1e-5},
+                     .attention = {.width = 576,
+                                   .heads = 9,
+                                   .kv_heads = 3,
+                                   .bias = false,
+                                   .rope_base = 1e5,
+                                   .norm_eps = 1e-5},
                      .hidden = 1536,
                      .activation = FeedForwardKind::swiglu,
                      .norm = NormKind::rms},
@@ -33,11 +38,20 @@ struct Options {
   Index length = 512, batch = 4;
 };
 
+// Operations per token. A frozen weight has 4 instead of 6, since its gradient is not computed.
+double flops_per_token(GPT& model, const Options& o) {
+  double frozen = 0;
+  for (const NamedParameter& p : named_parameters(model))
+    if (!p.parameter->requires_grad() && p.parameter->rank() == 2) frozen += static_cast<double>(p.parameter->numel());
+  return model.flops_per_token(o.length) - 2 * frozen;
+}
+
 void measure(const Options& o) {
   const benchmarks::ResidentGrowth resident;
   Rng rng(0);
   GPT model(smollm2(o.length), rng);
-  AdamW optimizer(named_parameters(model), {.lr = 1e-4});
+  if (o.mode == "lora") add_lora(model, {.rank = 16, .alpha = 32}, rng);
+  AdamW optimizer(trainable_parameters(model), {.lr = 1e-4});
   const Tensor x = rng.integers({o.batch, o.length}, 0, 49152), y = rng.integers({o.batch, o.length}, 0, 49152);
   const AwakeThreads awake;  // as in run()
   std::vector<double> times;
@@ -53,7 +67,7 @@ void measure(const Options& o) {
     if (step >= 1) times.push_back(benchmarks::seconds() - start);
   }
   const double median = benchmarks::median(times), tokens = static_cast<double>(o.batch * o.length);
-  const double flops = model.flops_per_token(o.length) * tokens / median;
+  const double flops = flops_per_token(model, o) * tokens / median;
   const DType operands = o.precision == DType::bfloat16 ? DType::bfloat16 : DType::float32;
   const double peak = benchmarks::peak_flops(operands, threads());
   std::printf(
@@ -82,8 +96,8 @@ int main(int argc, char** argv) {
     else
       o.mode = a;
   }
-  if (o.mode != "full") {
-    std::fprintf(stderr, "bench_finetune: the mode is '%s'; it must be full\n", o.mode.c_str());
+  if (o.mode != "full" && o.mode != "lora") {
+    std::fprintf(stderr, "bench_finetune: the mode is '%s'; it must be full or lora\n", o.mode.c_str());
     return 2;
   }
   measure(o);

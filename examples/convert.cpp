@@ -1,6 +1,7 @@
 // Converts a model: published models and models that train_lm trained, between folders, GGUF files and checkpoints.
 #include <heed/core/parallel.hpp>
 #include <heed/io/pretrained.hpp>
+#include <heed/layers/lora.hpp>
 #include <iostream>
 
 #include "examples/support/program.hpp"
@@ -9,7 +10,8 @@ int main(int argc, char** argv) {
   using namespace heed;
   using namespace heed::examples;
   CommandLine line("Converts a model from one format to another", "convert");
-  std::string model, out, type = "f32";
+  std::string model, out, type = "f32", adapter;
+  bool merge = false;
   int thread_count = 0;
   line.add("--model", model, "Folder with config.json and safetensors, GGUF file, or checkpoint to read",
            anything("PATH"), {.required = true});
@@ -17,10 +19,20 @@ int main(int argc, char** argv) {
            anything("PATH"), {.required = true});
   line.add("--dtype", type, "Type of the weights: f32, f16, bf16, or in GGUF files q8_0 [f32]",
            one_of({"f32", "f16", "bf16", "q8_0"}));
+  line.add("--adapter", adapter, "Folder of a LoRA adapter, as PEFT and finetune write it; requires --merge",
+           anything("FOLDER"));
+  line.add_switch("--merge", merge, "Add the adapter to the weights");
   line.add_threads(thread_count);
   return run_program(line, argc, argv, [&] {
     set_threads(thread_count);
+    if (merge != !adapter.empty())
+      throw UsageError(merge ? "--merge requires --adapter"
+                             : "--adapter requires --merge: all formats hold merged weights");
     Pretrained p = load_pretrained(model);
+    if (merge) {
+      load_peft(adapter, p.lm.model, peft_names(p));
+      merge_lora(p.lm.model);
+    }
     std::ranges::transform(type, type.begin(), [](char c) { return static_cast<char>(std::toupper(c)); });
     save_pretrained(out, p, {.type = *stored_type_named(type)});
     std::cout << "Wrote " << out << (p.family.empty() ? "" : ", a model of the family " + p.family) << ".\n";
