@@ -1,7 +1,7 @@
 // Speed and memory of a step of fine-tuning: forward, backward, clipping, AdamW. The model has the sizes of
 // SmolLM2-135M, and random weights. The same work as benchmarks/peers/finetune_peft.py.
 //
-//   bench_finetune full|lora [--threads N] [--dtype f32|bf16] [--steps N] [--length N] [--batch N]
+//   bench_finetune full|lora [--threads N] [--dtype f32|bf16] [--recompute] [--steps N] [--length N] [--batch N]
 #include <cstdio>
 #include <heed/heed.hpp>
 #include <string>
@@ -35,6 +35,7 @@ struct Options {
   std::string mode;
   DType precision = DType::float32;
   int steps = 4;
+  bool recompute = false;
   Index length = 512, batch = 4;
 };
 
@@ -50,6 +51,7 @@ void measure(const Options& o) {
   const benchmarks::ResidentGrowth resident;
   Rng rng(0);
   GPT model(smollm2(o.length), rng);
+  model.transformer.recomputes = o.recompute;
   if (o.mode == "lora") add_lora(model, {.rank = 16, .alpha = 32}, rng);
   AdamW optimizer(trainable_parameters(model), {.lr = 1e-4});
   const Tensor x = rng.integers({o.batch, o.length}, 0, 49152), y = rng.integers({o.batch, o.length}, 0, 49152);
@@ -89,6 +91,8 @@ int main(int argc, char** argv) {
       o.steps = std::stoi(argv[++i]);
     else if (a == "--dtype" && i + 1 < argc)
       o.precision = std::string(argv[++i]) == "bf16" ? DType::bfloat16 : DType::float32;
+    else if (a == "--recompute")
+      o.recompute = true;
     else if (a == "--length" && i + 1 < argc)
       o.length = std::stoi(argv[++i]);
     else if (a == "--batch" && i + 1 < argc)

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/shape_ops.hpp>
+#include <heed/autograd/tape.hpp>
 #include <heed/layers/attention/detail/row_lengths.hpp>
 #include <heed/layers/model_config.hpp>
 #include <heed/layers/transformer.hpp>
@@ -150,7 +151,10 @@ static Tensor through(const Transformer& model, In x, const Apply& apply) {
 }
 
 Tensor Transformer::operator()(In x, const AttentionCall& call) const {
-  return through(*this, x, [&](const TransformerBlock& b, In h, std::size_t) { return b(h, call); });
+  return through(*this, x, [&](const TransformerBlock& b, In h, std::size_t) {
+    if (!recomputes) return b(h, call);
+    return recompute([&b, call](const std::vector<Tensor>& inputs) { return b(inputs[0], call); }, {h}, h.where());
+  });
 }
 
 Tensor Transformer::operator()(In x, In memory, const AttentionCall& call, const AttentionCall& memory_call) const {

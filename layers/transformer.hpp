@@ -109,6 +109,9 @@ class Transformer {
  public:
   std::vector<TransformerBlock> blocks;  // [layers]
   std::optional<Norm> norm;              // after the last block; nullopt unless norm_first
+  // Backward computes each block again, from its input, instead of keeping what is computed inside: less memory, about
+  // a third more time, the same bits (autograd/tape.hpp: recompute()). Not for blocks that attend to a memory.
+  bool recomputes = false;
 
   // Throws Error for negative layers. The factories are called once per block.
   Transformer(const TransformerOptions& options, Rng& rng, const MechanismFactory& mechanism = softmax_mechanism,

@@ -200,3 +200,29 @@ TEST_CASE("a decoder's mechanism for its memory is independent of its mechanism 
       {"TransformerBlock: this block has no cross-attention", [&] { encoder.blocks[0](x, state.memory[0]); }},
   });
 }
+
+TEST_CASE("transformer: blocks that are computed again give the same bits of losses and gradients, with dropout") {
+  Rng rng(1);
+  GPT model(
+      {.vocabulary = 20, .context = 8, .blocks = {.layers = 2, .attention = {.width = 16, .heads = 2}, .dropout = 0.2}},
+      rng);
+  const Tensor x = rng.integers({2, 8}, 0, 20);
+  const auto step = [&](bool recomputes) {
+    model.transformer.recomputes = recomputes;
+    default_rng() = Rng(5);
+    Tape tape;
+    const Tensor loss = model.loss(x, x);
+    const std::size_t kept = tape.saved_bytes();
+    tape.backward(loss);
+    std::vector<Tensor> gradients = {loss.detach()};
+    for (const NamedParameter& p : named_parameters(model)) {
+      gradients.push_back(p.parameter->grad().clone());
+      p.parameter->zero_grad();
+    }
+    return std::pair(gradients, kept);
+  };
+  const auto [plain, kept] = step(false);
+  const auto [again, kept_again] = step(true);
+  for (std::size_t i = 0; i < plain.size(); ++i) CHECK(test::same_bits(plain[i], again[i]));
+  CHECK(kept_again < kept / 2);
+}
