@@ -7,6 +7,7 @@
 #include <heed/io/onnx.hpp>
 #include <heed/io/onnx_layers.hpp>
 #include <limits>
+#include <utility>
 
 namespace heed {
 namespace {
@@ -32,7 +33,7 @@ class OnnxEncoder {
     if (transformer.norm) h = onnx_norm(g_, h, *transformer.norm, "norm");
     if (options_.hidden) g_.output("last_hidden_state", h, {"batch", "length", width()});
     if (options_.logits) g_.output("logits", logits_of(h), {"batch", "length", model_.options().vocabulary});
-    if (options_.embedding) g_.output("sentence_embedding", embedding_of(h), {"batch", width()});
+    if (options_.pooling) g_.output("sentence_embedding", pooled(h, *options_.pooling), {"batch", width()});
     return std::move(g_);
   }
 
@@ -50,6 +51,12 @@ class OnnxEncoder {
   }
   std::string unsqueeze(const std::string& x, const std::vector<Index>& axes) {
     return g_.add("Unsqueeze", {x, g_.integers(axes)});
+  }
+
+  // 0 where the mask is 1, and the lowest number where it is 0.
+  std::string mask_bias(const std::string& mask) {
+    const std::string masked = g_.add("Sub", {g_.number(1), mask});
+    return g_.add("Mul", {masked, g_.number(std::numeric_limits<float>::lowest())});
   }
 
   // int64 [length]: 0, 1, ...
@@ -84,8 +91,7 @@ class OnnxEncoder {
 
   OnnxShared shared_values() {
     OnnxShared shared;
-    const std::string masked = g_.add("Sub", {g_.number(1), unsqueeze(mask_, {1, 2})});
-    shared.mask_bias = g_.add("Mul", {masked, g_.number(std::numeric_limits<float>::lowest())});
+    shared.mask_bias = mask_bias(unsqueeze(mask_, {1, 2}));
     shared.value_mask = unsqueeze(mask_, {1, 3});
     for (const TransformerBlock& block : model_.transformer.blocks) {
       const MultiHeadAttentionOptions& o = block.attention.options();
@@ -124,16 +130,25 @@ class OnnxEncoder {
     return g_.add("Mul", {g_.add("Tanh", {g_.add("Div", {logits, cap})}), cap});
   }
 
-  // The mean over the mask, and its unit vector. The minimum divisors are those of sentence-transformers and of
-  // torch.nn.functional.normalize.
-  std::string embedding_of(const std::string& h) {
-    const std::string mask = unsqueeze(mask_, {2}), axis = g_.integers({1});
+  // One vector per row: [batch, width].
+  std::string pooled(const std::string& h, const SentencePooling& pooling) {
+    const std::string y = row_vector(h, pooling.kind);
+    if (!pooling.normalized) return y;
+    const std::string length = g_.add("ReduceL2", {y}, {{"axes", std::vector<Index>{1}}});
+    return g_.add("Div", {y, g_.add("Max", {length, g_.number(1e-12)})});
+  }
+
+  std::string row_vector(const std::string& h, SentencePooling::Kind kind) {
+    if (kind == SentencePooling::Kind::first) return g_.add("Gather", {h, g_.integer(0)}, {{"axis", 1}});
+    const std::string mask = unsqueeze(mask_, {2});
+    if (kind == SentencePooling::Kind::max) {
+      const std::string unmasked = g_.add("Add", {h, mask_bias(mask)});
+      return g_.add("ReduceMax", {unmasked}, {{"axes", std::vector<Index>{1}}, {"keepdims", 0}});
+    }
+    const std::string axis = g_.integers({1});
     const std::string sum = g_.add("ReduceSum", {g_.add("Mul", {h, mask}), axis}, {{"keepdims", 0}});
     const std::string count = g_.add("ReduceSum", {mask, axis}, {{"keepdims", 0}});
-    const std::string mean = g_.add("Div", {sum, g_.add("Max", {count, g_.number(1e-9)})});
-    if (!options_.normalized) return mean;
-    const std::string length = g_.add("ReduceL2", {mean}, {{"axes", std::vector<Index>{1}}});
-    return g_.add("Div", {mean, g_.add("Max", {length, g_.number(1e-12)})});
+    return g_.add("Div", {sum, g_.add("Max", {count, g_.number(1)})});
   }
 };
 
@@ -141,8 +156,8 @@ void check_export(const GPT& model, const OnnxOptions& options) {
   using detail::kExportOnnx;
   require(!model.options().causal, kExportOnnx,
           ": the model is causal; only encoders can be written to ONNX: a BERT, or a GPT with causal = false");
-  require(options.hidden || options.logits || options.embedding, kExportOnnx,
-          ": no output is chosen; hidden, logits or embedding must be true");
+  require(options.hidden || options.logits || options.pooling, kExportOnnx,
+          ": no output is chosen; hidden or logits must be true, or pooling set");
   for (const auto& [key, text] : options.metadata)
     require(!find_invalid_utf8(key) && !find_invalid_utf8(text), kExportOnnx, ": the metadata ", excerpt(key), " = ",
             excerpt(text), " is not UTF-8");

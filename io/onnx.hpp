@@ -11,8 +11,10 @@
 //   //   hidden, logits = session.run(None, {"input_ids": ids, "attention_mask": mask})  # int64 [batch, length]
 #pragma once
 #include <filesystem>
+#include <heed/io/pretrained.hpp>
 #include <heed/layers/gpt.hpp>
 #include <map>
+#include <optional>
 #include <string>
 
 namespace heed {
@@ -21,10 +23,8 @@ namespace heed {
 struct OnnxOptions {
   bool hidden = true;   // last_hidden_state [batch, length, width]: hidden() of the model
   bool logits = false;  // logits [batch, length, vocabulary]
-  // sentence_embedding [batch, width]: the mean of last_hidden_state over the tokens whose mask is not 0, as in
-  // sentence-transformers (Reimers and Gurevych, "Sentence-BERT", 2019).
-  bool embedding = false;
-  bool normalized = true;                            // sentence_embedding is divided by its length
+  // Set: sentence_embedding [batch, width], one vector per row, as encode_texts() computes it. max_tokens is not used.
+  std::optional<SentencePooling> pooling = {};
   std::map<std::string, std::string> metadata = {};  // texts by key, such as a licence
 };
 
@@ -32,7 +32,7 @@ struct OnnxOptions {
 // the dtype of the model. Numbers of rows and tokens are chosen when it runs:
 // - input_ids int64 [batch, length]. With positions other than none and relative, length is at most options.context.
 // - attention_mask int64 [batch, length]: 0 for padding, anywhere in a row, which has no effect on other tokens. Hidden
-//   states and logits at padding are meaningless. A row that is all padding has a sentence_embedding of zeros.
+//   states and logits at padding are meaningless, and so is the sentence_embedding of a row that is all padding.
 // - token_type_ids int64 [batch, length], only if the model has token types.
 // The file is written as file.tmp, synced and renamed, so that a failure keeps the old file. Equal models and options
 // give equal bytes.

@@ -37,15 +37,18 @@ BERT model_of(const BERTOptions& options, const MechanismFactory& mechanism = so
 struct Variant {
   std::string name;
   BERT model;
+  SentencePooling pooling;
 };
 
 // All options of encoders, in few models.
 std::vector<Variant> variants() {
+  constexpr Pooling kinds[] = {Pooling::mean, Pooling::max, Pooling::first};
   std::vector<Variant> all;
   const auto add = [&](const std::string& name, auto change) {
     BERTOptions o = small_bert();
     change(o, o.blocks, o.blocks.attention);
-    all.push_back({name, model_of(o)});
+    const SentencePooling pooling{kinds[all.size() % 3], all.size() % 2 == 0};
+    all.push_back({name, model_of(o), pooling});
   };
   using Blocks = TransformerOptions;
   using Heads = MultiHeadAttentionOptions;
@@ -84,7 +87,7 @@ std::vector<Variant> variants() {
     b.activation = FeedForwardKind::geglu, o.tied = false, o.output_transform = true, o.output_bias = true;
   });
   add("no_blocks", [](BERTOptions&, Blocks& b, Heads&) { b.layers = 0; });
-  all.push_back({"scale", model_of(small_bert(), [](Index, Rng&) { return SoftmaxAttention{.scale = 0.9}; })});
+  all.push_back({"scale", model_of(small_bert(), [](Index, Rng&) { return SoftmaxAttention{.scale = 0.9}; }), {}});
   add("float64", [](BERTOptions&, Blocks&, Heads&) {});
   to(all.back().model, DType::float64);
   return all;
@@ -108,21 +111,31 @@ std::vector<Batch> batches() {
           {test::random_ids({4, 16}, 11, 3), holes, test::random_ids({4, 16}, 2, 4)}};
 }
 
-// The mean of the hidden states over the mask, as a unit vector.
-Tensor embedding_of(const Tensor& hidden, const Tensor& mask) {
-  Tensor y = Tensor::zeros({hidden.dim(0), hidden.dim(2)}, DType::float64);
+using Pooling = SentencePooling::Kind;
+
+// The vectors of rows by plain loops. Rows that are all padding get zeros.
+Tensor pooled(const Tensor& hidden, const Tensor& mask, const SentencePooling& pooling) {
+  const Index width = hidden.dim(2);
+  Tensor all = Tensor::zeros({hidden.dim(0), width}, DType::float64);
   for (Index b = 0; b < hidden.dim(0); ++b) {
-    double length = 0, count = 0;
-    for (Index t = 0; t < hidden.dim(1); ++t) count += mask.at({b, t});
-    for (Index i = 0; i < hidden.dim(2); ++i) {
-      double sum = 0;
-      for (Index t = 0; t < hidden.dim(1); ++t) sum += mask.at({b, t}) != 0 ? hidden.at({b, t, i}) : 0;
-      if (count > 0) y.ptr<double>()[b * hidden.dim(2) + i] = sum / count;
-      length += count > 0 ? sum / count * (sum / count) : 0;
+    double* y = all.ptr<double>() + b * width;
+    double count = 0, square = 0;
+    for (Index t = 0; t < hidden.dim(1); ++t) {
+      if (mask.at({b, t}) == 0) continue;
+      for (Index i = 0; i < width; ++i) {
+        const double x = hidden.at({b, t, i});
+        y[i] = count == 0 ? x : pooling.kind == Pooling::max ? std::max(y[i], x) : y[i] + x;
+      }
+      ++count;
     }
-    if (length > 0) y.slice(0, b, b + 1).copy_(y.slice(0, b, b + 1) / std::sqrt(length));
+    for (Index i = 0; i < width; ++i) {
+      if (pooling.kind == Pooling::mean && count > 0) y[i] /= count;
+      if (pooling.kind == Pooling::first) y[i] = hidden.at({b, 0, i});
+      square += y[i] * y[i];
+    }
+    for (Index i = 0; i < width && pooling.normalized && square > 0; ++i) y[i] /= std::sqrt(square);
   }
-  return y;
+  return all;
 }
 
 // A message of protobuf as its fields: the bytes of each, or the number of a varint as text.
@@ -194,7 +207,7 @@ TEST_CASE("ONNX: onnxruntime computes the same for three sizes of batches, with 
   const std::vector<Variant> models = variants();
   const std::vector<Batch> all = batches();
   for (const Variant& v : models) {
-    export_onnx(folder.path / (v.name + ".onnx"), v.model, {.logits = true, .embedding = true});
+    export_onnx(folder.path / (v.name + ".onnx"), v.model, {.logits = true, .pooling = v.pooling});
     for (std::size_t i = 0; i < all.size(); ++i) {
       save_npy(path(v.name, i, "input_ids"), all[i].ids);
       save_npy(path(v.name, i, "attention_mask"), all[i].mask);
@@ -217,7 +230,10 @@ TEST_CASE("ONNX: onnxruntime computes the same for three sizes of batches, with 
         return test::worst(y, expected, 1e-5, 1e-5);
       };
       CHECK(differs("last_hidden_state", hidden) <= 1);
-      CHECK(differs("sentence_embedding", embedding_of(hidden, all[i].mask)) <= 1);
+      const Index rows = i == 2 ? 3 : all[i].ids.dim(0);  // the last row of batch 2 is padding
+      const Tensor vectors = pooled(hidden, all[i].mask, v.pooling).slice(0, 0, rows);
+      const Tensor found = load_npy(path(v.name, i, "sentence_embedding")).slice(0, 0, rows).to(DType::float64);
+      CHECK(test::worst(found, vectors, 1e-5, 1e-5) <= 1);
       if (!typed || i < 2) CHECK(differs("logits", v.model.GPT::operator()(all[i].ids, call)) <= 1);  // types are 0
     }
   }
@@ -257,8 +273,8 @@ TEST_CASE("ONNX: outputs are those that are chosen") {
   };
   CHECK(outputs({}) == "last_hidden_state ");
   CHECK(outputs({.hidden = false, .logits = true}) == "logits ");
-  CHECK(outputs({.hidden = false, .embedding = true}) == "sentence_embedding ");
-  CHECK(outputs({.logits = true, .embedding = true, .normalized = false}) ==
+  CHECK(outputs({.hidden = false, .pooling = SentencePooling()}) == "sentence_embedding ");
+  CHECK(outputs({.logits = true, .pooling = SentencePooling{.kind = Pooling::first}}) ==
         "last_hidden_state logits sentence_embedding ");
   CHECK_FALSE(contains(bytes_of(folder.path / "x.onnx"), "ReduceL2"));
 }
@@ -335,7 +351,7 @@ TEST_CASE("ONNX: models and options that are refused") {
        [&] { export_onnx(path, causal); }},
       {"export_onnx: blocks.1.attention is window attention; only softmax attention can be written to ONNX",
        [&] { export_onnx(path, windows); }},
-      {"export_onnx: no output is chosen; hidden, logits or embedding must be true",
+      {"export_onnx: no output is chosen; hidden or logits must be true, or pooling set",
        [&] { export_onnx(path, model, {.hidden = false}); }},
       {"export_onnx: the metadata name = \\xFF is not UTF-8",
        [&] {
