@@ -104,7 +104,7 @@ int main(int argc, char** argv) {
   std::string model, system, name, dtype = "f32";
   TextOptions options{.count = 512, .sampling = {.temperature = 0.7, .top_p = 0.9}};
   int thread_count = 0;
-  line.add("--model", model, "Folder with config.json and safetensors, GGUF file, or checkpoint", anything("PATH"),
+  line.add("--model", model, "Folder with config.json and safetensors, GGUF file, or checkpoint", model_name(),
            {.required = true});
   line.add("--system", system, "Message that tells the model its role [that of the template, if any]",
            anything("TEXT"));

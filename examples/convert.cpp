@@ -13,14 +13,14 @@ int main(int argc, char** argv) {
   std::string model, out, type = "f32", adapter;
   bool merge = false;
   int thread_count = 0;
-  line.add("--model", model, "Folder with config.json and safetensors, GGUF file, or checkpoint to read",
-           anything("PATH"), {.required = true});
+  line.add("--model", model, "Folder with config.json and safetensors, GGUF file, or checkpoint to read", model_name(),
+           {.required = true});
   line.add("--out", out, "FILE.gguf, FILE.h5 (a checkpoint), FILE.onnx (an encoder), or else a folder to write",
-           anything("PATH"), {.required = true});
+           new_model_name(), {.required = true});
   line.add("--dtype", type, "Type of the weights: f32, f16, bf16, or in GGUF files q8_0 [f32]",
            one_of({"f32", "f16", "bf16", "q8_0"}));
   line.add("--adapter", adapter, "Folder of a LoRA adapter, as PEFT and finetune write it; requires --merge",
-           anything("FOLDER"));
+           file_name("FOLDER", FileRole::input));
   line.add_switch("--merge", merge, "Add the adapter to the weights");
   line.add_threads(thread_count);
   return run_program(line, argc, argv, [&] {

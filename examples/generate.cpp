@@ -15,8 +15,8 @@ int main(int argc, char** argv) {
   std::string dtype = "f32";
   line.add("--checkpoint", checkpoint, "File that train_lm wrote [lm.h5]", file_name("FILE", FileRole::input));
   line.add("--model", model,
-           "Folder with config.json and safetensors, GGUF file, or checkpoint, in place of --checkpoint",
-           anything("PATH"), {.excludes = "--checkpoint"});
+           "Folder with config.json and safetensors, GGUF file, or checkpoint, in place of --checkpoint", model_name(),
+           {.excludes = "--checkpoint"});
   line.add("--prompt", prompts,
            "Text to continue; may be given several times: the texts are then printed when all are complete "
            "[a line feed; if the tokenizer has none, a space or the first token]",

@@ -151,6 +151,12 @@ void check_prompts(const char* op, std::span<const Tokens> prompts, const std::v
           prompts.size(), " prompts; expected one count per prompt");
 }
 
+std::vector<std::size_t> chosen_of(const std::vector<std::size_t>& all, const Tokens& places) {
+  std::vector<std::size_t> chosen;
+  for (const std::int32_t place : places) chosen.push_back(all[static_cast<std::size_t>(place)]);
+  return chosen;
+}
+
 Tensor column(const Tokens& tokens) { return Tensor::from(tokens, {static_cast<Index>(tokens.size()), 1}); }
 
 }  // namespace
@@ -207,8 +213,7 @@ std::vector<Tokens> detail::generate_by(DecodeState state, std::span<const Token
     if (remaining.empty()) return texts;
     if (remaining.size() < rows.size()) {
       state = state.rows(Tensor::from(remaining));
-      for (std::size_t i = 0; i < remaining.size(); ++i) rows[i] = rows[static_cast<std::size_t>(remaining[i])];
-      rows.resize(remaining.size());
+      rows = chosen_of(rows, remaining);
     }
     logits = state.read(column(last));
   }

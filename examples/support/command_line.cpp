@@ -143,6 +143,16 @@ Takes text_name(const std::string& shown) {
   return takes;
 }
 
+Takes model_name() { return file_name("PATH", FileRole::input); }
+
+Takes new_model_name() {
+  Takes takes = file_name("PATH", FileRole::output);
+  takes.is_file = [](const std::string& given) {
+    return given.ends_with(".gguf") || given.ends_with(".h5") || given.ends_with(".onnx");
+  };
+  return takes;
+}
+
 Takes tokenizer_name() {
   Takes takes{"byte|char|FILE.model", tokenizer_name_error};
   takes.role = FileRole::input;

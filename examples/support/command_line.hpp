@@ -38,6 +38,10 @@ Takes anything(const std::string& shown);
 Takes file_name(const std::string& shown, FileRole role);
 // The name of a text to read, or - for standard input.
 Takes text_name(const std::string& shown);
+// A model to read: a folder, a GGUF file or a checkpoint.
+Takes model_name();
+// A model to write: a file if its name ends with .gguf, .h5 or .onnx, else a folder.
+Takes new_model_name();
 // byte, char, or the name of a SentencePiece model to read.
 Takes tokenizer_name();
 // A whole number from `min` to `max`, decimal also with leading zeros.

@@ -199,9 +199,9 @@ TEST_CASE("chat template: files") {
   CHECK(error_of([&] { chat_template_text(folder.path); }) ==
         "chat_template_text: " + config.string() +
             ": chat_template must be a text, or a list in which one entry has the name \"default\" and a template");
-  folder.write("tokenizer_config.json", "[1");
+  folder.write("tokenizer_config.json", "[1]");
   CHECK(error_of([&] { chat_template_text(folder.path); }) ==
-        "chat_template_text: " + config.string() + " must be a JSON object");
+        "chat_template_text: " + config.string() + ": the text must be a JSON object");
   folder.write("tokenizer_config.json", std::string((16 << 20) + 1, ' '));
   CHECK(error_of([&] { chat_template_text(folder.path); }) ==
         "chat_template_text: " + config.string() + " has 16777217 bytes; it must have at most 16777216");
