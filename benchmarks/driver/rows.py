@@ -82,6 +82,15 @@ def rows(bench, python, peers, threads, work, text=None, quick=False):
                          torch_forms("seq2seq_torch", "--dtype", dtype,
                                      pattern=r"^torch .*: (?P<value>[\d.]+) ms/step"),
                          limit="float32" if dtype == "f32" else "bf16", rounds=2))
+    for mode, title in (("lora", "a LoRA step"), ("full", "a step of full fine-tuning")):
+        for dtype in ("f32", "bf16"):
+            flags = (mode, "--dtype", dtype, "--steps", "3")
+            table.append(Row(f"finetune/{mode}/{dtype}", f"{title} of a Llama of 135M, 4 x 512 tokens, {words[dtype]}", "ms",
+                             heed("finetune", *flags, pattern=HEED_STEP),
+                             torch_forms("finetune_peft", *flags, pattern=TORCH_STEP.replace("step, ", "step; ")),
+                             peer="peft" if mode == "lora" else "transformers",
+                             limit="float32" if dtype == "f32" else "bf16", rounds=1,
+                             modules=("torch", "transformers", "peft")))
     for dtype in ("f32", "bf16"):
         table.append(Row(f"generation/{dtype}",
                          f"a step of generation, 12 layers of width 768, 85M parameters, {dtype_words[dtype]}, batch of", "ms",

@@ -128,14 +128,8 @@ void save_gguf_model(const fs::path& file, Pretrained& p, StoredType type) {
 // ---- ONNX ----
 
 void save_onnx(const fs::path& file, const Pretrained& p) {
-  OnnxOptions options{.logits = p.config.options.output_transform, .metadata = p.card.texts};
-  if (p.pooling) {
-    require(p.pooling->kind == SentencePooling::Kind::mean,
-            "save_pretrained: ONNX files have the mean of a sentence's ",
-            "tokens as its vector; this model has another pooling");
-    options.embedding = true, options.normalized = p.pooling->normalized;
-  }
-  export_onnx(file, p.lm.model, options);
+  export_onnx(file, p.lm.model,
+              {.logits = p.config.options.output_transform, .pooling = p.pooling, .metadata = p.card.texts});
 }
 
 // ---- Checkpoints ----
