@@ -232,10 +232,11 @@ void add_post_processor(Frame& frame, const JsonView& json) {
 std::unique_ptr<const Model> make_model(const TokenizerFile& file, const JsonView& json, const Vocabulary& vocabulary,
                                         bool bytes) {
   require(vocabulary.count() > 0, "tokenizer.json: model.vocab has no tokens");
-  const std::size_t kind = json.at("type").one_of({"BPE", "WordPiece", "Unigram"});
+  const std::size_t kind = json.at("type").one_of({"BPE", "WordPiece", "WordLevel", "Unigram"});
   if (kind == 0) return make_bpe(file, json, vocabulary, bytes);
   if (bytes) json.at("type").refuse("must be BPE, because the last pre-tokenizer is ByteLevel");
-  return kind == 1 ? make_wordpiece(file, json, vocabulary) : make_unigram(file, json, vocabulary);
+  if (kind == 1) return make_wordpiece(file, json, vocabulary);
+  return kind == 2 ? make_word_level(file, json, vocabulary) : make_unigram(file, json, vocabulary);
 }
 
 std::optional<Index> read_max_length(const JsonView& root) {

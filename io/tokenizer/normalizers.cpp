@@ -156,7 +156,7 @@ void add_normalizers(Stages<Normalizer>& to, const JsonView& json) {
   check_count(to.size(), json);
   const JsonView type = json.at("type");
   const std::size_t kind = type.one_of({"NFC", "NFD", "NFKC", "NFKD", "Sequence", "Lowercase", "StripAccents", "Strip",
-                                        "Prepend", "Replace", "Nmt", "ByteLevel", "BertNormalizer"});
+                                        "Prepend", "Replace", "Nmt", "ByteLevel", "BertNormalizer", "Precompiled"});
   const auto plain = [&](std::unique_ptr<const Normalizer> stage) {
     json.only({"type"});
     to.push_back(std::move(stage));
@@ -181,7 +181,8 @@ void add_normalizers(Stages<Normalizer>& to, const JsonView& json) {
       return to.push_back(std::make_unique<Replace>(Pattern::from_json(json.at("pattern")), json.at("content").text()));
     case 10: return plain(std::make_unique<Nmt>());
     case 11: return plain(std::make_unique<Bytes>());
-    default: return to.push_back(make_bert_normalizer(json));
+    case 12: return to.push_back(make_bert_normalizer(json));
+    default: return to.push_back(make_precompiled(json));
   }
 }
 

@@ -155,6 +155,28 @@ struct WordSplit final : Splitter {
   }
 };
 
+// Divides a text where the script changes. Hiragana and Katakana count as Han. A space and characters of no script
+// belong to the piece before; at the beginning of a text they are removed, as `tokenizers` does.
+struct ScriptSplit final : Splitter {
+  void apply(Pieces& pieces, EncodeScratch& scratch) const override {
+    split(pieces, scratch, Behaviour::removed, true, [&](std::string_view text, const auto& use) {
+      std::size_t done = text.size();  // the beginning of the piece; none yet
+      int script = kAnyScript;
+      for (std::size_t i = 0; i < text.size();) {
+        const std::size_t begin = i;
+        const int next = script_of(next_code_point(text, i));
+        if (next == kAnyScript) continue;
+        if (next != script) {
+          if (done < begin) use(range(done, begin), true);
+          done = begin;
+        }
+        script = next;
+      }
+      if (done < text.size()) use(range(done, text.size()), true);
+    });
+  }
+};
+
 // The space of ByteLevel before each piece that does not begin with one.
 struct PrefixSpace final : Splitter {
   void apply(Pieces& pieces, EncodeScratch& scratch) const override {
@@ -245,11 +267,11 @@ void add_splitter(Stages<Splitter>& to, const JsonView& json, bool last) {
   check_count(to.size(), json);
   const std::size_t kind =
       json.at("type").one_of({"ByteLevel", "Split", "Digits", "Metaspace", "BertPreTokenizer", "Punctuation",
-                              "Whitespace", "WhitespaceSplit", "CharDelimiterSplit", "Sequence"});
+                              "Whitespace", "WhitespaceSplit", "UnicodeScripts", "CharDelimiterSplit", "Sequence"});
   const auto add_class = [&](IsIn is_in, Behaviour behaviour) {
     to.push_back(std::make_unique<ClassSplit>(is_in, behaviour));
   };
-  if (kind >= 6 && kind <= 7) json.only({"type"});
+  if (kind >= 6 && kind <= 8) json.only({"type"});
   switch (kind) {
     case 0:
       add_byte_level(to, json);
@@ -273,6 +295,7 @@ void add_splitter(Stages<Splitter>& to, const JsonView& json, bool last) {
       return add_class(is_punctuation, json.has("behavior") ? behaviour_of(json.at("behavior")) : Behaviour::isolated);
     case 6: return to.push_back(std::make_unique<WordSplit>());
     case 7: return add_class(is_white_space, Behaviour::removed);
+    case 8: return to.push_back(std::make_unique<ScriptSplit>());
     default:
       json.only({"type", "delimiter"});
       return to.push_back(std::make_unique<DelimiterSplit>(character_of(json.at("delimiter"))));

@@ -53,6 +53,9 @@ inline void check_count(std::size_t stages, const JsonView& json) {
   if (stages >= kMaxStages) json.refuse("is one stage too many; there may be " + std::to_string(kMaxStages));
 }
 
+// The normalizer Precompiled.
+std::unique_ptr<const Normalizer> make_precompiled(const JsonView& json);
+
 // Each function appends the stages of one part of the file, in order. A Sequence becomes its stages.
 void add_normalizers(Stages<Normalizer>& to, const JsonView& json);
 // Applies normalizers in order. scratch.allow() must have been called.
@@ -67,6 +70,8 @@ std::unique_ptr<const Model> make_bpe(const TokenizerFile& file, const JsonView&
                                       bool bytes);
 std::unique_ptr<const Model> make_wordpiece(const TokenizerFile& file, const JsonView& json,
                                             const Vocabulary& vocabulary);
+std::unique_ptr<const Model> make_word_level(const TokenizerFile& file, const JsonView& json,
+                                             const Vocabulary& vocabulary);
 std::unique_ptr<const Model> make_unigram(const TokenizerFile& file, const JsonView& json,
                                           const Vocabulary& vocabulary);
 

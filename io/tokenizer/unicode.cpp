@@ -1,12 +1,16 @@
 // Normal forms and classes of characters, by ICU.
+#include <unicode/brkiter.h>
 #include <unicode/bytestream.h>
 #include <unicode/normalizer2.h>
 #include <unicode/uchar.h>
+#include <unicode/uscript.h>
+#include <unicode/utext.h>
 
 #include <algorithm>
 #include <heed/core/check.hpp>
 #include <heed/data/text.hpp>
 #include <heed/io/tokenizer/unicode.hpp>
+#include <memory>
 
 namespace heed::detail::tokenizer {
 namespace {
@@ -29,6 +33,38 @@ bool has_category(char32_t c, std::uint32_t mask) { return (U_MASK(u_charType(st
 constexpr bool is_between(char32_t c, char32_t first, char32_t last) { return first <= c && c <= last; }
 
 }  // namespace
+
+int script_of(char32_t c) {
+  if (c == U' ') return kAnyScript;
+  if (c == 0x30FC) return USCRIPT_HAN;                  // the sign for long vowels, which is common to two scripts
+  if (c == 0x589 || c == 0x61C) return USCRIPT_COMMON;  // these four changed their script after Unicode 8
+  if (c == 0x953 || c == 0x954) return USCRIPT_DEVANAGARI;
+  UErrorCode status = U_ZERO_ERROR;
+  const UScriptCode script = uscript_getScript(static_cast<UChar32>(c), &status);
+  if (script == USCRIPT_HIRAGANA || script == USCRIPT_KATAKANA) return USCRIPT_HAN;
+  return U_FAILURE(status) || script == USCRIPT_UNKNOWN ? kAnyScript : static_cast<int>(script);
+}
+
+void each_cluster(std::string_view text, const std::function<void(std::string_view)>& use) {
+  if (is_ascii(text)) {
+    for (std::size_t i = 0; i < text.size();) {
+      const std::size_t n = text.substr(i).starts_with("\r\n") ? 2 : 1;
+      use(text.substr(i, n));
+      i += n;
+    }
+    return;
+  }
+  UErrorCode status = U_ZERO_ERROR;
+  const std::unique_ptr<icu::BreakIterator> breaks(
+      icu::BreakIterator::createCharacterInstance(icu::Locale::getRoot(), status));
+  UText* opened = utext_openUTF8(nullptr, text.data(), static_cast<std::int64_t>(text.size()), &status);
+  const std::unique_ptr<UText, decltype(&utext_close)> closes(opened, utext_close);
+  if (U_SUCCESS(status)) breaks->setText(opened, status);
+  require(U_SUCCESS(status) != 0, "encode: ICU reports ", u_errorName(status));
+  std::int32_t begin = breaks->first();
+  for (std::int32_t end = breaks->next(); end != icu::BreakIterator::DONE; begin = end, end = breaks->next())
+    use(text.substr(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
+}
 
 bool is_ascii(std::string_view text) {
   return std::ranges::all_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x80; });

@@ -1,5 +1,6 @@
 // Normal forms and classes of characters, by ICU.
 #pragma once
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -21,6 +22,14 @@ bool is_mark(char32_t c);             // categories M*
 bool is_nonspacing_mark(char32_t c);  // category Mn
 bool is_control(char32_t c);          // categories Cc, Cf, Co, Cs
 
+// The number of a character's script (Unicode Standard Annex 24). Hiragana and Katakana have the number of Han. A space
+// and unassigned code points have kAnyScript.
+inline constexpr int kAnyScript = -1;
+int script_of(char32_t c);
+
 bool is_ascii(std::string_view text);
+
+// Calls use(cluster) for each character with its marks: the extended grapheme clusters of Unicode Standard Annex 29.
+void each_cluster(std::string_view text, const std::function<void(std::string_view)>& use);
 
 }  // namespace heed::detail::tokenizer

@@ -1,4 +1,4 @@
-// WordPiece (Schuster and Nakajima 2012), the model of BERT, and the vocabulary that all models share.
+// WordPiece (Schuster and Nakajima 2012), the model of BERT, WordLevel, and the vocabulary that all models share.
 #include <heed/io/tokenizer/byte_trie.hpp>
 #include <heed/io/tokenizer/stages.hpp>
 
@@ -68,7 +68,37 @@ class WordPiece final : public Model {
   std::int32_t unknown_ = -1;
 };
 
+// Each piece is one token.
+class WordLevel final : public Model {
+ public:
+  WordLevel(const JsonView& json, const Vocabulary& vocabulary) : vocabulary_(vocabulary) {
+    json.only({"type", "unk_token", "vocab"});
+    unknown_ = vocabulary.id_of(json.at("unk_token").text());
+  }
+
+  void encode(const Pieces& pieces, Tokens& to, EncodeScratch&) const override {
+    for (const Range piece : pieces.ranges) {
+      const std::int32_t id = vocabulary_.id_of(part(pieces.text, piece));
+      require(id >= 0 || unknown_ >= 0,
+              "encode: the text has a word that is not in the vocabulary, and model.unk_token is not in model.vocab");
+      to.push_back(id >= 0 ? id : unknown_);
+    }
+  }
+  std::int32_t unknown() const override { return unknown_; }
+  bool is_byte(std::int32_t) const override { return false; }
+
+ private:
+  const Vocabulary& vocabulary_;
+  std::int32_t unknown_ = -1;
+};
+
 }  // namespace
+
+std::unique_ptr<const Model> make_word_level(const TokenizerFile& file, const JsonView& json,
+                                             const Vocabulary& vocabulary) {
+  require(!file.scored, "tokenizer.json: model.vocab must be an object");
+  return std::make_unique<WordLevel>(json, vocabulary);
+}
 
 std::unique_ptr<const Model> make_wordpiece(const TokenizerFile& file, const JsonView& json,
                                             const Vocabulary& vocabulary) {

@@ -1,5 +1,6 @@
 // Files that JsonTokenizer refuses, with their messages; damaged and hostile files.
 #include <doctest/doctest.h>
+#include <heed/data/detail/base64.hpp>
 #include <heed/io/tokenizer_json.hpp>
 
 #include <nlohmann/json.hpp>
@@ -72,9 +73,9 @@ TEST_CASE("tokenizer.json: the small file") {
 TEST_CASE("tokenizer.json: refused types and fields, by their path") {
   check_refusals(
       small(),
-      {{"/pre_tokenizer/pretokenizers/1/type", "\"UnicodeScripts\"",
-        "pre_tokenizer.pretokenizers[1].type is \"UnicodeScripts\"; it must be one of ByteLevel, Split, Digits, "
-        "Metaspace, BertPreTokenizer, Punctuation, Whitespace, WhitespaceSplit, CharDelimiterSplit, Sequence"},
+      {{"/pre_tokenizer/pretokenizers/1/type", "\"Sentences\"",
+        "pre_tokenizer.pretokenizers[1].type is \"Sentences\"; it must be one of ByteLevel, Split, Digits, Metaspace, "
+        "BertPreTokenizer, Punctuation, Whitespace, WhitespaceSplit, UnicodeScripts, CharDelimiterSplit, Sequence"},
        {"/pre_tokenizer/pretokenizers/1/colour", "1",
         "pre_tokenizer.pretokenizers[1].colour is not a field that heed knows"},
        {"/pre_tokenizer/pretokenizers/0/behavior", "\"Kept\"",
@@ -90,9 +91,9 @@ TEST_CASE("tokenizer.json: refused types and fields, by their path") {
        {"/pre_tokenizer/type", "", "pre_tokenizer.type is missing"},
        {"/pre_tokenizer/type", "7", "pre_tokenizer.type must be a text"},
        {"/pre_tokenizer", "\"ByteLevel\"", "pre_tokenizer must be an object"},
-       {"/normalizer/type", "\"Precompiled\"",
-        "normalizer.type is \"Precompiled\"; it must be one of NFC, NFD, NFKC, NFKD, Sequence, Lowercase, "
-        "StripAccents, Strip, Prepend, Replace, Nmt, ByteLevel, BertNormalizer"},
+       {"/normalizer/type", "\"Umlauts\"",
+        "normalizer.type is \"Umlauts\"; it must be one of NFC, NFD, NFKC, NFKD, Sequence, Lowercase, "
+        "StripAccents, Strip, Prepend, Replace, Nmt, ByteLevel, BertNormalizer, Precompiled"},
        {"/normalizer/form", "true", "normalizer.form is not a field that heed knows"},
        {"/decoder/type", "\"CTC\"",
         "decoder.type is \"CTC\"; it must be one of ByteLevel, Sequence, ByteFallback, Fuse, Replace, Strip, "
@@ -108,7 +109,7 @@ TEST_CASE("tokenizer.json: refused types and fields, by their path") {
        {"/post_processor/special_tokens/<e>/ids/0", "4",
         "post_processor.special_tokens.<e>.ids[0] must be an integer from 0 to 3"},
        {"/post_processor/single/1/SpecialToken/id", "\"<f>\"", "post_processor.special_tokens.<f> is missing"},
-       {"/model/type", "\"WordLevel\"", "model.type is \"WordLevel\"; it must be one of BPE, WordPiece, Unigram"},
+       {"/model/type", "\"Words\"", "model.type is \"Words\"; it must be one of BPE, WordPiece, WordLevel, Unigram"},
        {"/model/type", "\"WordPiece\"", "model.type must be BPE, because the last pre-tokenizer is ByteLevel"},
        {"/model/dropout", "0.1", "model.dropout is set; heed reads tokenizers without dropout"},
        {"/model/unk_token", "\"?\"", "model.unk_token is not in model.vocab"},
@@ -181,6 +182,54 @@ TEST_CASE("tokenizer.json: other models") {
   CHECK(known.encode("a") == Tokens{2});
   CHECK(error_of([&] { known.encode("x"); }) ==
         "encode: the text has a character that is not in the vocabulary, and model.unk_id is not set");
+}
+
+TEST_CASE("tokenizer.json: words that are not in the vocabulary of WordLevel") {
+  json word = small();
+  for (const char* part : {"pre_tokenizer", "decoder", "post_processor", "added_tokens"}) word[part] = nullptr;
+  word["model"] = json::parse(R"({"type": "WordLevel", "unk_token": "?", "vocab": {"a": 0, "?": 1}})");
+  CHECK(JsonTokenizer::from_state(word.dump()).encode("b") == Tokens{1});
+  word["model"]["vocab"].erase("?");
+  CHECK(JsonTokenizer::from_state(word.dump()).encode("a") == Tokens{0});
+  CHECK(error_of([&] { JsonTokenizer::from_state(word.dump()).encode("b"); }) ==
+        "encode: the text has a word that is not in the vocabulary, and model.unk_token is not in model.vocab");
+  word["model"]["vocab"] = json::parse(R"([["a", 1.5]])");
+  CHECK(error_of_text(word.dump()) == "tokenizer.json: model.vocab must be an object");
+}
+
+TEST_CASE("tokenizer.json: damaged tables of Precompiled") {
+  // One entry: "a" becomes "b". The root has the offset 1 xor 'a'. Its child has a leaf at 2.
+  const auto table = [](std::vector<std::uint32_t> units, const std::string& texts, std::uint32_t size) {
+    std::string bytes;
+    units.insert(units.begin(), size);
+    for (const std::uint32_t unit : units)
+      for (int i = 0; i < 4; ++i) bytes += static_cast<char>(unit >> (8 * i) & 255);
+    json file = small();
+    file["normalizer"] = {{"type", "Precompiled"}, {"precompiled_charsmap", detail::to_base64(bytes + texts)}};
+    return file.dump();
+  };
+  const std::vector<std::uint32_t> units = {(1 ^ 'a') << 10, 'a' | 0x100 | 3 << 10, 0};
+  const std::string text("b\0", 2);
+  CHECK(JsonTokenizer::from_state(table(units, text, 12)).encode("ba") == Tokens{1, 1});
+  const std::string damaged =
+      "tokenizer.json: normalizer.precompiled_charsmap is damaged: it must have the size of a table of 4 bytes per "
+      "entry, and the table";
+  for (const std::uint32_t size : {0u, 3u, 11u, 16u, 0xFFFFFFFCu})
+    CHECK(error_of_text(table(units, text, size)) == damaged);
+  CHECK(error_of_text(table({}, "", 4)) == damaged);
+  CHECK(error_of_text(table(units, "\xFF", 12)) ==
+        "tokenizer.json: normalizer.precompiled_charsmap is damaged: its texts must be UTF-8");
+  const auto fails = [](const std::string& file, const std::string& message) {
+    const JsonTokenizer t = JsonTokenizer::from_state(file);
+    CHECK(error_of([&] { t.encode("a"); }) == message);
+  };
+  fails(table({5 << 10, 0, 0}, text, 12),
+        "encode: normalizer.precompiled_charsmap of the tokenizer is damaged: it has no entry 100");
+  fails(table({units[0], units[1], 9}, text, 12),
+        "encode: normalizer.precompiled_charsmap of the tokenizer is damaged: it has no text at 9");
+  json file = small();
+  file["normalizer"] = {{"type", "Precompiled"}, {"precompiled_charsmap", "abc"}};
+  CHECK(contains(error_of_text(file.dump()), "the base64 text has 3 characters; it must have a multiple of 4"));
 }
 
 TEST_CASE("tokenizer.json: expressions that Oniguruma and PCRE2 read differently are refused") {

@@ -1,18 +1,21 @@
 """Writes tokenizers_files.json: small tokenizers of each kind, and what the package `tokenizers` makes of texts.
 
-    python3 tests/reference/tokenizers_files.py                 (tokenizers 0.23)
+    python3 tests/reference/tokenizers_files.py                 (tokenizers 0.23, sentencepiece 0.2)
     python3 tests/reference/tokenizers_files.py 100000 FOLDER   (many texts: FOLDER/NAME.json for each kind)
 
 No tokenizer of a published model is in a Python package, so tokenizers of the same structure are trained on the texts
 below. Each kind has: "file", the text of its tokenizer.json; "around", the tokens that the post-processor adds;
 "texts": [text, ids, ids with special tokens as text, decoded, decoded without special tokens], where null stands for
-the value before; "ids": [ids, decoded]. Training breaks some ties at random, so a second run writes other values.
+the value before; "ids": [ids, decoded]. Training breaks some ties at random, so a second run would write other values. Kinds that the
+file has are kept.
 The characters are those of Unicode 3.2 and some emoji of Unicode 8, because the tables of newer characters differ.
 """
+import io
 import json
 import pathlib
 import random
 import sys
+import tempfile
 import unicodedata
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -248,8 +251,60 @@ def unigram_bytes():
     return t
 
 
+def word_level():
+    t = Tokenizer(models.WordLevel(unk_token="[UNK]"))
+    t.normalizer = normalizers.Lowercase()
+    t.pre_tokenizer = pre_tokenizers.Whitespace()
+    t.train_from_iterator(corpus(), trainers.WordLevelTrainer(vocab_size=60, special_tokens=["[UNK]", "[PAD]"],
+                                                              show_progress=False))
+    return t
+
+
+def scripts():
+    """Pieces of one script, after the table of SentencePiece for NFKC with its own rules for blanks."""
+    t = Tokenizer(models.Unigram())
+    t.normalizer = normalizers.Sequence([normalizers.Precompiled(charsmap()),
+                                         normalizers.Replace(Regex(" {2,}"), " ")])
+    t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.UnicodeScripts(), pre_tokenizers.Metaspace()])
+    t.decoder = decoders.Metaspace()
+    t.train_from_iterator(corpus(), trainers.UnigramTrainer(vocab_size=330, special_tokens=["<unk>"],
+                                                            unk_token="<unk>", show_progress=False))
+    return t
+
+
+def charsmap(rule="nmt_nfkc"):
+    """SentencePiece's table of a rule: its name, or the path of a file of rules."""
+    import sentencepiece
+    from sentencepiece import sentencepiece_model_pb2
+    out = io.BytesIO()
+    source = {"normalization_rule_tsv": str(rule)} if "/" in str(rule) else {"normalization_rule_name": rule}
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=corpus(), model_writer=out, vocab_size=300,
+                                             minloglevel=2, hard_vocab_limit=False, **source)
+    model = sentencepiece_model_pb2.ModelProto()
+    model.ParseFromString(out.getvalue())
+    return model.normalizer_spec.precompiled_charsmap
+
+
+def precompiled():
+    """The table of a few rules: half-width forms, ligatures, accents, removed characters, blanks."""
+    rules = {"ﬁ": "fi", "½": "1/2", "ｶ": "カ", "ｶﾞ": "ガ", "e\u0301": "é", "a\u0308": "ä", "\u0301": "´", "\u200b": "",
+             "\t": " ", "\n": " ", "\u3000": " ", "漢": "汉字", "A": "a", "AB": "[ab]", "\r\n": "|", "😀": ":)"}
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "rules.tsv"
+        path.write_text("".join(" ".join(f"{ord(c):X}" for c in a) + "\t" + " ".join(f"{ord(c):X}" for c in b) + "\n"
+                                for a, b in rules.items()))
+        table = charsmap(path)
+    t = Tokenizer(models.BPE(unk_token="<unk>"))
+    t.normalizer = normalizers.Precompiled(table)
+    t.pre_tokenizer = pre_tokenizers.Metaspace()
+    t.decoder = decoders.Metaspace()
+    t.train_from_iterator(corpus(), trainers.BpeTrainer(vocab_size=300, show_progress=False, special_tokens=["<unk>"]))
+    return t
+
+
 KINDS = [gpt2, llama3, llama3_whole, qwen2, smollm, prefix_space, clip, added_tokens, llama2, mistral, unknowns, bert,
-         cased_bert, unigram, unigram_bytes]
+         cased_bert, unigram, unigram_bytes, word_level, precompiled]
+LARGE = [scripts]  # with a table of 300 kB, which is not stored
 
 
 def record(kind, count):
@@ -288,11 +343,15 @@ def lines(value):
 def main():
     count, folder = (int(sys.argv[1]), pathlib.Path(sys.argv[2])) if len(sys.argv) > 2 else (20, None)
     if folder:
-        for kind in KINDS:
+        for kind in KINDS + LARGE:
             (folder / f"{kind.__name__}.json").write_text(lines(record(kind, count)) + "\n")
     else:
-        made = {kind.__name__: record(kind, count) for kind in KINDS}
-        pathlib.Path(__file__).with_suffix(".json").write_text(lines(made) + "\n")
+        path = pathlib.Path(__file__).with_suffix(".json")
+        made = json.loads(path.read_text()) if path.exists() else {}
+        for kind in KINDS:
+            if kind.__name__ not in made:
+                made[kind.__name__] = record(kind, count)
+        path.write_text(lines(made) + "\n")
 
 
 if __name__ == "__main__":
