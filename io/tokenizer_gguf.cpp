@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <heed/data/text.hpp>
+#include <heed/io/detail/gguf_tokenizer.hpp>
 #include <heed/io/json.hpp>
 #include <heed/io/tokenizer/text.hpp>
 #include <heed/io/tokenizer/vocabulary.hpp>
@@ -10,59 +11,10 @@
 
 namespace heed {
 
+using namespace detail::gguf;
 using namespace detail::tokenizer;
 
 namespace {
-
-constexpr char kModelKey[] = "tokenizer.ggml.model", kPreNameKey[] = "tokenizer.ggml.pre",
-               kTokensKey[] = "tokenizer.ggml.tokens", kTypesKey[] = "tokenizer.ggml.token_type",
-               kScoresKey[] = "tokenizer.ggml.scores", kMergesKey[] = "tokenizer.ggml.merges",
-               kBeginKey[] = "tokenizer.ggml.bos_token_id", kEndKey[] = "tokenizer.ggml.eos_token_id",
-               kUnknownKey[] = "tokenizer.ggml.unknown_token_id", kPaddingKey[] = "tokenizer.ggml.padding_token_id",
-               kClassKey[] = "tokenizer.ggml.cls_token_id",
-               kSeparatorKey[] = "tokenizer.ggml.seperator_token_id";  // misspelt in the format
-
-// Patterns of pre-tokenizers, as regular expressions.
-constexpr char kLlama3[] = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
-                           R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr char kQwen2[] = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)"
-                          R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
-// How the byte-level tokenizers of one name in tokenizer.ggml.pre divide a text.
-struct Pre {
-  std::string_view name;
-  const char* pattern;         // null: GPT-2's
-  bool digits = false;         // each digit is a piece
-  bool nfc = false;            // texts are normalized, which the published tokenizer does and llama.cpp does not
-  bool ignore_merges = false;  // a piece in the vocabulary is one token
-  bool begin = false;          // the default of tokenizer.ggml.add_bos_token
-};
-
-constexpr Pre kPre[] = {
-    {"gpt-2", nullptr},
-    {"phi-2", nullptr},
-    {"mpt", nullptr},
-    {"olmo", nullptr},
-    {"exaone4", nullptr},
-    {"smollm", nullptr, true},
-    {"starcoder", nullptr, true},
-    {"refact", nullptr, true},
-    {"command-r", nullptr, true},
-    {"codeshell", nullptr, true},
-    {"exaone", nullptr, true},
-    {"llama3", kLlama3, false, false, true, true},
-    {"llama-v3", kLlama3, false, false, true, true},
-    {"llama-bpe", kLlama3, false, false, true, true},
-    {"falcon3", kLlama3, false, false, true, true},
-    {"lfm2", kLlama3, false, false, true, true},
-    {"dbrx", kLlama3},
-    {"smaug-bpe", kLlama3},
-    {"qwen2", kQwen2, false, true},
-    {"deepseek-r1-qwen", kQwen2},
-    {"megrez", kQwen2},
-    {"stablelm2", kQwen2},
-    {"hunyuan", kQwen2},
-};
 
 // Reads tokenizer.ggml.*.
 class GgufTokenizer {
@@ -92,8 +44,6 @@ class GgufTokenizer {
   }
 
  private:
-  enum Type : std::int32_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
-
   template <class... Parts>
   [[noreturn]] void refuse(const char* key, const Parts&... parts) const {
     fail("load_tokenizer: ", file_.name(), ": ", key, " ", parts...);
@@ -293,8 +243,8 @@ std::string GgufTokenizer::word_piece() const {
     const bool is_name = token.size() > 2 && token.starts_with('[') && token.ends_with(']');  // [CLS], [unused1]
     return is_added(id) || is_name ? token : "##" + token;
   };
-  const bool lower = flag("tokenizer.ggml.normalizer.lowercase", true);
-  const bool strip = flag("tokenizer.ggml.normalizer.strip_accents", lower);
+  const bool lower = flag(kLowercaseKey, true);
+  const bool strip = flag(kStripAccentsKey, lower);
   const auto boolean = [](bool value) { return std::string(value ? "true" : "false"); };
   return whole(
       R"({"type":"BertNormalizer","clean_text":true,"handle_chinese_chars":true,"strip_accents":)" + boolean(strip) +
@@ -320,7 +270,7 @@ JsonTokenizer tokenizer_of(const GgufFile& file) {
 Tokens end_tokens_of(const GgufFile& file) {
   const GgufTokenizer reader(file);
   Tokens ids;
-  for (const char* key : {kEndKey, "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"}) {
+  for (const char* key : {kEndKey, kTurnEndKey, kMessageEndKey}) {
     if (!file.has(key)) continue;
     const auto id = static_cast<std::int32_t>(reader.token(key));
     if (std::ranges::find(ids, id) == ids.end()) ids.push_back(id);

@@ -13,10 +13,14 @@
 //                            {"tokenizer.ggml.merges", GgufArray(merges)}}, {});
 //   const JsonTokenizer tokenizer = tokenizer_of(GgufFile("model.gguf"));
 //   std::cout << tokenizer.encode("abba").size() << '\n';  // 3
+//   GgufMetadata metadata = tokenizer_metadata(tokenizer);
+//   metadata["general.architecture"] = "llama";
+//   save_gguf("copy.gguf", metadata, {});
 #pragma once
 #include <heed/data/text.hpp>
 #include <heed/io/gguf.hpp>
 #include <heed/io/tokenizer_json.hpp>
+#include <span>
 
 namespace heed {
 
@@ -32,5 +36,11 @@ JsonTokenizer tokenizer_of(const GgufFile& file);
 // The tokens that end a text or an answer, without repeats: those of tokenizer.ggml.eos_token_id, eot_token_id and
 // eom_token_id that the file has. Throws Error if an id is not below the number of tokens.
 Tokens end_tokens_of(const GgufFile& file);
+
+// The keys tokenizer.ggml.* that describe a tokenizer, for save_gguf(). `end_tokens`, at most three, become the tokens
+// that end a text, a turn and a message. Byte-level BPE is written as "gpt2", BPE with byte fallback as "llama", with
+// scores in the order of the merges, and WordPiece as "bert". Throws Error, which names the part of the tokenizer.json,
+// if GGUF cannot describe the tokenizer: other models, and stages that no name in tokenizer.ggml.pre stands for.
+GgufMetadata tokenizer_metadata(const JsonTokenizer& tokenizer, std::span<const std::int32_t> end_tokens = {});
 
 }  // namespace heed

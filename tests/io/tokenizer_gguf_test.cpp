@@ -155,6 +155,70 @@ TEST_CASE("tokenizers in GGUF: tokens and texts are those of the tokenizer.json"
   compare(bert_metadata(), "bert");
 }
 
+TEST_CASE("tokenizers in GGUF: written metadata") {
+  const auto llama_cpp = test::json_file(test::in_source("tests/reference/tokenizers_gguf.json"));
+  for (const char* kind : {"gpt2", "smollm", "llama3", "qwen2", "llama2", "mistral", "bert"}) {
+    INFO(kind);
+    const JsonTokenizer json = JsonTokenizer::from_state(test::tokenizer_file(kind));
+    GgufMetadata metadata = tokenizer_metadata(json, Tokens{1, 0});
+    metadata["general.architecture"] = "llama";
+    const JsonTokenizer gguf = tokenizer_from(metadata);
+    CHECK(gguf.vocabulary_size() == json.vocabulary_size());
+    CHECK(gguf.with_special_tokens({9}) == json.with_special_tokens({9}));
+    CHECK(gguf.special("<unk>") == json.special("<unk>"));
+    for (std::int32_t id = 0; id < 20; ++id) {
+      CHECK(gguf.token(id) == json.token(id));
+      CHECK(gguf.is_special(id) == json.is_special(id));
+    }
+    if (llama_cpp.contains(kind)) {
+      check_llama_cpp(gguf, llama_cpp.at(kind));
+      const TemporaryFolder folder;
+      save_gguf(folder.path / "model.gguf", metadata, {});
+      CHECK(end_tokens_of(GgufFile(folder.path / "model.gguf")) == Tokens{1, 0});
+    } else {
+      for (const auto& row : test::stored_tokenizers().at(kind).at("texts"))
+        CHECK(gguf.encode(row[0].get<std::string>()) == row[1].get<Tokens>());
+    }
+  }
+}
+
+TEST_CASE("tokenizers in GGUF: tokenizers that GGUF cannot describe") {
+  const auto refuses = [](const char* kind, const std::string& message) {
+    const JsonTokenizer t = JsonTokenizer::from_state(test::tokenizer_file(kind));
+    CHECK(error_of([&] { tokenizer_metadata(t); }) == "tokenizer.json: " + message);
+  };
+  refuses("unigram", "model.type is \"Unigram\"; it must be one of BPE, WordPiece");
+  refuses("prefix_space", "pre_tokenizer has no name in tokenizer.ggml.pre");
+  refuses("clip", "normalizer.normalizers[1].type has no name in tokenizer.ggml.pre");
+  refuses("unknowns", "pre_tokenizer.pretokenizers[0] has no name in tokenizer.ggml.pre");
+  refuses("cased_bert", "normalizer.type is \"Sequence\"; it must be one of BertNormalizer");
+  const JsonTokenizer t = JsonTokenizer::from_state(test::tokenizer_file("smollm"));
+  CHECK(error_of([&] { tokenizer_metadata(t, Tokens{440}); }) ==
+        "tokenizer_metadata: token 440 is not in the vocabulary of 440 tokens");
+  const auto changed = [](const char* kind, const char* pointer, const char* value) {
+    auto file = nlohmann::json::parse(test::tokenizer_file(kind));
+    file[nlohmann::json::json_pointer(pointer)] = nlohmann::json::parse(value);
+    return error_of([&] { tokenizer_metadata(JsonTokenizer::from_state(file.dump())); });
+  };
+  CHECK(changed("llama2", "/normalizer/normalizers/0/prepend", "\"x\"") ==
+        "tokenizer.json: normalizer.normalizers[0] has no counterpart in a GGUF file");
+  CHECK(changed("llama2", "/normalizer", "null") == "tokenizer.json: model needs a stage that writes spaces as \"▁\"");
+  CHECK(changed("mistral", "/pre_tokenizer/replacement", "\"_\"") ==
+        "tokenizer.json: pre_tokenizer has no counterpart in a GGUF file");
+  CHECK(changed("smollm", "/pre_tokenizer", "null") == "tokenizer.json: model has no name in tokenizer.ggml.pre");
+  CHECK(changed("bert", "/normalizer/clean_text", "false") ==
+        "tokenizer.json: normalizer.clean_text is false; a GGUF file requires true");
+  CHECK(changed("bert", "/post_processor", "null") ==
+        "tokenizer.json: post_processor must add one token before and one after a text");
+  CHECK(changed("smollm", "/added_tokens/0/lstrip", "true") ==
+        "tokenizer.json: added_tokens[0].lstrip is true; a GGUF file cannot say so");
+  const char* twice =
+      R"({"type": "TemplateProcessing", "pair": [], "single": [{"SpecialToken": {"id": "a", "type_id": 0}},
+    {"Sequence": {"id": "A", "type_id": 0}}], "special_tokens": {"a": {"id": "a", "ids": [0, 0], "tokens": ["a", "a"]}}})";
+  CHECK(changed("smollm", "/post_processor", twice) ==
+        "tokenizer.json: post_processor adds several tokens at one end of a text; a GGUF file can have one");
+}
+
 // The score decides which pair is merged first, not the order of tokens.
 TEST_CASE("tokenizers in GGUF: scores of SentencePiece") {
   std::vector<std::string> tokens = {"<unk>", "<s>", "</s>", "a", "b", "c", "ab", "bc", "aba", "ba", "▁"};
@@ -250,7 +314,7 @@ TEST_CASE("tokenizers in GGUF: refused values") {
   refuses("tokenizer.ggml.model", "rwkv", "tokenizer.ggml.model is \"rwkv\"; it must be gpt2, llama or bert");
   refuses("tokenizer.ggml.pre", "viking",
           "tokenizer.ggml.pre is \"viking\"; it must be one of gpt-2, phi-2, mpt, olmo, exaone4, smollm, starcoder, "
-          "refact, command-r, codeshell, exaone, llama3, llama-v3, llama-bpe, falcon3, lfm2, dbrx, smaug-bpe, qwen2, "
+          "refact, command-r, codeshell, exaone, llama-bpe, llama3, llama-v3, falcon3, lfm2, dbrx, smaug-bpe, qwen2, "
           "deepseek-r1-qwen, megrez, stablelm2, hunyuan");
   refuses("tokenizer.ggml.token_type", GgufArray(std::vector<std::int32_t>{1}),
           "tokenizer.ggml.token_type has 1 values; it must have one per token, 440");

@@ -1,0 +1,205 @@
+// Writes tokenizers as the metadata of GGUF files.
+#include <algorithm>
+#include <heed/io/detail/gguf_tokenizer.hpp>
+#include <heed/io/tokenizer/json.hpp>
+#include <heed/io/tokenizer_gguf.hpp>
+#include <map>
+
+namespace heed {
+
+using namespace detail::gguf;
+using detail::JsonView;
+
+namespace {
+
+// The metadata of a tokenizer.json.
+class GgufTokenizerWriter {
+ public:
+  explicit GgufTokenizerWriter(const JsonTokenizer& tokenizer)
+      : tokenizer_(tokenizer),
+        file_(detail::tokenizer::parse_tokenizer_json(tokenizer.state())),
+        root_(file_.root, "tokenizer.json"),
+        model_(root_.at("model")) {
+    const auto count = static_cast<std::size_t>(tokenizer.vocabulary_size());
+    tokens_.resize(count);
+    types_.assign(count, kNormal);
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto id = static_cast<std::int32_t>(i);
+      tokens_[i] = tokenizer.token(id);
+      if (tokens_[i].empty()) tokens_[i] = "[PAD" + std::to_string(i) + "]", types_[i] = kUnused;
+    }
+    if (!root_.has("added_tokens")) return;
+    for (const JsonView& token : root_.at("added_tokens").items()) {
+      const auto id = static_cast<std::size_t>(token.at("id").integer(0, tokenizer.vocabulary_size() - 1));
+      for (const char* key : {"single_word", "lstrip", "rstrip"})
+        if (token.at(key).boolean()) token.at(key).refuse("is true; a GGUF file cannot say so");
+      types_[id] = token.at("special").boolean() ? kControl : kUserDefined;
+    }
+  }
+
+  GgufMetadata written(std::span<const std::int32_t> end_tokens) {
+    const std::size_t kind = model_.at("type").one_of({"BPE", "WordPiece"});
+    if (kind == 1) {
+      word_piece();
+    } else if (model_.boolean_or("byte_fallback", false)) {
+      scored();
+    } else {
+      byte_level();
+    }
+    if (kind == 0) added_flags();
+    for (std::size_t i = 0; i < std::min<std::size_t>(end_tokens.size(), 3); ++i)
+      set_id(std::array{kEndKey, kTurnEndKey, kMessageEndKey}[i], end_tokens[i]);
+    set_id(kPaddingKey, tokenizer_.special("<pad>"));
+    set_id(kUnknownKey, tokenizer_.special("<unk>"));
+    made_[kTokensKey] = GgufArray(std::move(tokens_));
+    made_[kTypesKey] = GgufArray(std::move(types_));
+    return std::move(made_);
+  }
+
+ private:
+  // Sets the id unless it is set already.
+  void set_id(const char* key, std::optional<std::int32_t> id) {
+    if (id) made_.emplace(key, static_cast<std::uint32_t>(*id));
+  }
+
+  // The tokens that the post-processor adds.
+  void added_flags() {
+    const Tokens around = tokenizer_.with_special_tokens({-1});
+    const auto text = std::ranges::find(around, -1);
+    const auto before = text - around.begin(), after = around.end() - text - 1;
+    if (before > 1 || after > 1)
+      root_.at("post_processor").refuse("adds several tokens at one end of a text; a GGUF file can have one");
+    made_["tokenizer.ggml.add_bos_token"] = before == 1;
+    made_["tokenizer.ggml.add_eos_token"] = after == 1;
+    if (before == 1) set_id(kBeginKey, around.front());
+    if (after == 1) set_id(kEndKey, around.back());
+    set_id(kBeginKey, tokenizer_.special("<s>"));
+  }
+
+  // The stages of a part of the file, without Sequences.
+  static void flatten(std::vector<JsonView>& to, const JsonView& json, const char* list) {
+    if (json.at("type").text() != "Sequence") return to.push_back(json);
+    for (const JsonView& item : json.at(list).items()) flatten(to, item, list);
+  }
+  std::vector<JsonView> stages(const char* part, const char* list) const {
+    std::vector<JsonView> all;
+    if (root_.has(part)) flatten(all, root_.at(part), list);
+    return all;
+  }
+  static bool is(const JsonView& stage, std::string_view type) { return stage.at("type").text() == type; }
+
+  void byte_level();
+  void scored();
+  void word_piece();
+
+  const JsonTokenizer& tokenizer_;
+  const detail::tokenizer::TokenizerFile file_;
+  const JsonView root_, model_;
+  std::vector<std::string> tokens_;
+  std::vector<std::int32_t> types_;
+  GgufMetadata made_;
+};
+
+void GgufTokenizerWriter::byte_level() {
+  bool digits = false, nfc = false, bytes = false;
+  std::string pattern;
+  for (const JsonView& stage : stages("normalizer", "normalizers")) {
+    if (!is(stage, "NFC")) stage.at("type").refuse("has no name in tokenizer.ggml.pre");
+    nfc = true;
+  }
+  for (const JsonView& stage : stages("pre_tokenizer", "pretokenizers")) {
+    const bool first = !digits && pattern.empty() && !bytes;
+    if (is(stage, "Digits") && first && stage.at("individual_digits").boolean()) {
+      digits = true;
+    } else if (is(stage, "Split") && pattern.empty() && !bytes && stage.at("pattern").has("Regex") &&
+               stage.at("behavior").text() == "Isolated" && !stage.at("invert").boolean()) {
+      pattern = stage.at("pattern").at("Regex").text();
+    } else if (is(stage, "ByteLevel") && !bytes && !stage.at("add_prefix_space").boolean() &&
+               stage.boolean_or("use_regex", true) == pattern.empty()) {
+      bytes = true;
+    } else {
+      stage.refuse("has no name in tokenizer.ggml.pre");
+    }
+  }
+  const bool whole = model_.boolean_or("ignore_merges", false);
+  const auto found = std::ranges::find_if(kPre, [&](const Pre& pre) {
+    return pre.digits == digits && pre.nfc == nfc && pre.ignore_merges == whole &&
+           pattern == (pre.pattern == nullptr ? "" : pre.pattern);
+  });
+  if (found == std::end(kPre) || !bytes)
+    (root_.has("pre_tokenizer") ? root_.at("pre_tokenizer") : model_).refuse("has no name in tokenizer.ggml.pre");
+  std::vector<std::string> merges;
+  for (const auto& [left, right] : file_.merges)
+    merges.push_back(std::string(file_.text(left)) + " " + std::string(file_.text(right)));
+  made_[kModelKey] = "gpt2";
+  made_[kPreNameKey] = std::string(found->name);
+  made_[kMergesKey] = GgufArray(std::move(merges));
+}
+
+// The score of a token is that of its first merge. Other tokens have lower scores.
+void GgufTokenizerWriter::scored() {
+  bool prefix = false, replaces = false;
+  for (const JsonView& stage : stages("normalizer", "normalizers")) {
+    if (is(stage, "Prepend") && !replaces && stage.at("prepend").text() == "▁") {
+      prefix = true;
+    } else if (is(stage, "Replace") && !replaces && stage.at("pattern").text_or("String", "") == " " &&
+               stage.at("content").text() == "▁") {
+      replaces = true;
+    } else {
+      stage.refuse("has no counterpart in a GGUF file");
+    }
+  }
+  for (const JsonView& stage : stages("pre_tokenizer", "pretokenizers")) {
+    const bool spaces = is(stage, "Split") && replaces && stage.at("pattern").text_or("String", "") == " ";
+    const bool marks = is(stage, "Metaspace") && !replaces && stage.at("replacement").text() == "▁";
+    if (!spaces && !marks) stage.refuse("has no counterpart in a GGUF file");  // `spaces`: a text then has none
+    if (marks) prefix = stage.text_or("prepend_scheme", "always") != "never", replaces = true;
+  }
+  if (!replaces) model_.refuse("needs a stage that writes spaces as \"▁\"");
+  std::map<std::string, float, std::less<>> scores;
+  for (std::size_t i = 0; i < file_.merges.size(); ++i)
+    scores.emplace(std::string(file_.text(file_.merges[i].first)) + std::string(file_.text(file_.merges[i].second)),
+                   -static_cast<float>(i));
+  std::vector<float> all;
+  for (std::size_t i = 0; i < tokens_.size(); ++i) {
+    const auto found = scores.find(tokens_[i]);
+    all.push_back(found != scores.end() ? found->second : -static_cast<float>(file_.merges.size() + i));
+    const bool is_byte = tokenizer_.is_byte(static_cast<std::int32_t>(i));
+    if (is_byte) types_[i] = kByte;
+  }
+  if (const auto unknown = tokenizer_.special("<unk>")) types_[static_cast<std::size_t>(*unknown)] = kUnknown;
+  made_[kModelKey] = "llama";
+  made_["tokenizer.ggml.add_space_prefix"] = prefix;
+  made_[kScoresKey] = GgufArray(std::move(all));
+}
+
+void GgufTokenizerWriter::word_piece() {
+  const JsonView normalizer = root_.at("normalizer"), splitter = root_.at("pre_tokenizer");
+  normalizer.at("type").one_of({"BertNormalizer"});
+  splitter.at("type").one_of({"BertPreTokenizer"});
+  model_.at("continuing_subword_prefix").one_of({"##"});
+  for (const char* wanted : {"clean_text", "handle_chinese_chars"})
+    if (!normalizer.at(wanted).boolean()) normalizer.at(wanted).refuse("is false; a GGUF file requires true");
+  for (std::size_t i = 0; i < tokens_.size(); ++i) {
+    const std::string& text = tokens_[i];
+    const bool is_name = types_[i] != kNormal || (text.size() > 2 && text.starts_with('[') && text.ends_with(']'));
+    if (!is_name) tokens_[i] = text.starts_with("##") ? text.substr(2) : "▁" + text;
+  }
+  const bool lower = normalizer.at("lowercase").boolean();
+  made_[kModelKey] = "bert";
+  made_[kLowercaseKey] = lower;
+  made_[kStripAccentsKey] = normalizer.boolean_or("strip_accents", lower);
+  const Tokens around = tokenizer_.with_special_tokens({});
+  if (around.size() != 2) root_.at("post_processor").refuse("must add one token before and one after a text");
+  for (const char* key : {kClassKey, kBeginKey}) set_id(key, around[0]);
+  for (const char* key : {kSeparatorKey, kEndKey}) set_id(key, around[1]);
+}
+
+}  // namespace
+
+GgufMetadata tokenizer_metadata(const JsonTokenizer& tokenizer, std::span<const std::int32_t> end_tokens) {
+  for (const std::int32_t id : end_tokens) detail::check_id("tokenizer_metadata", id, tokenizer.vocabulary_size());
+  return GgufTokenizerWriter(tokenizer).written(end_tokens);
+}
+
+}  // namespace heed
