@@ -18,12 +18,20 @@ void JsonValue::set(std::string_view key, JsonValue value) {
 }
 
 bool JsonBuilder::key(std::string& name) {
-  constexpr std::size_t kMaxKeys = 4096;
+  constexpr std::size_t kMaxKeys = std::size_t{1} << 14;  // a tokenizer_config.json of Gemma 3 has 6,415
   auto& keys = open_.back()->keys;
-  require(std::ranges::find(keys, name) == keys.end(), source_, ": the key \"", name, "\" occurs twice in one object");
   require(keys.size() < kMaxKeys, source_, ": an object has more than ", kMaxKeys, " keys");
   keys.push_back(std::move(name));
   return true;
+}
+
+void JsonBuilder::close() {
+  std::vector<std::string_view> keys(open_.back()->keys.begin(), open_.back()->keys.end());
+  std::ranges::sort(keys);
+  const auto twice = std::ranges::adjacent_find(keys);
+  require(twice == keys.end(), source_, ": the key \"", twice == keys.end() ? "" : *twice,
+          "\" occurs twice in one object");
+  open_.pop_back();
 }
 
 JsonValue& JsonBuilder::add(JsonValue value) {

@@ -90,8 +90,8 @@ class JsonBuilder {
   }
   bool start_object(std::size_t) { return open(JsonValue::Kind::object), true; }
   bool start_array(std::size_t) { return open(JsonValue::Kind::array), true; }
-  bool end_object() { return open_.pop_back(), true; }
-  bool end_array() { return open_.pop_back(), true; }
+  bool end_object() { return close(), true; }
+  bool end_array() { return close(), true; }
   bool key(std::string& name);
   template <class Exception>
   bool parse_error(std::size_t position, const std::string&, const Exception&) {
@@ -101,7 +101,7 @@ class JsonBuilder {
  protected:
   JsonValue& add(JsonValue value);        // to the innermost open array or object
   JsonValue& open(JsonValue::Kind kind);  // adds an array or object, and opens it
-  void close() { open_.pop_back(); }      // the innermost
+  void close();                           // the innermost
   const std::vector<JsonValue*>& opened() const { return open_; }
 
  private:

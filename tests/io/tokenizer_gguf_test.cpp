@@ -188,7 +188,7 @@ TEST_CASE("tokenizers in GGUF: tokenizers that GGUF cannot describe") {
     CHECK(error_of([&] { tokenizer_metadata(t); }) == "tokenizer.json: " + message);
   };
   refuses("unigram", "model.type is \"Unigram\"; it must be one of BPE, WordPiece");
-  refuses("prefix_space", "pre_tokenizer has no name in tokenizer.ggml.pre");
+  refuses("prefix_space", "added_tokens[2].lstrip is true; a GGUF file cannot say so");
   refuses("clip", "normalizer.normalizers[1].type has no name in tokenizer.ggml.pre");
   refuses("unknowns", "pre_tokenizer.pretokenizers[0] has no name in tokenizer.ggml.pre");
   refuses("cased_bert", "normalizer.type is \"Sequence\"; it must be one of BertNormalizer");
@@ -205,6 +205,8 @@ TEST_CASE("tokenizers in GGUF: tokenizers that GGUF cannot describe") {
   CHECK(changed("llama2", "/normalizer", "null") == "tokenizer.json: model needs a stage that writes spaces as \"▁\"");
   CHECK(changed("mistral", "/pre_tokenizer/replacement", "\"_\"") ==
         "tokenizer.json: pre_tokenizer has no counterpart in a GGUF file");
+  CHECK(changed("gpt2", "/pre_tokenizer/add_prefix_space", "true") ==
+        "tokenizer.json: pre_tokenizer has no name in tokenizer.ggml.pre");
   CHECK(changed("smollm", "/pre_tokenizer", "null") == "tokenizer.json: model has no name in tokenizer.ggml.pre");
   CHECK(changed("bert", "/normalizer/clean_text", "false") ==
         "tokenizer.json: normalizer.clean_text is false; a GGUF file requires true");
