@@ -93,7 +93,7 @@ Tensor additive_attention(In q, In k, In v, In u_in, const AttentionCall& call) 
   check(u_in.shape() == expected && u_in.dtype() == q.dtype(), q.where(), "additive_attention: q is ", q.tensor(),
         " but u is ", u_in.tensor(), "; it must be [heads, width] ", expected, " ", q.dtype());
   detail::check_pairs("additive_attention", q, k, call);
-  const AttentionInputs x = detail::attention_inputs(q, k, v, call);
+  const AttentionInputs x = detail::attention_inputs(q, k, v, detail::with_document_mask(q, k, call));
   const Tensor u = u_in->dense();
   Tensor y = detail::attention_output(x), lse;
   if (needs_gradient({x.q, x.k, x.v, u_in, call.bias})) lse = Tensor::empty(x.grid().first(3), q.dtype());

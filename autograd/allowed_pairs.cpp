@@ -12,9 +12,34 @@ void AttentionCall::members(MemberVisitor& visit) {
     return has_rows ? visit.buffer(what, x) : visit.shared(what, x);
   };
   const auto of_batch = [](const Tensor& x) { return x.defined() && x.rank() == 4 && x.dim(0) > 1; };
-  visit.buffer("key_lengths", key_lengths), visit.buffer("key_mask", key_mask);
+  visit.buffer("key_lengths", key_lengths), visit.buffer("key_mask", key_mask), visit.buffer("documents", documents);
   name("mask", mask, of_batch(mask)), name("bias", bias, of_batch(bias));
   name("first_query", first_query, first_query.defined() && first_query.rank() > 0);
+}
+
+Tensor positions_in_documents(const Tensor& documents) {
+  require(documents.defined() && documents.rank() == 2 && documents.dtype() == DType::int32,
+          "positions_in_documents: documents is ", documents, "; it must be [batch, positions] int32");
+  const Tensor begins = documents.dense();
+  Tensor positions = Tensor::empty(documents.shape(), DType::int32);
+  const Index length = documents.dim(1);
+  for (Index n = 0; n < documents.numel(); ++n) {
+    const std::int32_t* begin = begins.ptr<std::int32_t>() + n;
+    const auto i = static_cast<std::int32_t>(n % length);
+    require(*begin == i || (i > 0 && *begin == begin[-1]), "positions_in_documents: documents[", n / length, ", ", i,
+            "] is ", *begin, "; it must be ", i, ", where a document begins", i > 0 ? ", or the number before" : "");
+    positions.ptr<std::int32_t>()[n] = i - *begin;
+  }
+  return positions;
+}
+
+AttentionCall detail::with_document_mask(In q, In k, const AttentionCall& call) {
+  if (!call.documents.defined()) return call;
+  AttentionCall masked = call;
+  masked.mask = allowed_block({.documents = call.documents, .mask = call.mask},
+                              {q.dim(0), q.dim(1), q.dim(2), k.dim(2)}, 0, q.dim(2), k.dim(2));
+  masked.documents = {};
+  return masked;
 }
 
 Tensor detail::allowed_block(const AttentionCall& call, const Shape& grid, Index first, Index last, Index keys) {
@@ -27,12 +52,15 @@ Tensor detail::allowed_block(const AttentionCall& call, const Shape& grid, Index
   }
   if (call.key_lengths.defined()) also(Tensor::arange(keys) < call.key_lengths.view({batch, 1, 1, 1}));
   if (call.key_mask.defined()) also(call.key_mask.slice(1, 0, keys).view({batch, 1, 1, keys}));
+  if (call.documents.defined())
+    also(Tensor::arange(keys) >= call.documents.slice(1, first, last).unsqueeze(1).unsqueeze(3));
   if (call.mask.defined()) also(call.mask.expand(grid).slice(2, first, last).slice(3, 0, keys));
   return allowed;
 }
 
 Tensor allowed_pairs(In q, In k, const AttentionCall& call) {
   detail::check_key_masks("allowed_pairs", k, call);
+  detail::check_documents("allowed_pairs", q, k, call);
   const Shape grid = {k.dim(0), q.dim(1), q.dim(2), k.dim(2)};
   const Tensor allowed = detail::allowed_block(call, grid, 0, grid[2], grid[3]);
   return allowed.defined() ? allowed : Tensor::ones({1, 1, grid[2], grid[3]}, DType::bool8);

@@ -217,7 +217,8 @@ void backward(const FlexInputs& x, const Tensor& out, const Tensor& dout, const 
   if (split) {
     const Shape shape = {g.groups, p.batch, p.heads, tiles, kernel.tile_size(p)};
     const DType dtype = detail::score_dtype(x.q.dtype());
-    partial = p.rules.blocks == nullptr ? Tensor::empty(shape, dtype) : Tensor::zeros(shape, dtype);
+    const bool skips = p.rules.blocks != nullptr || p.documents != nullptr;
+    partial = skips ? Tensor::zeros(shape, dtype) : Tensor::empty(shape, dtype);
     g.partial_dq = partial.ptr<T>();
   }
   const double flops =

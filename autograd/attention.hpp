@@ -27,10 +27,10 @@ class MemberVisitor;
 //
 //   attention(q, k, v, {.causal = true, .key_lengths = lengths});
 //
-// A query attends to a key if causal, key_lengths, key_mask, mask and a bias above -infinity all allow the pair. A key
-// that is not allowed has no effect at all, even if the key or its value is NaN or infinite. An allowed key counts
-// whatever its weight: a NaN or infinite value whose weight rounds to 0 makes the result NaN, as 0 * infinity is NaN. A
-// query without any allowed key gets zeros and passes no gradient on.
+// A query attends to a key if causal, key_lengths, key_mask, documents, mask and a bias above -infinity all allow the
+// pair. A key that is not allowed has no effect at all, even if the key or its value is NaN or infinite. An allowed key
+// counts whatever its weight: a NaN or infinite value whose weight rounds to 0 makes the result NaN, as 0 * infinity is
+// NaN. A query without any allowed key gets zeros and passes no gradient on.
 
 // B sequences, H heads, T queries, S keys. Undefined tensors restrict nothing. In masks, true = may be attended to, as
 // in PyTorch's scaled_dot_product_attention and opposite to nn.MultiheadAttention.
@@ -38,7 +38,11 @@ struct AttentionCall {
   bool causal = false;      // query i sees keys j <= i + S - T: queries are aligned with the end of the keys
   Tensor key_lengths = {};  // int32 [B], each from 0 to S: keys of sequence b from key_lengths[b] on are padding
   Tensor key_mask = {};     // bool8 [B, S]: true = may be attended to
-  Tensor mask = {};         // bool8, broadcasts to [B, H, T, S]: true = query i may attend to key j
+  // int32 [B, T], for rows that hold several documents: the position in the row at which each position's document
+  // begins, so i or the number before. Query i sees keys j >= documents[b, i]. Requires causal and T = S. Layers count
+  // positions from the beginning of each document: see positions_in_documents().
+  Tensor documents = {};
+  Tensor mask = {};  // bool8, broadcasts to [B, H, T, S]: true = query i may attend to key j
   // Broadcasts to [B, H, T, S]; added to the scores. If it needs a gradient, backward holds one tensor of [B, H, T, S].
   Tensor bias = {};
   double dropout = 0;  // share of weights set to 0; the others are divided by 1 - dropout; in training only
@@ -49,6 +53,13 @@ struct AttentionCall {
   // The tensors, for pick_rows() of a state that keeps a call. Those that do not depend on the batch are shared.
   void members(MemberVisitor& visit);
 };
+
+// The positions of the rows of AttentionCall::documents, counted from the beginning of each document: int32 [B, T].
+//
+//   documents  0 0 0 3 3 5        positions_in_documents  0 1 2 0 1 0
+//
+// Throws Error unless documents is int32 [B, T], and each number is its index in the row or the number before.
+Tensor positions_in_documents(const Tensor& documents);
 
 // ---- All keys ----
 
@@ -108,8 +119,8 @@ Tensor additive_attention(In q, In k, In v, In u, const AttentionCall& call = {}
 //   return matmul(masked_softmax(call.bias.defined() ? s + call.bias : s, allowed_pairs(q, k, call)),
 //                 without_padding(v, call));
 
-// causal, key_lengths, key_mask and mask of the call in one: bool8, true = may be attended to, of a shape that
-// broadcasts to [B, H, T, S]. q [B, H, T, D], k [B, Hk, S, D]. All true if the call restricts nothing.
+// causal, key_lengths, key_mask, documents and mask of the call in one: bool8, true = may be attended to, of a shape
+// that broadcasts to [B, H, T, S]. q [B, H, T, D], k [B, Hk, S, D]. All true if the call restricts nothing.
 Tensor allowed_pairs(In q, In k, const AttentionCall& call);
 
 // The same as numbers to add to scores, in q's dtype. Where a pair is allowed: the call's bias, or 0. Elsewhere: -inf,
@@ -131,7 +142,8 @@ namespace detail {
 // allowed. The call must have been checked.
 Tensor allowed_block(const AttentionCall& call, const Shape& grid, Index first, Index last, Index keys);
 
-// causal, key_lengths, key_mask and mask of a checked call, for mechanisms that choose their keys one by one.
+// causal, key_lengths, key_mask, documents and mask of a checked call, for mechanisms that choose their keys one by
+// one.
 class PairMasks {
  public:
   PairMasks(const AttentionCall& call, const Shape& grid)  // [B, H, T, S]
@@ -140,6 +152,7 @@ class PairMasks {
         causal_(call.causal),
         lengths_(call.key_lengths.defined() ? call.key_lengths.dense() : Tensor()),
         key_mask_(call.key_mask.defined() ? call.key_mask.dense() : Tensor()),
+        documents_(call.documents.defined() ? call.documents.dense() : Tensor()),
         mask_(call.mask.defined() ? call.mask.expand(grid) : Tensor()) {}
 
   // Keys from this position on are padding.
@@ -156,6 +169,7 @@ class PairMasks {
   // Whether query i may attend to key j, for j < end(b, i).
   bool allows(Index b, Index h, Index i, Index j) const {
     if (key_mask_.defined() && !key_mask_.ptr<bool>()[b * keys_ + j]) return false;
+    if (documents_.defined() && j < documents_.ptr<std::int32_t>()[b * queries_ + i]) return false;
     if (!mask_.defined()) return true;
     const Strides& s = mask_.strides();
     return mask_.ptr<bool>()[b * s[0] + h * s[1] + i * s[2] + j * s[3]];
@@ -164,7 +178,7 @@ class PairMasks {
  private:
   Index queries_, keys_;
   bool causal_;
-  Tensor lengths_, key_mask_, mask_;
+  Tensor lengths_, key_mask_, documents_, mask_;
 };
 
 }  // namespace detail

@@ -44,10 +44,22 @@ static void check_grid(const char* op, In q, const char* name, const Tensor& x, 
         "; it must broadcast to [batch, heads, queries, keys] ", grid);
 }
 
+void check_documents(const char* op, In q, In k, const AttentionCall& call) {
+  if (!call.documents.defined()) return;
+  const Shape places = {q.dim(0), q.dim(2)};
+  check(call.causal && q.dim(2) == k.dim(2), q.where(), op, ": q is ", q.tensor(), ", k is ", k.tensor(),
+        " and causal is ", call.causal ? "true" : "false",
+        "; documents require a causal call with as many queries as keys");
+  check(call.documents.shape() == places, q.where(), op, ": documents is ", call.documents,
+        "; it must be [batch, positions] ", places, " int32");
+  positions_in_documents(call.documents);
+}
+
 void check_pairs(const char* op, In q, In k, const AttentionCall& call, double scale) {
   const Where& at = q.where();
   const Shape grid = {q.dim(0), q.dim(1), q.dim(2), k.dim(2)};
   check_key_masks(op, k, call);
+  check_documents(op, q, k, call);
   if (call.mask.defined()) {
     check(call.mask.dtype() == DType::bool8, at, op, ": mask is ", call.mask,
           "; it must be bool8 (a bias is added to scores)");
@@ -70,6 +82,7 @@ AttentionInputs attention_inputs(const Tensor& q, const Tensor& k, const Tensor&
   AttentionInputs x{unit_rows(q), unit_rows(k), unit_rows(v), call, scale};
   if (call.key_lengths.defined()) x.call.key_lengths = call.key_lengths.dense();
   if (call.key_mask.defined()) x.call.key_mask = call.key_mask.dense();
+  if (call.documents.defined()) x.call.documents = call.documents.dense();
   if (!is_training() || call.dropout <= 0) {
     x.call.dropout = 0;
     return x;

@@ -41,6 +41,8 @@ struct RopeOptions {
   RopeScaling scaling = {};  // changes these frequencies
   Index offset = 0;     // position of the first row: the length of the cache in decoding
   Tensor offsets = {};  // int32 [B], in place of offset: the offset of each x[b], for rows of different lengths
+  // int32 [B, T], in place of both: the position of each row of x [B, H, T, D], for rows that hold several documents
+  Tensor positions = {};
   Index dims = 0;       // only the first `dims` elements of a row turn, an even number; 0: all
   // Which elements form a pair. false: i and i + dims / 2 (GPT-NeoX, Llama in Hugging Face's form, "rotate half").
   // true: 2i and 2i + 1 (the paper, GPT-J). Weights trained with one form do not fit the other.

@@ -207,6 +207,8 @@ void check_call(const char* op, In q, In k, In v, const AttentionCall& call, dou
   check(eps >= 0 && eps < 1, at, op, ": eps is ", eps, "; it must be in [0, 1)");
   check(!call.mask.defined() && call.dropout == 0, at, op,
         ": mask or dropout is given; it supports neither, because it never computes weights of single pairs");
+  check(!call.documents.defined(), at, op,
+        ": documents are given; its sums over keys do not end with a document. Give each document a row");
   if (!call.bias.defined()) return;
   const Shape grid = {q.dim(0), q.dim(1), 1, k.dim(2)};
   Shape both;

@@ -73,13 +73,17 @@ Tensor angles_of(const Turn& how, DType dtype, Index positions) {
 constexpr Index kMaxPositions = Index{1} << 31;
 
 template <class T>
-void turn_rows(const Turn& how, const Tensor& x, const Tensor& y, bool inverse, bool add) {
-  const Tensor table = angles_of(how, x.dtype(), how.offset + x.dim(2));
+void turn_rows(const Turn& how, const Tensor& positions, const Tensor& x, const Tensor& y, bool inverse, bool add) {
+  const auto* first = positions.defined() ? positions.ptr<std::int32_t>() : nullptr;
+  const Index count =
+      first != nullptr ? *std::max_element(first, first + positions.numel()) + Index{1} : how.offset + x.dim(2);
+  const Tensor table = angles_of(how, x.dtype(), count);
   kernels::RopeProblem<T> p{};
   p.batch = x.dim(0), p.heads = x.dim(1), p.rows = x.dim(2), p.width = x.dim(3), p.dims = how.dims;
   p.x = {x.ptr<T>(), x.strides()[0], x.strides()[1], x.strides()[2]};
   p.y = {y.ptr<T>(), y.strides()[0], y.strides()[1], y.strides()[2]};
   p.table = table.ptr<T>() + how.offset * 2 * how.dims;
+  p.positions = first;
   p.interleaved = how.interleaved, p.inverse = inverse, p.add = add;
   const Index rows = p.batch * p.heads * p.rows, grain = grain_for(p.width);
   const auto turn = kernels::of<T>(kernels::rope_table());
@@ -98,18 +102,26 @@ Tensor four_axes(const Tensor& x) {
   return y;
 }
 
-// y (+)= x rotated. Both have plain rows.
-void turn(const Turn& how, const Tensor& x, const Tensor& y, bool inverse, bool add) {
+// y (+)= x rotated. Both have plain rows. `positions` may be undefined.
+void turn(const Turn& how, const Tensor& positions, const Tensor& x, const Tensor& y, bool inverse, bool add) {
   if (x.numel() == 0) return;
-  detail::with_float(x.dtype(), [&]<class T>(T) { turn_rows<T>(how, four_axes(x), four_axes(y), inverse, add); });
+  detail::with_float(x.dtype(),
+                     [&]<class T>(T) { turn_rows<T>(how, positions, four_axes(x), four_axes(y), inverse, add); });
 }
 
-// The same with an offset for each x[b], if `offsets` is defined.
-void turn_each(Turn how, const Tensor& offsets, const Tensor& x, const Tensor& y, bool inverse, bool add) {
-  if (!offsets.defined()) return turn(how, x, y, inverse, add);
+// Positions of rows that do not follow from one offset: see RopeOptions. At most one is defined.
+struct Places {
+  Tensor offsets, positions;
+
+  auto tensors() { return std::tie(offsets, positions); }  // for saved()
+};
+
+// The same, with an offset for each x[b] or a position for each row if `places` has them.
+void turn_each(Turn how, const Places& places, const Tensor& x, const Tensor& y, bool inverse, bool add) {
+  if (!places.offsets.defined()) return turn(how, places.positions, x, y, inverse, add);
   for (Index b = 0; b < x.dim(0); ++b) {
-    how.offset = offsets.ptr<std::int32_t>()[b];
-    turn(how, x.slice(0, b, b + 1), y.slice(0, b, b + 1), inverse, add);
+    how.offset = places.offsets.ptr<std::int32_t>()[b];
+    turn(how, {}, x.slice(0, b, b + 1), y.slice(0, b, b + 1), inverse, add);
   }
 }
 
@@ -119,6 +131,31 @@ void check_scaling(const RopeScaling& s, const Where& where) {
   check(s.kind != RopeScalingKind::llama3 || (s.high_turns > s.low_turns && s.original_context > 0), where,
         "rope: scaling has low_turns ", s.low_turns, ", high_turns ", s.high_turns, " and original_context ",
         s.original_context, "; high_turns must be above low_turns, and original_context 1 or more");
+}
+
+// Copies of the offsets and positions of o, checked.
+Places places_of(In x, const RopeOptions& o) {
+  const auto not_negative = [&](const char* name, const Tensor& all) {
+    const auto* first = all.ptr<std::int32_t>();
+    for (Index n = 0; n < all.numel(); ++n)
+      check(first[n] >= 0, x.where(), "rope: ", name, "[", n, "] is ", first[n], "; it must be 0 or more");
+  };
+  Places places;
+  if (o.offsets.defined()) {
+    check(x.rank() > 2 && o.offset == 0 && o.offsets.shape() == Shape{x.dim(0)} && o.offsets.dtype() == DType::int32,
+          x.where(), "rope: x is ", x.tensor(), ", offset is ", o.offset, " and offsets are ", o.offsets,
+          "; x must have 3 axes or more, offsets must be int32 [", x.dim(0),
+          "], one per entry of the first axis, and offset must be 0");
+    not_negative("offsets", places.offsets = o.offsets.clone());
+  }
+  if (o.positions.defined()) {
+    check(x.rank() == 4 && o.positions.shape() == Shape{x.dim(0), x.dim(2)} && o.positions.dtype() == DType::int32 &&
+              o.offset == 0 && !o.offsets.defined(),
+          x.where(), "rope: x is ", x.tensor(), " and positions are ", o.positions,
+          "; x must be [batch, heads, length, width], positions [batch, length] int32, and there must be no offset");
+    not_negative("positions", places.positions = o.positions.dense());
+  }
+  return places;
 }
 
 }  // namespace
@@ -135,20 +172,12 @@ Tensor rope(In x, const RopeOptions& o) {
         o.offset, "; offset must be 0 or more, and all positions below 2^31");
   check(o.base > 0, x.where(), "rope: base is ", o.base, "; it must be positive");
   check_scaling(o.scaling, x.where());
-  check(!o.offsets.defined() || (x.rank() > 2 && o.offset == 0 && o.offsets.shape() == Shape{x.dim(0)} &&
-                                 o.offsets.dtype() == DType::int32),
-        x.where(), "rope: x is ", x.tensor(), ", offset is ", o.offset, " and offsets are ", o.offsets,
-        "; x must have 3 axes or more, offsets must be int32 [", x.dim(0),
-        "], one per entry of the first axis, and offset must be 0");
-  const Tensor offsets = o.offsets.defined() ? o.offsets.clone() : Tensor();
-  for (Index b = 0; offsets.defined() && b < offsets.numel(); ++b)
-    check(offsets.ptr<std::int32_t>()[b] >= 0, x.where(), "rope: offsets[", b, "] is ", offsets.ptr<std::int32_t>()[b],
-          "; it must be 0 or more");
+  const Places places = places_of(x, o);
   const Turn how{o.base, o.scaling, o.offset, dims, o.interleaved};
   const bool plain = has_plain_rows(x);
   Tensor y = Tensor::empty(x.shape(), x.dtype());
-  turn_each(how, offsets, plain ? x.tensor().detach() : x->dense(), y, false, false);
-  record("rope", x.where(), y, {x}, saved(offsets), [how, plain](Grads& d, const Tensor& dy, const Tensor& at) {
+  turn_each(how, places, plain ? x.tensor().detach() : x->dense(), y, false, false);
+  record("rope", x.where(), y, {x}, saved(places), [how, plain](Grads& d, const Tensor& dy, const Places& at) {
     if (Target t = plain ? d.strided(0) : d.dense(0)) turn_each(how, at, dy, t.gradient, true, t.accumulate);
   });
   return y;

@@ -22,21 +22,27 @@ void check_heads(const char* op, In q, In k, In v, bool bfloat16 = false);
 inline DType score_dtype(DType dtype) { return dtype == DType::bfloat16 ? DType::float32 : dtype; }
 // key_lengths and key_mask of the call, for k [B, Hk, S, D].
 void check_key_masks(const char* op, In k, const AttentionCall& call);
-// The rest of the call except causal and first_query, key masks included, and the scale. q and k must have been
-// checked.
+// documents of the call, for q [B, H, T, D] and k [B, Hk, S, D].
+void check_documents(const char* op, In q, In k, const AttentionCall& call);
+// The rest of the call except first_query, key masks included, and the scale. q and k must have been checked.
 void check_pairs(const char* op, In q, In k, const AttentionCall& call, double scale = 1);
+
+// The call with `documents` as a part of its mask, for kernels that do not read `documents`. q and k must have been
+// checked.
+AttentionCall with_document_mask(In q, In k, const AttentionCall& call);
 
 // ---- One application ----
 
 // The inputs of one application, as drivers take them and backward keeps them. Rows of q, k and v have no gaps,
-// key_lengths and key_mask are contiguous, and dropout is 0 unless it acts. Its random numbers begin at `position`.
+// key_lengths, key_mask and documents are contiguous, and dropout is 0 unless it acts. Its random numbers begin at
+// `position`.
 struct AttentionInputs {
   Tensor q, k, v;
   AttentionCall call;
   double scale = 1;
   std::uint64_t seed = 0, stream = 0, position = 0;
 
-  auto tensors() { return std::tie(q, k, v, call.key_lengths, call.key_mask, call.mask, call.bias); }
+  auto tensors() { return std::tie(q, k, v, call.key_lengths, call.key_mask, call.documents, call.mask, call.bias); }
   Shape grid() const { return {q.dim(0), q.dim(1), q.dim(2), k.dim(2)}; }  // [B, H, T, S]
 };
 AttentionInputs attention_inputs(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call,
@@ -98,11 +104,12 @@ void set_rows(Problem& p, const AttentionInputs& x) {
   p.key_mask = pointer<const std::uint8_t>(x.call.key_mask);
 }
 
-// Also sets scale, mask, bias and dropout, for kernels with a score per pair.
+// Also sets scale, documents, mask, bias and dropout, for kernels with a score per pair.
 template <class T, class Problem>
 void set_pairs(Problem& p, const AttentionInputs& x) {
   set_rows<T>(p, x);
   p.scale = static_cast<T>(x.scale);
+  p.documents = pointer<const std::int32_t>(x.call.documents);
   p.mask = grid_of<std::uint8_t>(x.call.mask, x.grid());
   p.bias = grid_of<T>(x.call.bias, x.grid());
   p.seed = x.seed, p.stream = x.stream, p.position = x.position;

@@ -94,6 +94,7 @@ inline AttentionResult naive_attention(const AttentionData& x, const AttentionCa
           if (o.causal && j > i + S - T) continue;
           if (o.key_lengths.defined() && j >= static_cast<Index>(o.key_lengths.at({b}))) continue;
           if (o.key_mask.defined() && o.key_mask.at({b, j}) == 0) continue;
+          if (o.documents.defined() && static_cast<double>(j) < o.documents.at({b, i})) continue;
           if (mask.defined() && mask.at({b, h, i, j}) == 0) continue;
           double s = 0;
           for (Index c = 0; c < D; ++c) s += qi[c] * k.ptr<double>()[((b * Hk + g) * S + j) * D + c];

@@ -119,6 +119,44 @@ TEST_CASE("rope: one offset per element of the first axis equals separate calls,
   });
 }
 
+TEST_CASE("rope: one position per row equals separate calls, gradients too, on each level") {
+  const Tensor x = Rng(1).normal({2, 3, 5, 8}, 0, 1, DType::float64);
+  const std::vector<std::int32_t> places = {0, 1, 0, 300, 2, 7, 7, 0, 1, 2};
+  const RopeOptions together{.positions = Tensor::from(places, {2, 5})};
+  on_each_level([&] {
+    for (const bool interleaved : {false, true}) {
+      RopeOptions o = together;
+      o.interleaved = interleaved, o.dims = 6;
+      const Tensor y = rope(x, o);
+      for (Index n = 0; n < 10; ++n) {
+        const auto row = [&](const Tensor& of) { return of[n / 5].slice(1, n % 5, n % 5 + 1); };
+        CHECK(same_bits(
+            row(y).dense(),
+            rope(row(x), {.offset = places[static_cast<std::size_t>(n)], .dims = 6, .interleaved = interleaved})));
+      }
+    }
+  });
+  gradcheck([&](const std::vector<Tensor>& in) { return rope(in[0], together); }, {x});
+  gradcheck([&](const std::vector<Tensor>& in) { return rope(in[0].transpose(1, 2), together); },
+            {x.transpose(1, 2).dense()});
+  CHECK(rope(Tensor::zeros({0, 3, 5, 8}), {.positions = Tensor::zeros({0, 5}, DType::int32)}).numel() == 0);
+  check_errors({
+      {"rope: x is [2, 3, 5, 8] float64 and positions are [2, 4] int32; x must be [batch, heads, length, width], "
+       "positions [batch, length] int32, and there must be no offset",
+       [&] {
+         rope(x, {.positions = Tensor::zeros({2, 4}, DType::int32)});
+       }},
+      {"rope: x is [3, 5, 8] float64 and positions are", [&] { rope(x[0], {.positions = together.positions}); }},
+      {"there must be no offset", [&] { rope(x, {.offset = 1, .positions = together.positions}); }},
+      {"there must be no offset",
+       [&] { rope(x, {.offsets = Tensor::zeros({2}, DType::int32), .positions = together.positions}); }},
+      {"rope: positions[3] is -1; it must be 0 or more",
+       [&] {
+         rope(x, {.positions = Tensor::from<std::int32_t>({0, 0, 0, -1, 0, 0, 0, 0, 0, 0}, {2, 5})});
+       }},
+  });
+}
+
 TEST_CASE("rope: angles that a dry run requests first are computed for later real runs") {
   const RopeOptions o{.base = 12345};  // no other test uses this base
   const Tensor x = normal({1, 1, 300, 16}, 1, DType::float32);

@@ -62,6 +62,9 @@ struct AttentionProblem {
   HeadRows<const S> q, k, v;
   const int32_t* lengths;   // [batch]: keys from this one on are padding; or null
   const uint8_t* key_mask;  // [batch, keys]: 0 if a key is masked; or null
+  // [batch, queries]: the first key of each query's document; earlier keys are masked. Ascending in each row. Only with
+  // `causal` and as many queries as keys. Null: none.
+  const int32_t* documents;
   ScoreGrid<const uint8_t> mask;
   ScoreGrid<const T> bias;
   // Dropout: weight (b, h, i, j) is dropped if word j % 4 of philox(seed, position + ((b * heads + h) * queries + i) *
@@ -95,8 +98,9 @@ template <class T, class S = T>
 struct AttentionGradients : PairGradients<T, S> {
   HeadRows<const uint8_t> rest;  // of out, if it is bf16
   T* dbias;       // [batch, heads, queries, keys], zeros before; or null
-  T* partial_dq;  // [groups, batch, heads, query tiles, tile_size], zeros before if there is a mask of blocks; null if
-                  // there is one block of keys
+  // [groups, batch, heads, query tiles, tile_size], zeros before if there are documents or a mask of blocks; null if
+  // there is one block of keys
+  T* partial_dq;
   int64_t groups, block_keys;      // keys per block: a multiple of 64, at most back_keys
   const ScoreContext<T>* context;  // of this task, with its own sums; null: no gradient of a parameter is needed
 };

@@ -303,13 +303,14 @@ inline void back_queries(const typename F::Problem& p, const typename F::Gradien
   load_queries<F>(p, d, at, x, tile.finite);
   if (d.partial_dq != nullptr) {
     tile.dqueries = partial_of(p, d, group, at.b, at.h, at.query / kBackLanes<ValueOf<F>>);
-    tile.begun = at.key != group * d.block_keys || p.rules.blocks != nullptr;  // by an earlier block
+    // by an earlier block, or by zeros
+    tile.begun = at.key != group * d.block_keys || p.rules.blocks != nullptr || p.documents != nullptr;
   }
   for (long first = 0; first < at.keys; first += kKeys) {
     tile.offset = first;
     tile.at.key = at.key + first;
     tile.at.keys = at.keys - first < kKeys ? at.keys - first : kKeys;
-    if (kind_of(p, at.b, at.h, at.query, tile.at.key) == BlockKind::none) continue;
+    if (is_hidden(p, at.b, at.h, at.query, tile.at.key)) continue;
     back_tile<F>(p, d, tile, x, fetch);
     tile.begun = true;
   }
@@ -336,7 +337,7 @@ inline void back_block(const typename F::Problem& p, const typename F::Gradients
   const auto next_tile = [&](long h, long t) {
     for (; d.partial_dq != nullptr && t < tiles; ++t)
       for (long first = 0; first < seen_of(t); first += kKeys)
-        if (kind_of(p, block.b, h, t * lanes, block.first + first) != BlockKind::none) return t;
+        if (!is_hidden(p, block.b, h, t * lanes, block.first + first)) return t;
     return t;
   };
   // keys [seen.n, width] and values [seen.n, value_width]; dkeys = dvalues = 0
@@ -351,10 +352,11 @@ inline void back_block(const typename F::Problem& p, const typename F::Gradients
     for (long t = next_tile(h, 0), next; t < tiles; t = next) {
       next = next_tile(h, t + 1);
       const long keys = seen_of(t);
+      // keys whose products are computed
+      const long hidden = first_block(p, block.b, t * lanes) - block.first, n = keys - (hidden < 0 ? 0 : hidden);
       Fetch fetch = next_of_backward(p, d, block, group, h, t, next);
-      fetch.spread(2 * register_tiles<F>(keys, lanes) + register_tiles<F>(keys, x.k_stride) +
-                   register_tiles<F>(keys, x.v_stride) +
-                   (keys + kKeys - 1) / kKeys * register_tiles<F>(lanes, x.k_stride));
+      fetch.spread(2 * register_tiles<F>(n, lanes) + register_tiles<F>(n, x.k_stride) +
+                   register_tiles<F>(n, x.v_stride) + (n + kKeys - 1) / kKeys * register_tiles<F>(lanes, x.k_stride));
       back_queries<F>(p, d, {block.b, h, t * lanes, rows_of(t), block.first, keys}, group, finite_keys, x, fetch);
     }
   if (d.dk.data != nullptr) write_rows(x.dkeys, x.k_stride, d.dk, block, p.width, p.scale, d.add_dk);

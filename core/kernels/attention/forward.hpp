@@ -106,6 +106,12 @@ inline void end_tile(const typename F::Problem& p, const typename F::Output& y, 
   }
 }
 
+// The first key of the first block that query i sees.
+template <class T, class S>
+inline long first_block(const AttentionProblem<T, S>& p, long b, long i) {
+  return key_begin(p, b, i) / kKeys * kKeys;
+}
+
 // The rows to prefetch while queries of a head are computed with one block of keys: the next block, which starts at
 // `key`. With the last block (`key` >= `limit`), the output of these queries and the inputs of the next queries are
 // prefetched. The inputs are queries and first keys of the same head, or of the head that follows.
@@ -131,7 +137,7 @@ inline Fetch next_of_forward(const AttentionProblem<T, S>& p, const AttentionOut
              next_b = here || next_h > 0 ? b : b + 1, query = here ? end : 0, left = p.queries - query;
   if (next_b == p.batch) return fetch;
   fetch_rows(fetch, p.q, {next_b, next_h, query, queries.n < left ? queries.n : left}, p.width);
-  if (here || next_h % shared == 0) fetch_keys(next_b, next_h / shared, 0, p.keys);
+  if (here || next_h % shared == 0) fetch_keys(next_b, next_h / shared, first_block(p, next_b, query), p.keys);
   return fetch;
 }
 
@@ -154,12 +160,12 @@ void forward(const typename F::Problem& p, const typename F::Output& y, int64_t 
   const auto next_block = [&](long key) {
     for (; key < key_limit; key += kKeys)
       for (long t = 0; t < tiles; ++t)
-        if (kind_of(p, b, h, query_of(t), key) != BlockKind::none) return key;
+        if (!is_hidden(p, b, h, query_of(t), key)) return key;
     return key;
   };
   uint32_t begun = 0;  // bit t: outs of tile t hold a sum
   static_assert(kTiles <= 32);
-  for (long key = next_block(0), next; key < key_limit; key = next) {
+  for (long key = next_block(first_block(p, b, begin)), next; key < key_limit; key = next) {
     next = next_block(key + kKeys);
     // keys [block_keys, width], values [block_keys, value_width]; masked keys and values are zeros
     const HeadPart block{b, kv_head, key, key_limit - key < kKeys ? key_limit - key : kKeys};
@@ -169,7 +175,7 @@ void forward(const typename F::Problem& p, const typename F::Output& y, int64_t 
     // how many of the block's first keys are visible to tile t
     const auto seen_of = [&](long t) {
       const long limit = key_end(p, b, query_of(t) + rows_of(t) - 1) - key, n = limit < block.n ? limit : block.n;
-      return n <= 0 || kind_of(p, b, h, query_of(t), key) == BlockKind::none ? 0 : n;
+      return n <= 0 || is_hidden(p, b, h, query_of(t), key) ? 0 : n;
     };
     Fetch fetch = next_of_forward(p, y, {b, h, begin, end - begin}, next, key_limit);
     long work = 0;

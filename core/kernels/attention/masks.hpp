@@ -1,5 +1,5 @@
 // Which keys a query may attend to, for the kernels of all attentions. A Problem has keys, lengths and key_mask; a
-// Problem with pairs also has causal and queries. Included only by *.kernel.cpp.
+// Problem with pairs also has causal, queries and documents. Included only by *.kernel.cpp.
 #pragma once
 #include "../simd/simd.hpp"
 #include "attention.hpp"
@@ -39,6 +39,12 @@ inline long key_end(const Problem& p, long b, long i) {
   if (p.lengths != nullptr && p.lengths[b] < end) end = p.lengths[b];
   const long seen = p.causal ? causal_end(query_position(i, p.queries, p.keys), p.keys) : p.keys;
   return seen < end ? seen : end;
+}
+
+// The first key that query i may attend to, by its document. Ascends with i.
+template <class Problem>
+inline long key_begin(const Problem& p, long b, long i) {
+  return p.documents == nullptr ? 0 : p.documents[b * p.queries + i];
 }
 
 }  // namespace heed::kernels::HEED_LEVEL

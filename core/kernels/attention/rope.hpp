@@ -11,7 +11,8 @@ struct RopeProblem {
   int64_t batch, heads, rows, width, dims;
   HeadRows<const T> x;
   HeadRows<T> y;
-  const T* table;  // [rows, 2, dims]: c, and s with its sign
+  const T* table;            // [positions, 2, dims]: c, and s with its sign
+  const int32_t* positions;  // [batch, rows]; null: the numbers of the rows
   bool interleaved;
   bool inverse;  // rotates back: -s
   bool add;      // adds to y

@@ -34,7 +34,7 @@ void rotate(const RopeProblem<T>& p, int64_t begin, int64_t end) {
     const long row = i % p.rows, h = i / p.rows % p.heads, b = i / p.rows / p.heads;
     const T* x = row_of(p.x, b, h, row);
     T* y = row_of(p.y, b, h, row);
-    const T* table = p.table + row * 2 * p.dims;
+    const T* table = p.table + (p.positions == nullptr ? row : p.positions[b * p.rows + row]) * 2 * p.dims;
     if (p.interleaved)
       neighbours(x, y, table, p);
     else

@@ -85,6 +85,13 @@ inline BlockKind kind_of(const AttentionProblem<T, S>& p, long b, long h, long q
   return r.blocks[b * r.block_batch + h * r.block_head + query / kBlockQueries * r.block_query + key / kBlockKeys];
 }
 
+// Whether the block of keys from `key` on is masked for all queries of the tile from `query` on, by the mask of blocks
+// or by documents.
+template <class T, class S>
+inline bool is_hidden(const AttentionProblem<T, S>& p, long b, long h, long query, long key) {
+  return kind_of(p, b, h, query, key) == BlockKind::none || key_begin(p, b, query) >= key + kBlockKeys;
+}
+
 // By the causal triangle, lane i of the tile sees the tile's keys up to i + reach; kNoBand: all keys.
 template <class T, class S>
 inline long reach_of(const AttentionProblem<T, S>& p, const Place& at) {
@@ -198,6 +205,27 @@ inline void load_addends(const AttentionProblem<T, S>& p, const Place& at, T* ad
                [&](long j, long i, Batch<T> lanes, int) { store_aligned(addend + j * kLanes + i, lanes); });
 }
 
+// Masks the keys before the document of each lane's query.
+template <int kLanes, class T, class S>
+[[gnu::noinline]] void mask_documents(const AttentionProblem<T, S>& p, const Place& at, T* s) {
+  const int32_t* documents = p.documents + at.b * p.queries + at.query;
+  // begin [lanes]: the first key of the tile that the lane sees; the last lane sees the fewest
+  const auto begin_of = [&](long i) {
+    const long begin = documents[i] - at.key;
+    return begin < 0 ? 0 : begin < at.keys ? begin : at.keys;
+  };
+  const long end = begin_of(at.rows - 1);
+  if (end == 0) return;
+  alignas(64) T begin[kLanes];
+  for (long i = 0; i < kLanes; ++i) begin[i] = i < at.rows ? static_cast<T>(begin_of(i)) : T(0);
+  for (long j = 0; j < end; ++j)
+    for (long i = 0; i < kLanes; i += kWidth<T>) {
+      T* to = s + j * kLanes + i;
+      const Mask<T> unseen = Batch<T>(static_cast<T>(j)) < load_aligned(begin + i);
+      store_aligned(to, select(unseen, minus_infinity<T>(), load_aligned(to)));
+    }
+}
+
 // Turns the products of a tile [keys, lanes] into scores: adds the bias, applies the function and the masks. Scores of
 // masked pairs become -inf, whatever they were. For backward, x and slope receive the function's inputs and derivatives
 // if they are not null; both are [keys, lanes].
@@ -233,6 +261,7 @@ template <int kLanes, class T, class S>
       for (long i = 0; i < kLanes; i += w) store_aligned(s + j * kLanes + i, minus_infinity<T>());
     }
   }
+  if (p.documents != nullptr) mask_documents<kLanes>(p, at, s);
   // the causal triangle: lane i sees the block's keys up to i + reach
   const long reach = reach_of(p, at);
   if (reach >= at.keys - 1) return;

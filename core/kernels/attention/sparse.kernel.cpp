@@ -28,7 +28,7 @@ inline const int32_t* offsets_of(const SparseProblem<T>& p, long b, long h) {
   return p.offsets + (b * p.heads + h) * p.offsets_of_head;
 }
 
-// The keys that query i may attend to: those of its list that no length, mask or bias of -inf excludes.
+// The keys that query i may attend to: those of its list that no length, document, mask or bias of -inf excludes.
 template <class T>
 inline void take_keys(const SparseProblem<T>& p, long b, long h, long i, Row<T>& row) {
   const int32_t* offsets = offsets_of(p, b, h);
@@ -37,7 +37,7 @@ inline void take_keys(const SparseProblem<T>& p, long b, long h, long i, Row<T>&
   row.count = 0;
   for (long n = offsets[i]; n < offsets[i + 1]; ++n) {
     const int32_t j = p.listed[n];
-    if (masked_key(p, b, j) || (mask != nullptr && mask[j * p.mask.key] == 0)) continue;
+    if (masked_key(p, b, j) || j < key_begin(p, b, i) || (mask != nullptr && mask[j * p.mask.key] == 0)) continue;
     if (bias != nullptr && bias[j * p.bias.key] == -kInfinity<T>) continue;
     row.key[row.count] = j;
     row.place[row.count++] = static_cast<int32_t>(n - offsets[0]);
