@@ -76,7 +76,8 @@ void GPT::init_weights(const std::function<Rng&(const std::string& name)>& rng_f
 }
 
 Tensor GPT::hidden(In x, const AttentionCall& call, const Tensor& token_types) const {
-  return transformer({input(x, Tensor::zeros({0}, DType::int32), {}, token_types), x.where()}, call);
+  const Tensor h = input(x, Tensor::zeros({0}, DType::int32), {.documents = call.documents}, token_types);
+  return transformer({h, x.where()}, call);
 }
 
 Tensor GPT::transformed(const Tensor& h) const { return transform ? (*transform)(h) : h; }

@@ -75,7 +75,8 @@ class GPT {
   // Error for sizes out of range.
   GPT(const GPTOptions& options, Rng& rng, const MechanismFactory& mechanism = softmax_mechanism);
 
-  // Logits: int32 [B, T] -> [B, T, vocabulary]. The call may have key_lengths, for padded rows.
+  // Logits: int32 [B, T] -> [B, T, vocabulary]. The call may have key_lengths, for padded rows, and documents, for rows
+  // that hold several documents. Each document then has the logits that it has in a row by itself, up to rounding.
   Tensor operator()(In x, const AttentionCall& call = {}) const;
   // Mean cross-entropy of targets y, int32 [B, T]. Without a logit_cap, never holds all logits at once.
   Tensor loss(In x, In y, const AttentionCall& call = {}) const;

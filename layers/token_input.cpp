@@ -39,7 +39,7 @@ Tensor TokenInput::with_positions(In x, Tensor h, const Tensor& seen, const Atte
   if (positions) {
     const auto at = [&](Index first, Index count) { return (*positions)(count, first, x.where()); };
     const auto of_places = [&](const Tensor& places) { return (*positions)(places); };
-    return h + detail::at_positions(x, seen, context, at, of_places);
+    return h + detail::at_positions(x, seen, call, context, at, of_places);
   }
   if (!sinusoids_) return h;
   std::optional<SinusoidalPositions> longer;
@@ -47,7 +47,7 @@ Tensor TokenInput::with_positions(In x, Tensor h, const Tensor& seen, const Atte
   const SinusoidalPositions& sinusoids = longer ? *longer : *sinusoids_;
   const auto at = [&](Index first, Index count) { return sinusoids(count, first, h.dtype(), x.where()); };
   const auto of_places = [&](const Tensor& places) { return sinusoids(places, h.dtype()); };
-  return h + detail::at_positions(x, seen, std::max(end, context), at, of_places);
+  return h + detail::at_positions(x, seen, call, std::max(end, context), at, of_places);
 }
 
 void TokenInput::members(MemberVisitor& visit) {

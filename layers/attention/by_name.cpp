@@ -74,7 +74,7 @@ constexpr Named kMechanisms[] = {
     {"fixed", kNothing, [](const Options& o, Index, Rng&) -> Made { return FixedAttention({.block = o.stride}); }},
     {"alibi", kHeads,
      [](const Options& o, Index, Rng&) -> Made {
-       return FlexAttention({.name = "alibi", .score_mod = alibi(o.heads)});
+       return FlexAttention({.name = "alibi", .score_mod = alibi(o.heads), .by_distance = true});
      }},
     {"top-k", kNothing, [](const Options& o, Index, Rng&) -> Made { return TopKAttention(o.top_k); }},
     {"lsh", kSize,

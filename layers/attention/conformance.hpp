@@ -53,6 +53,8 @@
 //                    on one tape have the gradients of each; no argument is written to, and the output shares memory
 //                    with nothing
 //   mapped keys      map_keys() and apply_mapped() give what apply() gives; rows of mapped keys can be picked
+//   documents        rows that hold several documents give what each document gives in a row by itself, with grouped
+//                    heads (AttentionCapabilities::documents)
 //   state            all positions at once, chunks and single tokens give the same, up to 600 positions, also with a
 //                    bias; two states are independent; a step requires as many queries as keys and keeps no reference
 //                    to their memory

@@ -24,6 +24,8 @@ struct FlexMechanismOptions {
   bool trained = false;
   MaskMod mask_mod = {};
   bool mask_by_batch = false, mask_by_head = false;  // the mask depends on its argument batch or head
+  // score_mod and mask_mod depend on positions by their difference alone, so that rows may hold several documents.
+  bool by_distance = false;
   Tensor sinks = {};                                 // [H]: initial values of trained sinks; undefined: none
   std::optional<double> scale = {};                  // 1 / sqrt(D) by default
 };
@@ -37,7 +39,9 @@ class FlexAttention {
   explicit FlexAttention(FlexMechanismOptions options);
   // The members of a mechanism: see mechanism.hpp. Names: score.0, score.1, ..., and sinks.
   std::string name() const { return options_.name; }
-  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_places({.bfloat16 = true}); }
+  AttentionCapabilities capabilities() const {
+    return AttentionCapabilities::of_places({.documents = options_.by_distance, .bfloat16 = true});
+  }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const { return now().attend(q, k, v, call, {}); }
   AttentionState make_state() const;
   void members(auto&& visit) {

@@ -9,7 +9,7 @@ GenericAttention::GenericAttention(Similarity similarity, const GenericAttention
 }
 
 AttentionCapabilities GenericAttention::capabilities() const {
-  if (options_.pool == 1) return AttentionCapabilities::of_pairs();
+  if (options_.pool == 1) return AttentionCapabilities::of_pairs({.documents = true});
   return {.key_mask = true, .dropout = true, .cross = true, .grouped = true, .why = "pooled keys mix positions"};
 }
 

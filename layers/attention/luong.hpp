@@ -33,7 +33,7 @@ namespace heed {
 struct LuongDot {
   // The members of a mechanism: see mechanism.hpp.
   std::string name() const { return "luong-dot"; }
-  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs(); }
+  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs({.documents = true}); }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const { return attention(q, k, v, call, 1.0); }
   AttentionState make_state() const { return KeyValueState(*this); }
   void members(auto&&) {}
@@ -47,7 +47,7 @@ struct LuongGeneral {
 
   // The members of a mechanism: see mechanism.hpp.
   std::string name() const { return "luong-general"; }
-  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs(); }
+  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs({.documents = true}); }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   AttentionState make_state() const;
   void members(auto&& visit) { visit("W", W); }
@@ -64,7 +64,7 @@ struct AdditiveMechanism {
   Parameter gain;   // [heads], or undefined
   Parameter bias;   // [heads, units], or undefined
 
-  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs(); }
+  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs({.documents = true}); }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   Tensor map_keys(In k, const AttentionCall& call) const;
   Tensor apply_mapped(In q, In keys, In v, const AttentionCall& call) const;

@@ -51,6 +51,7 @@ void AttentionMechanism::check_supported(In q, Index keys, const AttentionCall& 
   need(!call.causal, !can.causal_only, "attention to later positions (it is causal only)");
   need(call.key_lengths.defined() || call.key_mask.defined(), can.key_mask, "a key mask");
   need(call.mask.defined(), can.full_mask, "a mask of single pairs");
+  need(call.documents.defined(), can.documents, "several documents in a row");
   const bool of_keys = call.bias.defined() && (call.bias.rank() < 2 || call.bias.dim(-2) == 1);
   need(call.bias.defined() && !of_keys, can.bias, "a bias of single pairs");
   need(of_keys, can.bias || can.key_bias, "a bias");

@@ -54,6 +54,7 @@ struct AttentionCapabilities {
   bool causal_only = false;  // every call must be causal
   bool key_mask = false;     // key_lengths and key_mask
   bool full_mask = false;    // mask
+  bool documents = false;    // documents; positions then count by their difference alone
   bool bias = false;         // a bias per pair
   bool key_bias = false;     // a bias per key, the same for all queries; `bias` includes it
   bool dropout = false;      // on weights

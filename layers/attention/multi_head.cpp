@@ -200,8 +200,13 @@ AttentionCall MultiHeadAttention::with_relative(In x, const AttentionCall& call)
   return relative ? plus_bias(call, (*relative)(x.dim(1), x.dim(1), x.where())) : call;
 }
 
+RopeOptions MultiHeadAttention::rope_of(const AttentionCall& call) const {
+  if (!options_.rope || !call.documents.defined()) return {};
+  return {.positions = positions_in_documents(call.documents)};
+}
+
 Tensor MultiHeadAttention::operator()(In x, const AttentionCall& call) const {
-  const Heads heads = heads_of(x);  // first, because it checks x
+  const Heads heads = heads_of(x, rope_of(call));  // first, because it checks x
   return attend(heads, with_relative(x, call), x.where());
 }
 
@@ -225,7 +230,7 @@ Tensor MultiHeadAttention::decode(In x, AttentionState& state, AttentionCall cal
 
 Tensor MultiHeadAttention::weights(In x, const AttentionCall& call) const {
   const NoTape guard;
-  const Heads h = heads_of(x);
+  const Heads h = heads_of(x, rope_of(call));
   return mechanism.weights({h.q, x.where()}, h.k, with_relative(x, call), h.inputs());
 }
 

@@ -87,7 +87,8 @@ class MultiHeadAttention {
   MultiHeadAttention(const MultiHeadAttentionOptions& options, Rng& rng,
                      AttentionMechanism mechanism = SoftmaxAttention{});
 
-  // Self-attention: x [B, T, width] -> [B, T, width]. The layer's dropout replaces that of the call.
+  // Self-attention: x [B, T, width] -> [B, T, width]. The layer's dropout replaces that of the call. Rotary positions
+  // begin with each document of the call.
   Tensor operator()(In x, const AttentionCall& call = {}) const;
   // Cross-attention: x [B, T, width] -> [B, T, width], to a projected memory or to one that is projected in the call.
   Tensor operator()(In x, const ProjectedMemory& memory, const AttentionCall& call = {}) const;
@@ -130,7 +131,8 @@ class MultiHeadAttention {
   bool keeps_bfloat16() const;
   Tensor projected(const Linear& linear, In x, bool changed = false) const;
   Tensor in_state_dtype(const Tensor& heads) const;
-  Heads heads_of(In x, RopeOptions from = {}) const;
+  Heads heads_of(In x, RopeOptions from) const;
+  RopeOptions rope_of(const AttentionCall& call) const;  // positions begin with each document of the call
   Heads heads_of(In x, const ProjectedMemory& memory) const;
   AttentionCall with_relative(In x, const AttentionCall& call) const;  // adds the relative bias, if any
   Tensor attend(const Heads& heads, AttentionCall call, const Where& where) const;

@@ -23,7 +23,9 @@ struct SoftmaxAttention {
 
   // The members of a mechanism: see mechanism.hpp.
   std::string name() const { return "softmax"; }
-  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs({.bfloat16 = true}); }
+  AttentionCapabilities capabilities() const {
+    return AttentionCapabilities::of_pairs({.documents = true, .bfloat16 = true});
+  }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const { return attention(q, k, v, call, scale); }
   AttentionState make_state() const { return KeyValueState(*this); }
   void members(auto&&) {}
@@ -48,7 +50,7 @@ struct CosineAttention {
 
   // The members of a mechanism: see mechanism.hpp.
   std::string name() const { return "cosine"; }
-  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs(); }
+  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs({.documents = true}); }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   Tensor map_keys(In k, const AttentionCall& call) const;  // k / |k|
   Tensor apply_mapped(In q, In keys, In v, const AttentionCall& call) const;
@@ -79,7 +81,7 @@ struct ForgettingAttention {
   std::string name() const { return "forgetting"; }
   AttentionCapabilities capabilities() const {
     return AttentionCapabilities::of_pairs(
-        {.causal_only = true, .why = "forget gates act between a key and a later query"});
+        {.causal_only = true, .documents = true, .why = "forget gates act between a key and a later query"});
   }
   std::vector<MechanismInput> inputs() const { return {{.name = "forget"}}; }
   Tensor apply(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> inputs) const;

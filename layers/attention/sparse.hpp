@@ -52,10 +52,13 @@ struct FixedAttentionOptions {
 namespace detail {
 
 // Base class of the patterns. Pattern::see() appends the keys in [0, keys) that position p sees, in ascending order.
+// Pattern::by_distance() tells whether these keys follow from distances alone, so that rows may hold several documents.
 template <class Pattern, class PatternOptions>
 class ByPlace {
  public:
-  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_places(); }
+  AttentionCapabilities capabilities() const {
+    return AttentionCapabilities::of_places({.documents = pattern().by_distance()});
+  }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   AttentionState make_state() const;
   KeyLists lists(Index queries, Index keys, bool causal) const;
@@ -84,6 +87,7 @@ class WindowAttention : public detail::ByPlace<WindowAttention, WindowAttentionO
   }
   AttentionState make_state() const;  // stores the window and the global positions only
   void see(Index p, Index keys, bool causal, std::vector<std::int32_t>& seen) const;  // see detail::ByPlace
+  bool by_distance() const { return options_.globals.empty(); }                       // see detail::ByPlace
 };
 
 // The strided pattern.
@@ -96,6 +100,7 @@ class StridedAttention : public detail::ByPlace<StridedAttention, StridedAttenti
     return static_cast<double>(std::min(positions, options_.stride + positions / options_.stride));
   }
   void see(Index p, Index keys, bool causal, std::vector<std::int32_t>& seen) const;  // see detail::ByPlace
+  bool by_distance() const { return true; }                                           // see detail::ByPlace
 };
 
 // The fixed pattern.
@@ -108,6 +113,7 @@ class FixedAttention : public detail::ByPlace<FixedAttention, FixedAttentionOpti
     return static_cast<double>(std::min(positions, options_.block + options_.summary * (positions / options_.block)));
   }
   void see(Index p, Index keys, bool causal, std::vector<std::int32_t>& seen) const;  // see detail::ByPlace
+  bool by_distance() const { return false; }                                          // see detail::ByPlace
 };
 
 // ---- By score ----
@@ -125,7 +131,9 @@ class TopKAttention {
   explicit TopKAttention(Exactly<Index> count, std::optional<double> scale = {});
   // The members of a mechanism: see mechanism.hpp.
   std::string name() const { return "top-k"; }
-  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs({.discrete = true}); }
+  AttentionCapabilities capabilities() const {
+    return AttentionCapabilities::of_pairs({.documents = true, .discrete = true});
+  }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   AttentionState make_state() const { return KeyValueState(*this); }
   // The chosen keys, with lists per head.

@@ -87,8 +87,8 @@ class AttentionState {
   //   bias         broadcasts to [B, H, T, length() + T]; column j is position j of the row
   //
   // Throws Error if the state is empty, if q and k differ in T, if the number of rows has changed, and if `inputs` do
-  // not match the declaration. Throws Error if the call has a mask, dropout, or a bias that T does not support. Throws
-  // Error if q, k, v or an input needs a gradient, because a state passes none on.
+  // not match the declaration. Throws Error if the call has a mask, documents, dropout, or a bias that T does not
+  // support. Throws Error if q, k, v or an input needs a gradient, because a state passes none on.
   Tensor apply(In q, In k, In v, const AttentionCall& call = {}, std::span<const Tensor> inputs = {});
   // Row i of the result is a copy of row indices[i]; indices int32 [N], rows may repeat. For beam search, and to drop
   // finished rows. Before the first step, returns a copy of the state.

@@ -43,6 +43,7 @@ constexpr struct {
                {"float32", check_float32},
                {"bfloat16", check_bfloat16},
                {"mapped keys", check_mapped_keys},
+               {"documents", check_documents},
                {"threads", check_threads},
                {"members", check_members},
                {"cost", check_cost},

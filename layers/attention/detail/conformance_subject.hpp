@@ -299,6 +299,7 @@ void check_float32(Subject& s, Finding& f);
 void check_threads(Subject& s, Finding& f);
 void check_bfloat16(Subject& s, Finding& f);
 void check_mapped_keys(Subject& s, Finding& f);
+void check_documents(Subject& s, Finding& f);
 void check_borders(Subject& s, Finding& f);
 void check_combinations(Subject& s, Finding& f);
 void check_state_programs(Subject& s, Finding& f);

@@ -25,14 +25,17 @@ inline bool all_alike(const Tensor& lengths) { return longest_of(lengths) == sho
 // positions per row. Throws Error that begins with `op`.
 Tensor lengths_after(const char* op, const Tensor& lengths, In x, const AttentionCall& call);
 
-// The longest length after the step. Builds no tensor if the call has no key_lengths.
+// The longest length after the step, or with documents, the length of the longest document. Builds no tensor if the
+// call has neither key_lengths nor documents.
 Index end_of_rows(const char* op, const Tensor& lengths, In x, const AttentionCall& call);
 
 // Calls a function of the positions of x [B, T], whose rows have seen `seen` positions before. If rows have the same
-// length and all positions are below `end`: at(first, count), [T, width]. Otherwise, for ragged rows or padding beyond
-// `end`: of_places(positions), [B, T, width], with positions int32 [B, T] limited to end - 1.
+// length and all positions are below `end`: at(first, count), [T, width]. Otherwise, for documents, ragged rows or
+// padding beyond `end`: of_places(positions), [B, T, width], with positions int32 [B, T] limited to end - 1.
 template <class At, class OfPlaces>
-Tensor at_positions(In x, const Tensor& seen, Index end, const At& at, const OfPlaces& of_places) {
+Tensor at_positions(In x, const Tensor& seen, const AttentionCall& call, Index end, const At& at,
+                    const OfPlaces& of_places) {
+  if (call.documents.defined()) return of_places(positions_in_documents(call.documents));
   const Index first = longest_of(seen), count = x.dim(1);
   if (all_alike(seen) && first + count <= end) return at(first, count);
   const Tensor begin = seen.numel() > 0 ? seen.unsqueeze(1) : Tensor::zeros({x.dim(0), 1}, DType::int32);

@@ -14,6 +14,8 @@ Tensor AttentionState::apply(In q, In k, In v, const AttentionCall& call, std::s
         " but the state has ", before.numel(), " rows; the batch must stay the same (rows() changes it)");
   check(!call.key_mask.defined() && !call.mask.defined() && call.dropout == 0, q.where(),
         "AttentionState: the call has a mask or dropout; a step supports only key_lengths and bias");
+  check(!call.documents.defined(), q.where(),
+        "AttentionState: the call has documents, but a state continues one document per row");
   detail::check_inputs("AttentionState", "", inputs_, q, k, inputs);
   const auto on_tape = [](const Tensor& x) { return needs_gradient({x}); };
   check(!needs_gradient({q, k, v}) && std::none_of(inputs.begin(), inputs.end(), on_tape), q.where(),

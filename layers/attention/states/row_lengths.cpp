@@ -21,6 +21,12 @@ Tensor lengths_after(const char* op, const Tensor& lengths, In x, const Attentio
 }
 
 Index end_of_rows(const char* op, const Tensor& lengths, In x, const AttentionCall& call) {
+  if (call.documents.defined()) {
+    check(call.documents.shape() == x.shape() && lengths.numel() == 0, x.where(), op, ": x is ", x.tensor(),
+          ", documents is ", call.documents, " and rows have seen ", lengths.numel() == 0 ? "no" : "earlier",
+          " positions; documents must have the shape of x, and no positions may have been seen");
+    return longest_of(positions_in_documents(call.documents)) + 1;
+  }
   if (call.key_lengths.defined()) return longest_of(lengths_after(op, lengths, x, call));
   return longest_of(lengths) + x.dim(x.rank() == 2 ? 1 : 2);
 }

@@ -119,6 +119,11 @@ const std::vector<Fault<Hooks>> kFoundByOne = {
          return *last;
        };
      }},
+    {"documents are not read", "documents",
+     [](Hooks& h) {
+       h.can.documents = true;
+       inputs(h, [](Tensor&, Tensor&, Tensor&, Call& c) { c.documents = {}; });
+     }},
     {"a state shifts the bias of more than 60 keys", "state",
      [](Hooks& h) {
        h.step = [](In q, In k, In v, Call call) {
