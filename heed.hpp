@@ -31,8 +31,10 @@
 #include <heed/core/shape.hpp>
 #include <heed/core/tensor.hpp>
 #include <heed/data/batches.hpp>
+#include <heed/data/chat_message.hpp>
 #include <heed/data/checkpoint.hpp>
 #include <heed/data/files.hpp>
+#include <heed/data/fine_tuning.hpp>
 #include <heed/data/npy.hpp>
 #include <heed/data/samples.hpp>
 #include <heed/data/scores.hpp>

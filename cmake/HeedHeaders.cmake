@@ -29,8 +29,10 @@ set(HEED_HEADERS
     core/shape.hpp
     core/tensor.hpp
     data/batches.hpp
+    data/chat_message.hpp
     data/checkpoint.hpp
     data/files.hpp
+    data/fine_tuning.hpp
     data/npy.hpp
     data/samples.hpp
     data/scores.hpp

@@ -21,6 +21,7 @@
 //   std::cout << chat.text(messages, {.generation_prompt = true});  // <|im_start|>user, Hello<|im_end|>, ...
 #pragma once
 #include <filesystem>
+#include <heed/data/chat_message.hpp>
 #include <heed/io/gguf.hpp>
 #include <heed/io/tokenizer_json.hpp>
 #include <optional>
@@ -30,12 +31,6 @@
 #include <vector>
 
 namespace heed {
-
-// One message of a conversation.
-struct ChatMessage {
-  std::string role = {};     // "system", "user" or "assistant"
-  std::string content = {};  // UTF-8
-};
 
 // How messages are written.
 struct ChatOptions {

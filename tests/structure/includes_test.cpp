@@ -37,7 +37,8 @@ const Package kPackages[] = {
     {"xxhash.h",
      "autograd/recompute.cpp|data/(detail/(content_hash|token_header).hpp|tokenizer.cpp)|tests/tools/seal.hpp"},
     {"nlohmann/.*",
-     "data/tokenizer.cpp|io/(chat_template_files|json|safetensors_header|tokenizer/json).cpp|layers/model_config.cpp|"
+     "data/(example_files|tokenizer).cpp|io/(chat_template_files|json|safetensors_header|tokenizer/json).cpp|"
+     "layers/model_config.cpp|"
      "optim/(profile/trace|run/(log|settings)).cpp|(examples|tests)/.*"},
     {"CLI/.*", "examples/support/command_line.cpp"},  // slow to compile: ten seconds
     {"gnuplot-iostream.h", "plot/detail/drawing.hpp"},
