@@ -80,9 +80,12 @@ function(heed_kernels name)
       target_compile_options(${target} PRIVATE -Wno-uninitialized)  # false alarms from the AVX-512 headers
     endif()
     target_include_directories(${target} PRIVATE ${PROJECT_BINARY_DIR}/include ${PROJECT_SOURCE_DIR})
+    # xsimd takes half of the compile time of a small kernel. Kernels of tests use the library's precompiled header, but
+    # have other flags with sanitizers.
     list(LENGTH sources count)
-    if(count GREATER 1)
-      # xsimd takes half of the compile time of a small kernel.
+    if(TARGET heed_kernels_${level} AND NOT name STREQUAL "heed_kernels" AND NOT HEED_SANITIZE)
+      target_precompile_headers(${target} REUSE_FROM heed_kernels_${level})
+    elseif(count GREATER 1)
       target_precompile_headers(${target} PRIVATE ${PROJECT_SOURCE_DIR}/core/kernels/simd/simd.hpp)
     endif()
     list(APPEND objects $<TARGET_OBJECTS:${target}>)
