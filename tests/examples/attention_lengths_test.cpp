@@ -7,7 +7,7 @@ using test::contains;
 using test::Ran;
 using test::TemporaryFolder;
 
-TEST_CASE("attention_lengths: prints the share of right numbers of four models by the length of the list") {
+RELEASE_TEST_CASE("attention_lengths: prints the share of right numbers of four models by the length of the list") {
   const TemporaryFolder folder;
   const std::string plot = (folder.path / "lengths.svg").string();
   const Ran ran = test::run("exec " + test::program("attention_lengths") + " --steps " + test::thinned("250", "5") +
@@ -42,7 +42,7 @@ RELEASE_TEST_CASE("attention_lengths: takes any number of steps") {
   CHECK(ran.exit_code == 0);
 }
 
-TEST_CASE("attention_lengths: wrong flags are refused in one sentence") {
+RELEASE_TEST_CASE("attention_lengths: wrong flags are refused in one sentence") {
   test::check_refused(test::run("exec " + test::program("attention_lengths") + " --longest 1"), 2, "--longest");
   test::check_refused(test::run("exec " + test::program("attention_lengths") + " --plot a.gif"), 2, "a.gif");
 }

@@ -30,7 +30,7 @@ std::vector<double> last_row(const LanguageModel& lm, const std::string& prompt,
 
 }  // namespace
 
-TEST_CASE("attention_maps: prints the largest weight of each head on an earlier token, and draws all heads") {
+RELEASE_TEST_CASE("attention_maps: prints the largest weight of each head on an earlier token, and draws all heads") {
   const Training t;
   int looks_at_itself = 0;
   for (const char* attention : {"softmax", "linear", "lsh", "efficient"}) {
@@ -67,7 +67,7 @@ TEST_CASE("attention_maps: prints the largest weight of each head on an earlier 
   CHECK(looks_at_itself > 0);
 }
 
-TEST_CASE("attention_maps: one layer and one head, a line feed, one token") {
+RELEASE_TEST_CASE("attention_maps: one layer and one head, a line feed, one token") {
   const Training t;
   REQUIRE(t.run("--steps 2").exit_code == 0);
   const std::string png = t.file("maps.png"), svg = t.file("maps.svg");
@@ -86,7 +86,7 @@ TEST_CASE("attention_maps: one layer and one head, a line feed, one token") {
   CHECK(contains(one.output, " 1.000"));
 }
 
-TEST_CASE("attention_maps: a masked model looks at both sides, and so does its picture") {
+RELEASE_TEST_CASE("attention_maps: a masked model looks at both sides, and so does its picture") {
   const Training t;
   REQUIRE(t.run("--model mlm --steps 20 --lr 0.02").exit_code == 0);
   const std::string svg = t.file("maps.svg"), expected = t.file("wanted.svg"), prompt = "The quick";
@@ -116,7 +116,7 @@ TEST_CASE("attention_maps: a masked model looks at both sides, and so does its p
   CHECK(contains(maps(t, "The quick brown [MASK]ox").output, "tokens, but the context is 16"));
 }
 
-TEST_CASE("attention_maps: errors are one sentence") {
+RELEASE_TEST_CASE("attention_maps: errors are one sentence") {
   const Training t;
   REQUIRE(t.run("--steps 2").exit_code == 0);
   test::check_refused(maps(t, "The quick brown fox jumps"), 1, "the prompt has 25 tokens, but the context is 16");

@@ -13,6 +13,9 @@ namespace heed::test {
 // The path of a program, quoted for a shell. `folder` is a folder of the build.
 std::string program(const std::string& name, const std::string& folder = "examples");
 
+// Whether the build has the program: the address sanitizer leaves out tutorials and experiments.
+bool has_program(const std::string& name);
+
 // Shell text that starts a command in the background and sets $pid. The command receives SIGINT, which a shell without
 // job control makes background commands ignore.
 std::string in_background(const std::string& command);

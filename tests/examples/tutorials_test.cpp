@@ -73,7 +73,7 @@ RELEASE_TEST_CASE("tutorials: the same output each time, wrong flags exit 2 and 
   }
 }
 
-TEST_CASE("01_tensors: views share memory, shapes broadcast, errors name the line, files come back") {
+RELEASE_TEST_CASE("01_tensors: views share memory, shapes broadcast, errors name the line, files come back") {
   const TemporaryFolder folder;
   const std::string file = (folder.path / "x.npy").string(),
                     out = output_of("01_tensors", "--npy " + test::quoted(file));
@@ -95,7 +95,7 @@ TEST_CASE("01_tensors: views share memory, shapes broadcast, errors name the lin
   CHECK(contains(nowhere.output, "there is no folder " + file + " for x.npy"));
 }
 
-TEST_CASE("01_tensors: without --npy no file is left, and none of another's is written to") {
+RELEASE_TEST_CASE("01_tensors: without --npy no file is left, and none of another's is written to") {
   const TemporaryFolder folder;
   const auto others = folder.write("heed_tensors.npy", "not ours");
   const Ran ran = test::run("TMPDIR=" + test::quoted(folder.path.string()) + " exec " + program("01_tensors"));
@@ -105,7 +105,7 @@ TEST_CASE("01_tensors: without --npy no file is left, and none of another's is w
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path), {}) == 1);
 }
 
-TEST_CASE("02_tape: four steps, and the derivative by hand") {
+RELEASE_TEST_CASE("02_tape: four steps, and the derivative by hand") {
   const std::string out = output_of("02_tape");
   const double w[] = {0.5, 1, 1.5}, x[] = {1, -2, 3};
   double y = 0;
@@ -125,7 +125,7 @@ TEST_CASE("02_tape: four steps, and the derivative by hand") {
   CHECK(contains(out, "gradcheck agrees"));
 }
 
-TEST_CASE("03_linear_regression: finds the plane, down to the noise") {
+RELEASE_TEST_CASE("03_linear_regression: finds the plane, down to the noise") {
   const std::string out = output_of("03_linear_regression");
   CHECK(near(numbers(out, "0", "epoch"), {4.81, 0, 0, 0}, 0.01));
   const std::vector<double> last = numbers(out, "10", "epoch");
@@ -134,7 +134,7 @@ TEST_CASE("03_linear_regression: finds the plane, down to the noise") {
   CHECK(near({last.begin() + 1, last.end()}, {3, -2, 0.5}, 0.025));
 }
 
-TEST_CASE("04_two_moons: tells the moons apart, and draws the boundary") {
+RELEASE_TEST_CASE("04_two_moons: tells the moons apart, and draws the boundary") {
   const TemporaryFolder folder;
   const std::string png = (folder.path / "moons.png").string(), svg = (folder.path / "moons.svg").string();
   const std::string out = output_of("04_two_moons", "--plot " + test::quoted(png));
@@ -154,7 +154,7 @@ TEST_CASE("04_two_moons: tells the moons apart, and draws the boundary") {
     CHECK(contains(picture, label));
 }
 
-TEST_CASE("05_attention: weights by hand, the causal mask, attention()") {
+RELEASE_TEST_CASE("05_attention: weights by hand, the causal mask, attention()") {
   const TemporaryFolder folder;
   const std::string png = (folder.path / "a.png").string(), svg = (folder.path / "a.svg").string();
   const std::string out = output_of("05_attention", "--plot " + test::quoted(png));
@@ -175,7 +175,8 @@ TEST_CASE("05_attention: weights by hand, the causal mask, attention()") {
   CHECK(contains(bytes_of(svg), "because"));
 }
 
-TEST_CASE("04_two_moons, 05_attention, 07_rank_with_depth: a plot that cannot be drawn is an error before the work") {
+RELEASE_TEST_CASE(
+    "04_two_moons, 05_attention, 07_rank_with_depth: a plot that cannot be drawn is an error before the work") {
   for (const std::string name : {"04_two_moons", "05_attention", "07_rank_with_depth"}) {
     const Ran ran = test::run("exec " + program(name) + " --plot picture.gif");
     INFO(ran.output);
@@ -185,7 +186,7 @@ TEST_CASE("04_two_moons, 05_attention, 07_rank_with_depth: a plot that cannot be
   }
 }
 
-TEST_CASE("06_own_op: the derivative is right, and the wrong one is found out") {
+RELEASE_TEST_CASE("06_own_op: the derivative is right, and the wrong one is found out") {
   const std::string out = output_of("06_own_op");
   for (const char* at : {"-1.00", "0.00", "0.50", "2.00"}) {
     const double slope = 1 + std::sin(2 * std::stod(at));
@@ -197,7 +198,7 @@ TEST_CASE("06_own_op: the derivative is right, and the wrong one is found out") 
   CHECK(contains(out, "wrong input: snake: x is [3] int32; it must be float32 or float64 (06_own_op.cpp:"));
 }
 
-TEST_CASE(
+RELEASE_TEST_CASE(
     "07_rank_with_depth: attention alone falls to rank 1 faster than any power, residual sums keep the tokens apart") {
   const TemporaryFolder folder;
   const std::string svg = (folder.path / "rank.svg").string();
@@ -233,7 +234,7 @@ TEST_CASE(
   CHECK(contains(bytes_of(svg), "+ residual"));
 }
 
-TEST_CASE("08_transformer: the pieces are the library's model, and it reverses words") {
+RELEASE_TEST_CASE("08_transformer: the pieces are the library's model, and it reverses words") {
   const std::string out = output_of("08_transformer");
   double product = 0;  // of waves at distance 3
   for (int i = 0; i < 16; ++i) product += std::cos(3 / std::pow(10000.0, i / 16.0));
@@ -247,7 +248,7 @@ TEST_CASE("08_transformer: the pieces are the library's model, and it reverses w
   CHECK(std::equal(source.rbegin(), source.rend(), translation.begin(), translation.end()));
 }
 
-TEST_CASE("09_two_processes: the model learns, and its fingerprint is told") {
+RELEASE_TEST_CASE("09_two_processes: the model learns, and its fingerprint is told") {
   const std::string out = output_of("09_two_processes");
   CHECK(contains(out, "1 process\n"));
   const std::vector<double> losses = numbers(out, "loss");

@@ -138,7 +138,7 @@ TEST_CASE("attention_cost: measured crossovers lie between the neighbours, on st
   CHECK(contains(test::error_of([] { median({}); }), "there is no value"));
 }
 
-TEST_CASE("attention_cost: tables, log and picture of a tiny run") {
+RELEASE_TEST_CASE("attention_cost: tables, log and picture of a tiny run") {
   const Tiny t;
   const Ran ran = t.run("--log " + t.log + " --plot " + t.plot);
   INFO(ran.output);
@@ -242,7 +242,7 @@ RELEASE_TEST_CASE("attention_cost: a log that cannot be opened or written is an 
   }
 }
 
-TEST_CASE("attention_cost: wrong flags say what is right and exit 2, bad files exit 1") {
+RELEASE_TEST_CASE("attention_cost: wrong flags say what is right and exit 2, bad files exit 1") {
   const Tiny t;
   const auto refused = [&](const std::string& flags, int exit_code, const std::string& sentence) {
     test::check_refused(t.run(flags), exit_code, sentence);

@@ -64,7 +64,8 @@ RaceEntry small_entry(const std::string& mechanism, Index context = 16) {
 
 }  // namespace
 
-TEST_CASE("attention_race: all tasks leave tables, a log and pictures, with the same losses at 1 and 2 threads") {
+RELEASE_TEST_CASE(
+    "attention_race: all tasks leave tables, a log and pictures, with the same losses at 1 and 2 threads") {
   const TemporaryFolder folder;
   const auto file = [&](const char* name) { return test::quoted((folder.path / name).string()); };
   const std::string tested = test::thinned("softmax,linear ", "linear --tasks copy,stories "),
@@ -132,7 +133,7 @@ RELEASE_TEST_CASE("attention_race: wrong flags say what is right and exit 2") {
   CHECK(contains(log.output, "/no/such/folder"));
 }
 
-TEST_CASE("attention_race: Ctrl-C ends with the table so far and 130") {
+RELEASE_TEST_CASE("attention_race: Ctrl-C ends with the table so far and 130") {
   const TemporaryFolder folder;
   const std::string out = test::quoted((folder.path / "out").string());
   // A run with more steps than it has time for, interrupted during the first entry.
