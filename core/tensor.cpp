@@ -140,15 +140,15 @@ double Tensor::at(std::initializer_list<Exactly<Index>> index) const {
   require(defined(), "at: the tensor is undefined; it must have values");
   require(static_cast<int>(index.size()) == rank(), "at: ", index.size(), " indices were given but x is ", *this,
           "; give one index per axis");
-  Index offset = offset_;
+  Index element = 0;
   int axis = 0;
   for (Index i : index) {
     const Index n = shape_[axis];
     require(i >= -n && i < n, "at: the index of axis ", axis, " is ", i, " but x is ", *this, "; it must be in [", -n,
             ", ", n, ")");
-    offset += (i < 0 ? i + n : i) * strides_[axis++];
+    element += (i < 0 ? i + n : i) * strides_[axis++];
   }
-  return as_strided({}, {}, offset).item_as_double();
+  return visit_dtype(dtype_, [&]<class T>(T) { return detail::convert<double>(ptr<T>()[element]); });
 }
 
 // Throws Error if elements of x share memory, because several threads would write to them.
