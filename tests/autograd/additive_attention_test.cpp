@@ -32,7 +32,7 @@ void check_additive(const AttentionSize& s, const AttentionCall& o) {
 }  // namespace
 
 TEST_CASE("additive attention equals the naive loops at lengths and widths around vectors, on each level") {
-  on_each_level([] {
+  on_each_float_level([] {
     for (Index n : {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 130}) {
       check_additive({1, 1, 1, n, n, 8, 8}, {.causal = true});
       check_additive({1, 2, 1, n, 37, 5, 9}, {});
@@ -50,7 +50,7 @@ TEST_CASE("additive attention equals the naive loops at lengths and widths aroun
 }
 
 TEST_CASE("additive attention takes lengths, masks, biases and grouped heads together, on each level") {
-  on_each_level([] {
+  on_each_float_level([] {
     for (const AttentionSize& s :
          {AttentionSize{2, 4, 2, 35, 50, 8, 12}, AttentionSize{2, 4, 1, 19, 19, 17, 16}, {2, 2, 2, 30, 20, 3, 3}})
       for (int bits = 1; bits < 32; ++bits) {
@@ -111,7 +111,7 @@ TEST_CASE("additive attention passes gradcheck in float64") {
 
 TEST_CASE("additive attention drops the weights that Philox names, and only in training") {
   const AdditiveData x = random_additive({2, 2, 1, 21, 70, 8, 8});
-  on_each_level([&] {
+  on_each_float_level([&] {
     for (const bool causal : {false, true}) {
       const AttentionCall o{.causal = causal, .dropout = 0.3};
       manual_seed(11);
@@ -130,7 +130,7 @@ TEST_CASE("additive attention drops the weights that Philox names, and only in t
 }
 
 TEST_CASE("additive attention: masked keys may be NaN, later keys change nothing, rows without keys are zeros") {
-  on_each_level([] {
+  on_each_float_level([] {
     const AttentionSize s{2, 2, 1, 70, 70, 7, 9};
     const AdditiveData x = random_additive(s);
     for (const DType dtype : {DType::float32, DType::float64}) {
@@ -173,7 +173,7 @@ TEST_CASE("additive attention: masked keys may be NaN, later keys change nothing
 }
 
 TEST_CASE("additive attention keeps its precision where scores and tanh are large") {
-  on_each_level([] {
+  on_each_float_level([] {
     AdditiveData x = random_additive({1, 1, 1, 12, 90, 16, 8});
     x.u = x.u * 100.0;  // scores of a few hundred, which float32 represents to 4 or 5 decimals
     const AdditiveResult expected = naive_additive(x, {});

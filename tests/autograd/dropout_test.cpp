@@ -24,7 +24,7 @@ bool kept(std::uint64_t seed, std::uint64_t position, Index element, double p) {
 }  // namespace
 
 TEST_CASE("dropout: the mask is a function of the counter, at every size and level, in both dtypes") {
-  on_each_level([] {
+  on_each_float_level([] {
     for (const DType dtype : {DType::float32, DType::float64}) {
       for (const Index n : {0, 1, 3, 4, 7, 15, 16, 17, 63, 64, 65, 200}) {
         CAPTURE(n);

@@ -86,7 +86,7 @@ TEST_CASE("flex_attention with a function and a mask equals the naive loops at l
           FlexAttentionOptions o{.score_mod = wave};
           if (masked) rules.mask = spots, o.block_mask = mask_of(spots, s);
           const AttentionResult expected = naive_attention(x, call, nullptr, {}, rules);
-          on_each_level([&] {
+          on_each_float_level([&] {
             CHECK(attention_error(run_flex(x, o, call).a, expected) < 1e-12);
             CHECK(attention_error(run_flex(x, o, call, DType::float32).a, expected) < 5e-6);
             CHECK(worst(flex_attention(x.q, x.k, x.v, o, call), expected.out, 0, 1e-12) < 1);  // n = 1: decoding
@@ -119,7 +119,7 @@ TEST_CASE("flex_attention takes every mask, a bias, sinks and dropout with its b
     manual_seed(11);
     const Rng before = default_rng();
     const AttentionResult expected = naive_attention(x, call, call.dropout > 0 ? &before : nullptr, 0.3, rules);
-    on_each_level([&] {
+    on_each_float_level([&] {
       default_rng() = before;
       const FlexResult doubles = run_flex(x, o, call);
       CHECK(attention_error(doubles.a, expected) < 1e-12);
@@ -133,7 +133,7 @@ TEST_CASE("flex_attention takes every mask, a bias, sinks and dropout with its b
 }
 
 TEST_CASE("flex_attention of one query against a cache equals the naive loops, on each level") {
-  on_each_level([] {
+  on_each_float_level([] {
     for (const Index n : {1, 3, 64, 65, 511, 513, 1200}) {
       const AttentionSize s{2, 4, 2, 1, n, 16, 24};
       const AttentionData x = random_attention(s);
@@ -246,7 +246,7 @@ TEST_CASE("create_block_mask finds the empty blocks, and attention skips them") 
 }
 
 TEST_CASE("a query that may see nothing gets zeros and passes no gradient on, with a sink too") {
-  on_each_level([] {
+  on_each_float_level([] {
     for (const Index n : {70, 1}) {
       const AttentionSize s{1, 2, 2, n, 300, 8, 8};
       AttentionData x = random_attention(s);
@@ -269,7 +269,7 @@ TEST_CASE("a query that may see nothing gets zeros and passes no gradient on, wi
 }
 
 TEST_CASE("keys hidden by a block mask may be NaN, as with other masks") {
-  on_each_level([] {
+  on_each_float_level([] {
     for (const Index n : {70, 1}) {
       const AttentionSize s{1, 2, 2, n, 300, 8, 8};
       const AttentionData clean = random_attention(s);

@@ -123,7 +123,7 @@ void check_generic(const AttentionSize& s, const AttentionCall& o, double scale)
 }  // namespace
 
 TEST_CASE("generic attention equals the naive loops for every named similarity, on each level") {
-  on_each_level([] {
+  on_each_float_level([] {
     for (const Index n : {1, 2, 5, 16, 33, 65}) {
       check_generic({1, 2, 1, n, n, 4, 3}, {.causal = true}, 0.5);
       check_generic({2, 1, 1, 7, n, 5, 4}, {.causal = true}, 0.5);

@@ -112,7 +112,7 @@ TEST_CASE("losses equal PyTorch's, values and gradients of both arguments") {
 }
 
 TEST_CASE("losses at every width and level, against their definitions in float64") {
-  on_each_level([] {
+  on_each_float_level([] {
     for (const DType dtype : {DType::float32, DType::float64}) {
       const double tolerance = dtype == DType::float32 ? 2e-6 : 4e-15;
       for (const Index n : {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 520}) {
@@ -159,7 +159,7 @@ TEST_CASE("losses pass gradcheck under every reduction") {
 }
 
 TEST_CASE("losses: kinks, extremes, no and one element") {
-  on_each_level([] {
+  on_each_float_level([] {
     const Tensor zero = Tensor::scalar(0);
     CHECK(run([](const List& in) { return l1_loss(in[0], in[1]); }, {zero, zero}).gradients[0].item() == 0);
     CHECK(l1_loss(Tensor::scalar(3), Tensor::scalar(-1)).item() == 4);
@@ -187,7 +187,7 @@ TEST_CASE("losses: kinks, extremes, no and one element") {
 
 TEST_CASE(
     "losses: infinite logits give the target its gradient, and kl_div keeps NaN with a target of 0, on each level") {
-  on_each_level([] {
+  on_each_float_level([] {
     for (const double p : {0.5, 1.0, 2.0}) {
       const auto f = [p](const List& in) {
         return binary_cross_entropy_with_logits(

@@ -58,7 +58,7 @@ void check_mod(const ScoreMod& mod, const NaiveRules& rules, const AddGradient& 
             }
       double scale = 1;
       for (double y : g.to_vector<double>()) scale = std::max(scale, std::fabs(y));
-      on_each_level([&] {
+      on_each_float_level([&] {
         const ModRun doubles = run_mod(x, mod, call, DType::float64), floats = run_mod(x, mod, call, DType::float32);
         CHECK(attention_error(doubles.a, expected) < 1e-12);
         CHECK(attention_error(floats.a, expected) < 1e-5);

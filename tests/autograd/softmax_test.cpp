@@ -9,7 +9,7 @@
 #include "tests/support.hpp"
 
 using namespace heed;
-using heed::test::on_each_level;
+using heed::test::on_each_float_level;
 using test::kInf;
 using test::kNaN;
 
@@ -44,7 +44,7 @@ Tensor gradient_of(Op op, const Tensor& x, int axis, const Tensor& dy) {
 }  // namespace
 
 TEST_CASE("softmax and log_softmax agree with float64 loops at every width and axis, on every instruction set") {
-  on_each_level([] {
+  on_each_float_level([] {
     Rng rng(3);
     for (const Index n : {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 65, 100, 511, 512, 513, 1200, 5000}) {
       CAPTURE(n);
@@ -64,7 +64,7 @@ TEST_CASE("softmax and log_softmax agree with float64 loops at every width and a
 }
 
 TEST_CASE("the derivative of softmax in float32 agrees with float64 at every width") {
-  on_each_level([] {
+  on_each_float_level([] {
     Rng rng(4);
     for (const Index n : {1, 3, 4, 5, 8, 9, 15, 16, 17, 31, 33, 130, 1030}) {
       CAPTURE(n);
@@ -97,7 +97,7 @@ TEST_CASE("softmax passes gradcheck over any axis, contiguous or not") {
 }
 
 TEST_CASE("softmax of large values, infinities and NaN") {
-  on_each_level([] {
+  on_each_float_level([] {
     const Tensor x = Tensor::from({1000, 1001, 999, -1e30, 0, -kInf, 1, 2}, {2, 4});
     CHECK(test::close(softmax(x), test::along(x, -1, naive_softmax), 2e-6, 1e-30));
     CHECK(softmax(x).at({1, 1}) == 0);

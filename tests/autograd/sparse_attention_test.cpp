@@ -82,7 +82,7 @@ bool same(const AttentionResult& a, const AttentionResult& b) {
 }  // namespace
 
 TEST_CASE("sparse attention equals the naive loops at lengths and widths around vectors, on each level") {
-  on_each_level([] {
+  on_each_float_level([] {
     for (const Index n : {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 65, 130}) {
       check_sparse({1, 2, 1, n, 20, 5, 9});
       check_sparse({2, 1, 1, 20, n, 9, 5}, true);
@@ -98,7 +98,7 @@ TEST_CASE("sparse attention equals the naive loops at lengths and widths around 
 }
 
 TEST_CASE("sparse attention takes lengths, masks, biases and dropout together, on each level") {
-  on_each_level([] {
+  on_each_float_level([] {
     const AttentionSize s{2, 4, 2, 21, 27, 8, 12};
     const AttentionData x = random_attention(s);
     for (const bool own : {false, true})
@@ -158,7 +158,7 @@ TEST_CASE("sparse attention passes gradcheck in float64") {
 }
 
 TEST_CASE("sparse attention: what is masked or not listed may be NaN, rows without keys are zeros") {
-  on_each_level([] {
+  on_each_float_level([] {
     const AttentionSize s{2, 2, 1, 40, 40, 7, 9};
     const AttentionData x = random_attention(s);
     const KeyLists lists = lists_of(random_mask({40, 40}, 0.3, 2));
@@ -205,7 +205,7 @@ TEST_CASE("sparse attention: what is masked or not listed may be NaN, rows witho
 }
 
 TEST_CASE("sparse attention: a bias of minus infinity forbids a pair, and a row of these is zeros") {
-  on_each_level([] {
+  on_each_float_level([] {
     const AttentionData x = random_attention({1, 2, 2, 30, 30, 7, 9});
     const KeyLists lists = lists_of(random_mask({30, 30}, 0.4, 2));
     Tensor bias = Tensor::zeros({30, 30}, DType::float64), mask = Tensor::ones({30, 30}, DType::bool8);
@@ -223,7 +223,7 @@ TEST_CASE("sparse attention: a bias of minus infinity forbids a pair, and a row 
 }
 
 TEST_CASE("sparse attention handles scores of any spread") {
-  on_each_level([] {
+  on_each_float_level([] {
     const AttentionData x = random_attention({1, 2, 2, 30, 30, 8, 8}, 3, 300);
     const Tensor pattern = random_mask({30, 30}, 0.5, 2);
     const AttentionResult expected = naive_attention(x, dense_options(x, pattern, {}));

@@ -1,4 +1,5 @@
 // on_each_level(f): calls f on each level (instruction set) of this machine and build, and prints the other levels.
+// on_each_float_level(f): the same without avx512_bf16, which differs from avx512 in products of bfloat16 only.
 #pragma once
 #include <doctest/doctest.h>
 
@@ -8,6 +9,11 @@
 #include <utility>
 
 namespace heed::test {
+
+// Whether another level of this machine and build has the same kernels for float32 and float64.
+inline bool repeats_floats(kernels::Level l) {
+  return l == kernels::Level::avx512_bf16 && kernels::available(kernels::Level::avx512);
+}
 
 template <class F>
 void on_each_level(F f) {
@@ -26,6 +32,13 @@ void on_each_level(F f) {
     f();
   }
   kernels::set_level(before);
+}
+
+template <class F>
+void on_each_float_level(F f) {
+  on_each_level([&] {
+    if (!repeats_floats(kernels::level())) f();
+  });
 }
 
 }  // namespace heed::test

@@ -9,7 +9,7 @@
 
 using namespace heed;
 using namespace heed::test;
-using heed::test::on_each_level;
+using heed::test::on_each_float_level;
 using test::contains;
 using test::names_of;
 using test::normal;
@@ -78,7 +78,7 @@ TEST_CASE("every layer: gradcheck of inputs and parameters, of one, three and ei
 
 TEST_CASE(
     "every layer: float32 agrees with float64, forward and backward, around the widths of vectors, on each level") {
-  on_each_level([] {
+  on_each_float_level([] {
     int number = 0;
     for (const LayerCase& c : layer_cases()) {
       CAPTURE(c.name);

@@ -9,7 +9,7 @@
 #include "tests/support.hpp"
 
 using namespace heed;
-using heed::test::on_each_level;
+using heed::test::on_each_float_level;
 using test::kNaN;
 
 namespace {
@@ -52,7 +52,7 @@ void check_all(const Tensor& x, const std::vector<int>& axes, double tolerance) 
       return std::fabs(value_of(op, v, 0.25));
     });
     const auto b = expected.to_vector<double>(), s = size.to_vector<double>();
-    on_each_level([&] {
+    on_each_float_level([&] {
       double max_error = 0;
       const auto a = result().to_vector<double>();
       for (std::size_t k = 0; k < a.size(); ++k)
@@ -92,7 +92,7 @@ TEST_CASE("reductions of many rows, long rows and wide columns are divided into 
 
 TEST_CASE("a float32 sum of a million values is good to a few units in the last place of the sum of sizes") {
   Rng rng(21);
-  on_each_level([&] {
+  on_each_float_level([&] {
     for (const bool positive : {false, true}) {
       const Tensor x = positive ? rng.uniform({1 << 20}) : rng.normal({1 << 20});
       double expected = 0, size = 0;
@@ -166,7 +166,7 @@ TEST_CASE("sum_to undoes broadcasting") {
 }
 
 TEST_CASE("max, min and sum of a row with NaN are NaN, in any lane and part") {
-  on_each_level([] {
+  on_each_float_level([] {
     for (const Index n : {1, 3, 16, 17, 40, 200, 20000}) {
       for (const Index at : {Index{0}, n / 3, n / 2, n - 1}) {
         for (const bool down : {false, true}) {

@@ -9,10 +9,10 @@
 
 using namespace heed;
 using namespace heed::test;
-using heed::test::on_each_level;
+using heed::test::on_each_float_level;
 
 TEST_CASE("top-k chooses the largest scores, of equal ones the lowest keys, on each level") {
-  on_each_level([] {
+  on_each_float_level([] {
     // Small integers: many scores are equal, and sums are exact in any order.
     int number = 0;
     for (const auto& length : kLengths) {

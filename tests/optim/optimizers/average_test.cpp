@@ -18,7 +18,7 @@ TEST_CASE_TEMPLATE("average: follows the weights, is swapped in and out exactly"
   std::vector<T> at_one_thread;
   for (const int n_threads : {1, 2, 3, 8}) {
     set_threads(n_threads);
-    on_each_level([&] {
+    on_each_float_level([&] {
       for (const Index n : {0, 1, 7, 8, 9, 17, 16385, 50001}) {
         const std::vector<T> start = spread_values<T>(n, 1);
         Parameter p(Tensor::from(start, {n}));

@@ -32,7 +32,7 @@ TEST_CASE_TEMPLATE("clip: the norm agrees with long double, with the same bits o
     Parameter p(Tensor::from(std::vector<T>(g.size()), {n}));
     set_gradient(p, Tensor::from(g, {n}));
     double first = -1;
-    on_each_level([&] {
+    on_each_float_level([&] {
       const double norm = grad_norm(std::vector<Parameter*>{&p});
       CHECK(std::abs(norm - static_cast<double>(std::sqrt(sum))) <= 1e-14 * norm);
       if (first < 0) first = norm;
@@ -120,7 +120,7 @@ TEST_CASE("clip: the sum of finite squares may be too large") {
 }
 
 TEST_CASE_TEMPLATE("clip: clip_grad_value_ clamps, NaN stays, at every size and level", T, float, double) {
-  on_each_level([] {
+  on_each_float_level([] {
     for (const Index n : {1, 3, 4, 7, 8, 9, 16, 17, 33}) {
       std::vector<T> g = spread_values<T>(n, 8);
       g.back() = std::numeric_limits<T>::quiet_NaN();

@@ -133,11 +133,11 @@ void check_all_cases(const char* dtype) {
 
 TEST_CASE("optimizers: 24 steps in float32 equal PyTorch's to rounding, every option") {
   CHECK(kTrajectories.size() == reference()["cases"].size());
-  on_each_level([] { check_all_cases<float>("float32"); });
+  on_each_float_level([] { check_all_cases<float>("float32"); });
 }
 
 TEST_CASE("optimizers: 24 steps in float64 equal PyTorch's to 1e-12, every option") {
-  on_each_level([] { check_all_cases<double>("float64"); });
+  on_each_float_level([] { check_all_cases<double>("float64"); });
 }
 
 // The recipe of most language models: decay for matrices only, warm-up and cosine, clipping.
@@ -313,7 +313,7 @@ std::vector<T> run_all(int thread_count, int* seen) {
 }  // namespace
 
 TEST_CASE_TEMPLATE("optimizers: updates agree with naive loops at every size and level", T, float, double) {
-  on_each_level([] {
+  on_each_float_level([] {
     for (const auto& entry : kUpdates) {
       const auto& name = entry.first;
       const auto& c = entry.second;
@@ -392,7 +392,7 @@ TEST_CASE("optimizers: a parameter of rank 0 and one of no items") {
 
 TEST_CASE("optimizers: non-finite gradients affect only their own elements") {
   const double inf = INFINITY, nan = NAN;
-  on_each_level([&] {
+  on_each_float_level([&] {
     for (const auto& entry : kUpdates) {
       const auto& name = entry.first;
       const auto& c = entry.second;

@@ -10,7 +10,7 @@
 
 #include "tests/core/levels.hpp"
 
-using heed::test::on_each_level;
+using heed::test::on_each_float_level;
 using namespace heed::kernels;
 
 namespace {
@@ -248,18 +248,18 @@ void check_zeros() {
 }  // namespace
 
 TEST_CASE("elementwise kernels: float32 functions of one number agree with long double") {
-  on_each_level(check_unary<float>);
+  on_each_float_level(check_unary<float>);
 }
 TEST_CASE("elementwise kernels: float64 functions of one number agree with long double") {
-  on_each_level(check_unary<double>);
+  on_each_float_level(check_unary<double>);
 }
 TEST_CASE("elementwise kernels: zeros have the sign that C gives them") {
-  on_each_level(check_zeros<float>);
-  on_each_level(check_zeros<double>);
+  on_each_float_level(check_zeros<float>);
+  on_each_float_level(check_zeros<double>);
 }
 TEST_CASE("elementwise kernels: float32 functions of two numbers agree with long double") {
-  on_each_level(check_binary<float>);
+  on_each_float_level(check_binary<float>);
 }
 TEST_CASE("elementwise kernels: float64 functions of two numbers agree with long double") {
-  on_each_level(check_binary<double>);
+  on_each_float_level(check_binary<double>);
 }

@@ -86,7 +86,7 @@ void check_efficient(const AttentionSize& s, const AttentionCall& o) {
   AttentionCall floats = o;
   if (o.bias.defined()) floats.bias = o.bias.to(DType::float32);
   const auto single = [](const Tensor& t) { return t.to(DType::float32); };
-  on_each_level([&] {
+  on_each_float_level([&] {
     CHECK(close(efficient_attention(x.q, x.k, x.v, o), expected, 0, 1e-13));
     CHECK(close(efficient_attention(single(x.q), single(x.k), single(x.v), floats), expected, 0, 2e-6));
   });
@@ -147,7 +147,7 @@ TEST_CASE("log attention: maxima that jump, up and down, lose nothing") {
     const AttentionData x = jumping(s, jump, 20);
     const LinearCase o{{.causal = true}, kExp};
     const Tensor expected = naive_in_logarithms(x);
-    on_each_level([&] {
+    on_each_float_level([&] {
       const AttentionResult floats = run_linear(x, o, DType::float32), doubles = run_linear(x, o);
       CHECK(attention_error(floats, doubles) < 2e-5);
       CHECK(close(doubles.out, expected, 0, 1e-10));
@@ -156,7 +156,7 @@ TEST_CASE("log attention: maxima that jump, up and down, lose nothing") {
 }
 
 TEST_CASE("log attention: masked keys may be NaN, later keys change nothing, rows without keys are zeros") {
-  on_each_level([] {
+  on_each_float_level([] {
     const AttentionData x = random_attention({2, 2, 1, 150, 150, 7, 9});
     for (const bool efficient : {false, true})
       for (const DType dtype : {DType::float32, DType::float64}) {
@@ -195,7 +195,7 @@ TEST_CASE("log attention: masked keys may be NaN, later keys change nothing, row
 }
 
 TEST_CASE("log attention: one call equals chunks and single tokens") {
-  on_each_level([] {
+  on_each_float_level([] {
     const AttentionData x = jumping({2, 4, 2, 150, 150, 9, 11}, 30, 40);
     int number = 0;
     for (const bool efficient : {false, true})

@@ -41,7 +41,7 @@ Numbers plain_backward(const Numbers& x, std::int64_t rows, std::int64_t width, 
 }  // namespace
 
 TEST_CASE("products_of_two: f(q) . f(k) is (q . k)^2, and no number beyond the features is written") {
-  heed::test::on_each_level([] {
+  heed::test::on_each_float_level([] {
     for (std::int64_t width = 1; width < 40; ++width) {
       CAPTURE(width);
       const std::int64_t features = products_of_width(width);
@@ -58,7 +58,7 @@ TEST_CASE("products_of_two: f(q) . f(k) is (q . k)^2, and no number beyond the f
 }
 
 TEST_CASE("products_of_two: the derivative is added to the output") {
-  heed::test::on_each_level([] {
+  heed::test::on_each_float_level([] {
     for (const std::int64_t width : {1, 2, 7, 8, 9, 16, 17, 33}) {
       CAPTURE(width);
       const std::int64_t rows = 3, features = products_of_width(width);

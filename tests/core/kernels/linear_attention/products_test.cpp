@@ -10,7 +10,7 @@
 #include "tests/support.hpp"
 
 using namespace heed;
-using heed::test::on_each_level;
+using heed::test::on_each_float_level;
 
 namespace {
 
@@ -112,5 +112,5 @@ void check_sums() {
 
 }  // namespace
 
-TEST_CASE("linear attention's float32 products agree with float64 loops") { on_each_level(check_sums<float>); }
-TEST_CASE("linear attention's float64 products agree with plain loops") { on_each_level(check_sums<double>); }
+TEST_CASE("linear attention's float32 products agree with float64 loops") { on_each_float_level(check_sums<float>); }
+TEST_CASE("linear attention's float64 products agree with plain loops") { on_each_float_level(check_sums<double>); }

@@ -10,7 +10,7 @@
 #include "tests/kernels/simd_probe.hpp"
 
 using namespace heed;
-using heed::test::on_each_level;
+using heed::test::on_each_float_level;
 
 namespace {
 
@@ -49,7 +49,7 @@ void check_lane_sums(std::size_t n) {
   const T dot_rounded = in_order<T>(n, [&](T s, std::size_t i) { return x[i] * y[i] + s; });
   bool first = true;
   T tree = 0;
-  on_each_level([&] {
+  on_each_float_level([&] {
     T got[3];
     kernels::of<T>(kernels::simd_probes()).sums(x.data(), y.data(), static_cast<std::int64_t>(n), got);
     if (std::exchange(first, false)) tree = got[1];
