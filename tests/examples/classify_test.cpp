@@ -72,7 +72,7 @@ TEST_CASE(
   CHECK(contains(ran.output, "--window is 3 and --attention is linformer; --attention must be window or lsh"));
 }
 
-TEST_CASE("classify: every mechanism of encoders trains, or says why not") {
+RELEASE_TEST_CASE("classify: every mechanism of encoders trains, or says why not") {
   int trained = 0, number = 0;
   for (const std::string& name : mechanism_names(false)) {
     if (!test::is_taken(number++, 4)) continue;

@@ -109,7 +109,7 @@ TEST_CASE("generate: without a prompt it begins with a line feed, or else a spac
   CHECK(trained.output.ends_with(sample));
 }
 
-TEST_CASE("generate: the same text at 1 and 3 threads") {
+RELEASE_TEST_CASE("generate: the same text at 1 and 3 threads") {
   const Training t;
   REQUIRE(t.run("--steps 3 --width 96 --heads 3 --layers 2 --context 64").exit_code == 0);
   const std::string command = "exec " + test::program("generate") + " --checkpoint " + t.file("lm.h5") +

@@ -152,7 +152,9 @@ RELEASE_TEST_CASE("power cut: train_lm resumes from any state to the bits and th
   check_training(true, 90);
 }
 
-TEST_CASE("power cut: a log that a resumed run started is continued from any state") { check_training(false, 40); }
+RELEASE_TEST_CASE("power cut: a log that a resumed run started is continued from any state") {
+  check_training(false, 40);
+}
 
 RELEASE_TEST_CASE("power cut: each sync of train_lm is needed, and without one of them data are lost or wrong") {
   const TrainingCuts t(true);
@@ -166,7 +168,8 @@ RELEASE_TEST_CASE("power cut: each sync of train_lm is needed, and without one o
   }
 }
 
-TEST_CASE("power cut: a log whose folder cannot be synced is a warning, and is synced again before the run ends") {
+RELEASE_TEST_CASE(
+    "power cut: a log whose folder cannot be synced is a warning, and is synced again before the run ends") {
   const Training t, other;
   const TemporaryFolder elsewhere;
   const fs::path log = elsewhere.path / "calls";
@@ -186,7 +189,7 @@ TEST_CASE("power cut: a log whose folder cannot be synced is a warning, and is s
   CHECK(syncs == 2);
 }
 
-TEST_CASE("power cut: tokenize leaves the previous file or the new one, and after its end the new one") {
+RELEASE_TEST_CASE("power cut: tokenize leaves the previous file or the new one, and after its end the new one") {
   const TemporaryFolder folder, elsewhere;
   const fs::path record = elsewhere.path / "record", before = elsewhere.path / "before";
   folder.write("one.txt", "some text\n");

@@ -56,7 +56,8 @@ TEST_CASE("train_lm: --profile reports steps after the warm-up, --trace writes t
   check_profile(few, few.run(flags + "7"), 2);  // the run ends before the profile does
 }
 
-TEST_CASE("train_lm: a profile changes no bit of a run, one that ends in the warm-up says so, and --trace needs it") {
+RELEASE_TEST_CASE(
+    "train_lm: a profile changes no bit of a run, one that ends in the warm-up says so, and --trace needs it") {
   const Training plain, profiled;
   const Ran ran = profiled.run("--steps 9 --profile 3 --log log");
   CHECK(ran.exit_code == 0);

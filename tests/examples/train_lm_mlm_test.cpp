@@ -56,7 +56,7 @@ TEST_CASE("train_lm --model mlm: a run leaves a log with the accuracy, a checkpo
   CHECK(contains(filled.output, "]ick\n"));
 }
 
-TEST_CASE("train_lm --model mlm: every mechanism of encoders trains, is saved, and is read again") {
+RELEASE_TEST_CASE("train_lm --model mlm: every mechanism of encoders trains, is saved, and is read again") {
   const Training t;
   int number = 0;
   for (const std::string& name : mechanism_names(false)) {

@@ -176,7 +176,7 @@ TEST_CASE("train_lm: every kind of model, optimizer, schedule, tokenizer and pre
   }
 }
 
-TEST_CASE("train_lm: every causal mechanism trains, is saved and generates") {
+RELEASE_TEST_CASE("train_lm: every causal mechanism trains, is saved and generates") {
   const Training t;
   int number = 0;
   for (const std::string& name : mechanism_names()) {
