@@ -11,7 +11,7 @@ find_program(CLANG clang++)
 if(CLANG AND NOT CXX MATCHES "clang")
   step(${CMAKE_COMMAND} -S ${SOURCE}/tests/outside -B ${WORK}/by_clang -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CLANG}
        -DCMAKE_PREFIX_PATH=${WORK}/prefix)
-  step(${CMAKE_COMMAND} --build ${WORK}/by_clang --target every_header every_struct)
+  step(${CMAKE_COMMAND} --build ${WORK}/by_clang --target every_header)
 endif()
 step(${WORK}/build/your_program)
 message(STATUS "${out}")
