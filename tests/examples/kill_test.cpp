@@ -29,12 +29,12 @@ struct Whole {
 
 RELEASE_TEST_CASE("killed at random moments, saving often, and resumed") {
   // Enough steps that all kills fall within the run.
-  const std::string steps = test::kSanitized ? "200" : "2500";
+  const std::string steps = test::kSanitized ? "200" : "1250";
   const std::string flags = "--steps " + steps + " --dropout 0.1 --eval-every 50 --eval-batches 1 --checkpoint-every 5";
   const Whole whole(flags);
   const Training t;
   Rng rng(20);
-  const int expected = test::kSanitized ? 4 : 20;
+  const int expected = test::kSanitized ? 4 : 10;
   int kills = 0, runs = 0;
   Ran ran;
   for (; kills < expected && runs < 200; ++runs) {
