@@ -65,12 +65,13 @@ class ExampleLine final : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
 
+  // `position` is the number of bytes up to the end of the wrong part.
   bool parse_error(std::size_t position, const std::string&, const Json::exception&) override {
-    constexpr std::size_t kShown = 20;
-    const std::size_t at = std::min(position > 0 ? position - 1 : 0, line_.size());
-    const std::string before = repair_utf8(line_.substr(at - std::min(at, kShown), std::min(at, kShown)));
-    require(at < line_.size(), where_, " is not a JSON object: it ends too early, after «", before, "»");
-    fail(where_, " is not a JSON object: byte ", at + 1, " is unexpected, after «", before, "»");
+    constexpr std::size_t kShown = 30;
+    const std::size_t end = std::min(position, line_.size()), begin = end - std::min(end, kShown);
+    const std::string shown = repair_utf8(line_.substr(begin, end - begin));
+    require(position <= line_.size(), where_, " is not JSON: it ends too early, after «", shown, "»");
+    fail(where_, " is not JSON at byte ", position, ", the end of «", shown, "»");
   }
 
  private:

@@ -37,10 +37,9 @@ Lengths many_lengths(Index count, Index longest) {
 }  // namespace
 
 TEST_CASE("packed samples: each sample is in the first open row with room for it") {
-  CHECK(PackedSamples(Lengths{{3, 4, 2, 5, 1, 3}}, {.context = 6}).rows() == Rows{{0, 2, 4}, {3}, {1}, {5}});
-  // 5 and 1 fill row {3, 1}? no: 1 goes to the first row, which is then full and closed first
-  CHECK(PackedSamples(Lengths{{3, 4, 2, 5, 1, 3}}, {.context = 6, .window = 1}).rows() ==
-        Rows{{0}, {1, 2}, {3, 4}, {5}});
+  const Lengths six{{3, 4, 2, 5, 1, 3}};
+  CHECK(PackedSamples(six, {.context = 6}).rows() == Rows{{0, 2, 4}, {1}, {3}, {5}});  // a full row is closed at once
+  CHECK(PackedSamples(six, {.context = 6, .window = 1}).rows() == Rows{{0}, {1, 2}, {3, 4}, {5}});
   CHECK(PackedSamples(Lengths{{6, 6}}, {.context = 6}).rows() == Rows{{0}, {1}});
   CHECK(PackedSamples(Lengths{{2, 2, 2, 2}}, {.context = 6}).filled() == 8.0 / 12);
 }
