@@ -15,22 +15,22 @@ namespace {
 // The metadata of a tokenizer.json.
 class GgufTokenizerWriter {
  public:
-  explicit GgufTokenizerWriter(const JsonTokenizer& tokenizer)
+  GgufTokenizerWriter(const JsonTokenizer& tokenizer, Index vocabulary)
       : tokenizer_(tokenizer),
         file_(detail::tokenizer::parse_tokenizer_json(tokenizer.state())),
         root_(file_.root, "tokenizer.json"),
         model_(root_.at("model")) {
-    const auto count = static_cast<std::size_t>(tokenizer.vocabulary_size());
+    const Index known = tokenizer.vocabulary_size();
+    const auto count = static_cast<std::size_t>(std::max(vocabulary, known));
     tokens_.resize(count);
     types_.assign(count, kNormal);
     for (std::size_t i = 0; i < count; ++i) {
-      const auto id = static_cast<std::int32_t>(i);
-      tokens_[i] = tokenizer.token(id);
+      if (static_cast<Index>(i) < known) tokens_[i] = tokenizer.token(static_cast<std::int32_t>(i));
       if (tokens_[i].empty()) tokens_[i] = "[PAD" + std::to_string(i) + "]", types_[i] = kUnused;
     }
     if (!root_.has("added_tokens")) return;
     for (const JsonView& token : root_.at("added_tokens").items()) {
-      const auto id = static_cast<std::size_t>(token.at("id").integer(0, tokenizer.vocabulary_size() - 1));
+      const auto id = static_cast<std::size_t>(token.at("id").integer(0, known - 1));
       for (const char* key : {"single_word", "lstrip", "rstrip"})
         if (token.at(key).boolean()) token.at(key).refuse("is true; a GGUF file cannot say so");
       types_[id] = token.at("special").boolean() ? kControl : kUserDefined;
@@ -197,9 +197,10 @@ void GgufTokenizerWriter::word_piece() {
 
 }  // namespace
 
-GgufMetadata tokenizer_metadata(const JsonTokenizer& tokenizer, std::span<const std::int32_t> end_tokens) {
+GgufMetadata tokenizer_metadata(const JsonTokenizer& tokenizer, std::span<const std::int32_t> end_tokens,
+                                Index vocabulary) {
   for (const std::int32_t id : end_tokens) detail::check_id("tokenizer_metadata", id, tokenizer.vocabulary_size());
-  return GgufTokenizerWriter(tokenizer).written(end_tokens);
+  return GgufTokenizerWriter(tokenizer, vocabulary).written(end_tokens);
 }
 
 }  // namespace heed

@@ -5,6 +5,7 @@
 #include <heed/io/pretrained.hpp>
 #include <heed/io/pretrained/weights.hpp>
 #include <heed/io/safetensors.hpp>
+#include <heed/io/tokenizer_gguf.hpp>
 
 namespace heed {
 
@@ -99,11 +100,19 @@ std::uint32_t file_type(StoredType type) {  // ggml's enum of the type of most t
   }
 }
 
+// The entries about the tokenizer: those of the GGUF file from which it was read, or new ones.
+GgufMetadata metadata_of_tokenizer(const Pretrained& p) {
+  if (!p.tokenizer_metadata.empty()) return p.tokenizer_metadata;
+  const auto* tokenizer = p.lm.tokenizer.as<JsonTokenizer>();
+  require(tokenizer != nullptr, "save_pretrained: the tokenizer is of the kind ", p.lm.tokenizer.kind(),
+          "; a GGUF file requires a tokenizer that was read from a tokenizer.json or a GGUF file");
+  return tokenizer_metadata(*tokenizer, p.end_tokens, p.config.options.vocabulary);
+}
+
 void save_gguf_model(const fs::path& file, Pretrained& p, StoredType type) {
   const Family& family = family_to_write(p, true);
   GPTConfig config = plain_config(p.config);
-  require(!p.tokenizer_metadata.empty(), "save_pretrained: the tokenizer was not read from a GGUF file");
-  GgufMetadata metadata = p.tokenizer_metadata;
+  GgufMetadata metadata = metadata_of_tokenizer(p);
   for (const auto& [key, text] : p.card.texts) metadata["general." + key] = text;
   metadata["general.architecture"] = std::string(family.architecture);
   metadata["general.type"] = std::string("model");

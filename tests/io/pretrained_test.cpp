@@ -117,6 +117,23 @@ TEST_CASE("pretrained: a saved folder is the same model") {
   }
 }
 
+TEST_CASE("pretrained: the tokenizer of a folder is written to a GGUF file") {
+  const test::TemporaryFolder temporary;
+  const JsonTokenizer tokenizer = JsonTokenizer::from_state(R"({"version": "1.0", "pre_tokenizer": {"type": "ByteLevel",
+    "add_prefix_space": false}, "decoder": {"type": "ByteLevel"}, "model": {"type": "BPE",
+    "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}})");
+  Pretrained p = load_pretrained(reference("llama"), {.tokenizer = tokenizer});
+  save_pretrained(temporary.path / "llama.gguf", p);
+  const Pretrained again = load_pretrained(temporary.path / "llama.gguf");
+  CHECK(again.lm.tokenizer.encode("abba") == Tokens{2, 1, 0});
+  CHECK(again.lm.tokenizer.vocabulary_size() == p.config.options.vocabulary);
+  CHECK(again.tokenizer_metadata.contains("tokenizer.ggml.pre"));
+  Pretrained bytes = load_pretrained(reference("llama"), {.tokenizer = CharTokenizer("abc")});
+  CHECK(test::error_of([&] { save_pretrained(temporary.path / "bytes.gguf", bytes); }) ==
+        "save_pretrained: the tokenizer is of the kind char; a GGUF file requires a tokenizer that was read from a "
+        "tokenizer.json or a GGUF file");
+}
+
 TEST_CASE("pretrained: both spellings of rope are read") {
   const test::TemporaryFolder temporary;
   const std::string old = R"({"type": "linear", "factor": 2.0})";

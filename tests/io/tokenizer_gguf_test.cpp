@@ -182,6 +182,16 @@ TEST_CASE("tokenizers in GGUF: written metadata") {
   }
 }
 
+TEST_CASE("tokenizers in GGUF: a larger vocabulary is padded") {
+  const JsonTokenizer json = JsonTokenizer::from_state(test::tokenizer_file("smollm"));
+  GgufMetadata metadata = tokenizer_metadata(json, {}, 443);
+  metadata["general.architecture"] = "llama";
+  const JsonTokenizer gguf = tokenizer_from(metadata);
+  CHECK(gguf.vocabulary_size() == 443);
+  CHECK(gguf.token(442) == "[PAD442]");
+  CHECK(gguf.encode("[PAD442] the") == json.encode("[PAD442] the"));
+}
+
 TEST_CASE("tokenizers in GGUF: tokenizers that GGUF cannot describe") {
   const auto refuses = [](const char* kind, const std::string& message) {
     const JsonTokenizer t = JsonTokenizer::from_state(test::tokenizer_file(kind));
