@@ -1,4 +1,8 @@
-// Writes encoders as ONNX files, which onnxruntime and other engines run.
+// Writes encoders as ONNX files, which onnxruntime and other engines run. In Python, ids and mask are int64
+// [batch, length]:
+//
+//   session = onnxruntime.InferenceSession("encoder.onnx")
+//   hidden, logits = session.run(None, {"input_ids": ids, "attention_mask": mask})
 //
 // Example:
 //
@@ -6,9 +10,6 @@
 //   const BERT model({.vocabulary = 100, .context = 32, .blocks = {.layers = 2, .attention = {.width = 16, .heads = 2}}},
 //                    rng);
 //   export_onnx("encoder.onnx", model, {.logits = true});
-//   // In Python:
-//   //   session = onnxruntime.InferenceSession("encoder.onnx")
-//   //   hidden, logits = session.run(None, {"input_ids": ids, "attention_mask": mask})  # int64 [batch, length]
 #pragma once
 #include <filesystem>
 #include <heed/io/pretrained.hpp>
