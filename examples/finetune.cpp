@@ -5,6 +5,7 @@
 //   finetune --model model/ --data poems.txt --full --dtype bf16         all weights
 //   finetune --model SmolLM2.gguf --resume                               continues a stopped run, to the same bits
 #include <cmath>
+#include <heed/core/names.hpp>
 #include <heed/heed.hpp>
 #include <heed/plot/plot.hpp>
 
@@ -117,8 +118,8 @@ ParameterGroups trained_groups(GPT& model, const Settings& s, Rng& rng) {
     add_lora(model,
              {.rank = s.rank, .alpha = s.alpha, .rslora = s.rslora, .dropout = s.lora_dropout, .targets = s.targets}, rng);
   if (s.full && s.freeze > 0) freeze_lower(model, s.freeze);
-  if (s.full && s.layer_decay < 1) return layerwise_groups(model, s.layer_decay, s.weight_decay);
-  return decay_groups(trainable_parameters(model), s.weight_decay);
+  const std::vector<ParameterGroup> groups = decay_groups(trainable_parameters(model), s.weight_decay);
+  return s.full && s.layer_decay < 1 ? layerwise_groups(groups, model, s.layer_decay) : groups;
 }
 
 Tensor loss_of(const GPT& model, const Batch& b) {

@@ -1,0 +1,104 @@
+// Runs finetune on a tiny model of the class of Llama (tests/reference/pretrained).
+#include <fstream>
+#include <heed/io/pretrained.hpp>
+#include <heed/io/safetensors.hpp>
+#include <heed/layers/lora.hpp>
+
+#include "tests/examples/programs.hpp"
+#include "tests/tools/paths.hpp"
+
+using namespace heed;
+using test::bytes_of;
+using test::contains;
+using test::json_lines;
+using test::Ran;
+
+namespace {
+
+// A run in a temporary folder, with data whose answer follows from the question.
+struct Tuning {
+  test::TemporaryFolder folder;
+  std::string model = test::in_source("tests/reference/pretrained/llama");
+
+  Tuning() {
+    std::ofstream lines(folder.path / "data.jsonl");
+    for (int i = 0; i < 120; ++i)
+      lines << R"({"prompt": "w)" << i % 30 << R"(", "completion": "w)" << (i % 30 + 1) << "\"}\n";
+  }
+  std::string file(const std::string& name) const { return (folder.path / name).string(); }
+  Ran run(const std::string& flags) const {
+    return test::run("exec env -C " + test::quoted(folder.path.string()) + " " + test::program("finetune") + " " +
+                     test::starting(flags));
+  }
+  Ran train(const std::string& flags) const {
+    return run("--model " + model + " --data data.jsonl --context 16 --batch 2 --lr 0.02 --rank 4 " + flags);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("finetune: an adapter learns the answers, and is written for PEFT") {
+  const Tuning t;
+  const Ran ran = t.train("--epochs 12 --log log --plot losses.svg");
+  INFO(ran.output);
+  REQUIRE(ran.exit_code == 0);
+  CHECK(contains(ran.output, "120 examples"));
+  CHECK(contains(ran.output, "adapter: adapter"));
+  const std::vector<nlohmann::json> log = json_lines(t.file("log"));
+  CHECK(log.back().at("val_loss").get<double>() < 0.7 * log.front().at("loss").get<double>());
+  CHECK(contains(bytes_of(t.file("losses.svg")), "<svg"));
+  Pretrained p = load_pretrained(t.model);
+  CHECK(load_peft(t.file("adapter"), p.lm.model, peft_names(p)).rank == 4);
+  // The checkpoint has no weights of the base.
+  const Checkpoint c = load_checkpoint(t.file("finetune.h5"));
+  CHECK(c.tensors.contains("model/blocks.0.attention.qkv.lora.a"));
+  CHECK_FALSE(c.tensors.contains("model/blocks.0.attention.qkv.weight"));
+}
+
+TEST_CASE("finetune: a run that was stopped continues to the same bits") {
+  const Tuning whole, parts;
+  REQUIRE(whole.train("--steps 6 --lora-dropout 0.1").exit_code == 0);
+  REQUIRE(parts.train("--steps 3 --lora-dropout 0.1").exit_code == 0);
+  const Ran resumed = parts.run("--model " + parts.model + " --data data.jsonl --steps 6 --resume");
+  INFO(resumed.output);
+  REQUIRE(resumed.exit_code == 0);
+  for (const char* file : {"adapter/adapter_model.safetensors", "adapter/adapter_config.json"})
+    CHECK(bytes_of(whole.file(file)) == bytes_of(parts.file(file)));
+}
+
+TEST_CASE("finetune: all weights, with frozen blocks, recomputation and bf16, are saved as a folder") {
+  const Tuning t;
+  const Ran ran = t.train("--full --freeze 1 --recompute --dtype bf16 --steps 2 --layer-decay 0.9 --out tuned");
+  INFO(ran.output);
+  REQUIRE(ran.exit_code == 0);
+  Pretrained before = load_pretrained(t.model), after = load_pretrained(t.file("tuned"));
+  const auto a = named_parameters(before.lm.model), b = named_parameters(after.lm.model);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    CAPTURE(a[i].name);
+    const bool frozen = a[i].name.starts_with("tokens") || a[i].name.starts_with("blocks.0.");
+    CHECK(test::same_bits(*a[i].parameter, *b[i].parameter) == frozen);
+  }
+}
+
+TEST_CASE("finetune: bad data and another base are refused") {
+  const Tuning t;
+  std::ofstream(t.file("bad.jsonl")) << "{\"text\": \"w1 w2\"}\n{\"prompt\": 3}\n";
+  Ran ran = t.run("--model " + t.model + " --data bad.jsonl");
+  INFO(ran.output);
+  CHECK(ran.exit_code == 1);
+  CHECK(contains(ran.output, "line 2 of bad.jsonl"));
+  std::ofstream(t.file("chat.jsonl")) << R"({"messages": [{"role": "user", "content": "w1"}]})" << '\n';
+  ran = t.run("--model " + t.model + " --data chat.jsonl");
+  CHECK(ran.exit_code == 1);
+  CHECK(contains(ran.output, "template"));
+  REQUIRE(t.train("--steps 2").exit_code == 0);
+  // The base changes.
+  std::filesystem::copy(t.model, t.file("base"), std::filesystem::copy_options::recursive);
+  Pretrained p = load_pretrained(t.model);
+  named_parameters(p.lm.model).front().parameter->fill_(0.5);
+  save_pretrained(t.file("base"), p);
+  ran = t.run("--model base --data data.jsonl --steps 4 --resume");
+  INFO(ran.output);
+  CHECK(ran.exit_code != 0);
+  CHECK(contains(ran.output, "base"));
+}
