@@ -42,7 +42,7 @@ void randomize(M& model, std::uint64_t seed = 8) {
   for (const NamedParameter& p : trainable_parameters(model)) init::normal_(*p.parameter, rng, 0, 0.5);
 }
 
-std::vector<std::string> names_of(const std::vector<LinearMap>& maps) {
+std::vector<std::string> map_names(const std::vector<LinearMap>& maps) {
   std::vector<std::string> names;
   for (const LinearMap& m : maps) names.push_back(m.name);
   return names;
@@ -95,10 +95,10 @@ TEST_CASE("lora: each linear map of a model has a name, also the maps in a stack
   std::vector<LinearMap> maps = linear_maps(model);
   REQUIRE(maps.size() == 18);
   maps.resize(9);
-  CHECK(names_of(maps) == std::vector<std::string>{"blocks.0.attention.qkv", "blocks.0.attention.q",
-                                                   "blocks.0.attention.k", "blocks.0.attention.v",
-                                                   "blocks.0.attention.proj", "blocks.0.mlp.up", "blocks.0.mlp.gate",
-                                                   "blocks.0.mlp.up", "blocks.0.mlp.down"});
+  CHECK(map_names(maps) == std::vector<std::string>{"blocks.0.attention.qkv", "blocks.0.attention.q",
+                                                    "blocks.0.attention.k", "blocks.0.attention.v",
+                                                    "blocks.0.attention.proj", "blocks.0.mlp.up", "blocks.0.mlp.gate",
+                                                    "blocks.0.mlp.up", "blocks.0.mlp.down"});
   CHECK(maps[0].part == -1);
   CHECK(maps[0].columns.count == 16);
   CHECK(maps[3].part == 2);
@@ -123,7 +123,7 @@ TEST_CASE("lora: maps without a name of heed have the path of their layer and a 
   };
   Rng rng(1);
   Stack model{Linear(3, 5, rng)};
-  CHECK(names_of(linear_maps(model)) == std::vector<std::string>{"maps", "maps.0", "maps.1", "maps.2"});
+  CHECK(map_names(linear_maps(model)) == std::vector<std::string>{"maps", "maps.0", "maps.1", "maps.2"});
 }
 
 TEST_CASE("lora: targets are names of heed or PEFT, paths or their ends, or all") {
