@@ -52,10 +52,8 @@ class ModelFields {
   // The fields of config.json for code that needs more than the above; null unless config.json is read.
   virtual const JsonView* json() const { return nullptr; }
   virtual void mark_used(std::string_view) {}
-  // The same for what is read from GGUF, and for what is written.
-  virtual const GgufFile* gguf_file() const { return nullptr; }
+  // The object to which config.json is written; null otherwise.
   virtual JsonValue* json_to_write() { return nullptr; }
-  virtual GgufMetadata* gguf_to_write() { return nullptr; }
   // Ends reading: throws Error if a field of config.json was not used.
   virtual void finish() const {}
   // Throws Error: "config.json: head_dim ", followed by the parts.
@@ -135,7 +133,6 @@ class GgufReader final : public ModelFields {
   bool gguf() const override { return true; }
   bool has(const FieldKey& key) const override { return *key.gguf != 0 && file_.has(prefix_ + key.gguf); }
   void without_effect(std::initializer_list<std::string_view>) override {}
-  const GgufFile* gguf_file() const override { return &file_; }
 
  protected:
   bool move(const FieldKey& key, Index& value) override;
@@ -158,7 +155,6 @@ class GgufWriter final : public ModelFields {
   bool gguf() const override { return true; }
   bool has(const FieldKey&) const override { return true; }
   void without_effect(std::initializer_list<std::string_view>) override {}
-  GgufMetadata* gguf_to_write() override { return &metadata_; }
 
  protected:
   bool move(const FieldKey& key, Index& value) override { return set(key, static_cast<std::uint32_t>(value)); }

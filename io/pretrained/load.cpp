@@ -1,7 +1,6 @@
 // Loads published models.
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <heed/data/detail/disk.hpp>
 #include <heed/io/chat_template.hpp>
 #include <heed/io/pretrained.hpp>
@@ -9,6 +8,7 @@
 #include <heed/io/safetensors.hpp>
 #include <heed/io/tokenizer_gguf.hpp>
 #include <heed/layers/model.hpp>
+#include <sstream>
 
 namespace heed {
 
@@ -62,7 +62,8 @@ void add_end_tokens(Tokens& ids, const JsonView& json, Index vocabulary) {
 // The entries before a README.md's text, between lines "---": "license: apache-2.0".
 std::map<std::string, std::string> front_matter(const fs::path& readme) {
   std::map<std::string, std::string> entries;
-  std::ifstream in(readme);
+  if (!fs::exists(readme)) return entries;
+  std::istringstream in(text_of(readme));
   std::string line;
   if (!std::getline(in, line) || line != "---") return entries;
   while (std::getline(in, line) && line != "---" && entries.size() < 100) {
@@ -94,8 +95,7 @@ SentencePooling::Kind pooling_kind(const JsonView& json) {
 
 // The modules of sentence-transformers: the model, pooling, and division by the length.
 std::optional<SentencePooling> pooling_of(const fs::path& folder) {
-  std::ifstream modules(folder / "modules.json");
-  if (!modules) return {};
+  if (!fs::exists(folder / "modules.json")) return {};
   // The file is a list; the reader takes objects.
   const std::string name = (folder / "modules.json").string();
   const JsonValue json = detail::parse_json_object("{\"modules\":" + text_of(folder / "modules.json") + "}", name);

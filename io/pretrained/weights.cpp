@@ -140,8 +140,4 @@ void for_each_weight(const Family& family, bool gguf, GPT& model,
                  [&](const Place& place) { write(place.name, to_file(place.parameter, place)); });
 }
 
-bool has_weight(const StoredTensors& tensors, const Family& family, bool gguf, const std::string& name) {
-  return tensors.contains(name) || tensors.contains(prefix_in(tensors, family, gguf) + name);
-}
-
 }  // namespace heed::detail::pretrained

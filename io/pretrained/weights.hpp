@@ -21,7 +21,4 @@ void load_weights(const StoredTensors& tensors, const std::string& file, const F
 void for_each_weight(const Family& family, bool gguf, GPT& model,
                      const std::function<void(const std::string& name, const Tensor& value)>& write);
 
-// Whether the tensors have a weight, by its name in the file.
-bool has_weight(const StoredTensors& tensors, const Family& family, bool gguf, const std::string& name);
-
 }  // namespace heed::detail::pretrained
