@@ -42,7 +42,8 @@ TEST_CASE("attention inside documents equals the naive loops at lengths around b
       const AttentionResult bounds = bounds_of(rounded(x), rounded_x, 1 / std::sqrt(8.0), 1);
       on_each_level([&] {
         CHECK(attention_error(run_attention(x, o), expected) < 1e-12);
-        CHECK(attention_error(run_attention(x, o, DType::float32), expected) < 3e-6);
+        // relative to 1 at least: dq and dk of a document of one token are terms that cancel
+        CHECK(attention_error(run_attention(x, o, DType::float32), expected, 1) < 3e-6);
         const AttentionResult half = run_attention(rounded(x), o, DType::bfloat16);
         CHECK(share(half.out, rounded_x.out, bounds.out) < 1);
         CHECK(share(half.dq, rounded_x.dq, bounds.dq) < 1);
@@ -168,7 +169,8 @@ TEST_CASE("other attention ops keep inside documents too, or refuse them") {
   const AttentionCall call{.causal = true, .documents = documents};
   const Tensor expected = attention(x.q, x.k, x.v, call);
   CHECK(close(flex_attention(x.q, x.k, x.v, {}, call), expected, 0, 1e-13));
-  CHECK(close(generic_attention(x.q, x.k, x.v, similarity_by_name("exp"), call), expected, 0, 1e-12));
+  CHECK(close(generic_attention(x.q, x.k, x.v, similarity_by_name("embedded-gaussian"), call, {.scale = 0.5}), expected,
+              0, 1e-12));
   std::vector<std::int32_t> all, offsets = {0};  // lists of all keys up to the query
   for (std::int32_t i = 0; i < 20; ++i) {
     for (std::int32_t j = 0; j <= i; ++j) all.push_back(j);
@@ -178,11 +180,18 @@ TEST_CASE("other attention ops keep inside documents too, or refuse them") {
   CHECK(close(sparse_attention(x.q, x.k, x.v, lists, call), expected, 0, 1e-13));
   gradcheck([&](const std::vector<Tensor>& in) { return sparse_attention(in[0], in[1], in[2], lists, call); },
             {x.q, x.k, x.v});
-  // additive attention, against its own result for each document
+  // others, against their own results for each document
   const Tensor u = normal({4, 4}, 8), additive = additive_attention(x.q, x.k, x.v, u, call);
   for (const auto& [first, last] : {std::pair{0, 4}, std::pair{5, 14}}) {
     const auto part = [&, from = first, to = last](const Tensor& y) { return y.slice(0, 0, 1).slice(2, from, to); };
-    CHECK(close(part(additive), additive_attention(part(x.q), part(x.k), part(x.v), u, {.causal = true}), 0, 1e-13));
+    const Tensor q = part(x.q), k = part(x.k), v = part(x.v);
+    CHECK(close(part(additive), additive_attention(q, k, v, u, {.causal = true}), 0, 1e-13));
+    for (const std::string& name : similarity_names()) {
+      CAPTURE(name);
+      const Similarity f = similarity_by_name(name);
+      CHECK(close(part(generic_attention(x.q, x.k, x.v, f, call)), generic_attention(q, k, v, f, {.causal = true}), 0,
+                  1e-12));
+    }
   }
   check_errors(
       {{"linear_attention: documents are given; its sums over keys do not end with a document. Give each "
@@ -232,6 +241,7 @@ TEST_CASE("documents: positions, allowed pairs, and documents that do not fit") 
        [&] {
          attention(one, one, one, call({0, 0, 0, -1}, {1, 4}));
        }},
-      {"positions_in_documents: documents is [undefined]", [] { positions_in_documents(Tensor()); }},
+      {"positions_in_documents: documents is undefined; it must be [batch, positions] int32",
+       [] { positions_in_documents(Tensor()); }},
   });
 }
