@@ -7,8 +7,9 @@
 // Example:
 //
 //   Rng rng(1);
-//   const BERT model({.vocabulary = 100, .context = 32, .blocks = {.layers = 2, .attention = {.width = 16, .heads = 2}}},
-//                    rng);
+//   const BERTOptions options{
+//       .vocabulary = 100, .context = 32, .blocks = {.layers = 2, .attention = {.width = 16, .heads = 2}}};
+//   const BERT model(options, rng);
 //   export_onnx("encoder.onnx", model, {.logits = true});
 #pragma once
 #include <filesystem>
@@ -38,8 +39,9 @@ struct OnnxOptions {
 // The file is written as file.tmp, synced and renamed, so that a failure keeps the old file. Equal models and options
 // give equal bytes.
 //
-// Throws Error for a causal model, for attention other than softmax, if no output is chosen, for metadata that are not
-// UTF-8, if a weight overflows float32, if the file would have 2 GB (2^31 bytes) or more, and if it cannot be written.
+// Throws Error for a causal model, for attention other than softmax, for adapters that are not merged, if no output is
+// chosen, for metadata that are not UTF-8, if a weight overflows float32, if the file would have 2 GB (2^31 bytes) or
+// more, and if it cannot be written.
 void export_onnx(const std::filesystem::path& file, const GPT& model, const OnnxOptions& options = {});
 
 }  // namespace heed

@@ -8,6 +8,7 @@
 namespace heed::detail {
 
 std::string onnx_linear(OnnxGraph& g, const std::string& x, const Linear& layer, const std::string& path) {
+  require(!layer.lora, kExportOnnx, ": ", path, " has adapters; they must be merged first (merge_lora)");
   const std::string y = g.add("MatMul", {x, g.weight(path + ".weight", layer.weight.detach().t())});
   return layer.bias.defined() ? g.add("Add", {y, g.weight(path + ".bias", layer.bias.detach())}) : y;
 }

@@ -20,7 +20,7 @@ struct OnnxShared {
   std::string cos = {}, sin = {};  // float32 [length, key_size / 2]: of rotary positions
 };
 
-// x [..., in] -> [..., out].
+// x [..., in] -> [..., out]. Throws Error for a layer with adapters.
 std::string onnx_linear(OnnxGraph& g, const std::string& x, const Linear& layer, const std::string& path);
 // [..., width] -> [..., width].
 std::string onnx_norm(OnnxGraph& g, const std::string& x, const Norm& layer, const std::string& path);

@@ -1,8 +1,11 @@
 // Encoders as ONNX files: the nodes of a small model, outputs by onnxruntime, equal bytes, errors.
+#include <algorithm>
+#include <cmath>
 #include <heed/core/parallel.hpp>
 #include <heed/data/npy.hpp>
 #include <heed/io/onnx.hpp>
 #include <heed/layers/attention/sparse.hpp>
+#include <heed/layers/lora.hpp>
 #include <heed/layers/model.hpp>
 #include <heed/layers/model_config.hpp>
 #include <set>
@@ -18,6 +21,7 @@ using test::contains;
 using test::error_of;
 using test::TemporaryFolder;
 namespace fs = std::filesystem;
+using Pooling = SentencePooling::Kind;
 
 namespace {
 
@@ -110,8 +114,6 @@ std::vector<Batch> batches() {
           {test::random_ids({3, 7}, 11, 2), ends, zeros({3, 7})},
           {test::random_ids({4, 16}, 11, 3), holes, test::random_ids({4, 16}, 2, 4)}};
 }
-
-using Pooling = SentencePooling::Kind;
 
 // The vectors of rows by plain loops. Rows that are all padding get zeros.
 Tensor pooled(const Tensor& hidden, const Tensor& mask, const SentencePooling& pooling) {
@@ -344,7 +346,11 @@ TEST_CASE("ONNX: models and options that are refused") {
   BERTOptions decoder = small_bert();
   decoder.blocks.attention.memory_width = 8;
   const BERT of_memory(decoder, rng);
+  BERT adapted(small_bert(), rng);
+  add_lora(adapted, {.targets = "mlp.up"}, rng);
   test::check_errors({
+      {"export_onnx: blocks.0.mlp.up has adapters; they must be merged first (merge_lora)",
+       [&] { export_onnx(path, adapted); }},
       {"export_onnx: blocks.0 attends to a memory; only encoders can be written to ONNX",
        [&] { export_onnx(path, of_memory); }},
       {"export_onnx: the model is causal; only encoders can be written to ONNX: a BERT, or a GPT with causal = false",
