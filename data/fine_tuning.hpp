@@ -70,7 +70,7 @@ std::vector<TextExample> read_examples(const std::vector<std::filesystem::path>&
 
 // The tokens of a conversation, and which of them are learned.
 struct MarkedTokens {
-  Tokens tokens = {};
+  Tokens tokens = {};              // ids
   std::vector<bool> trained = {};  // one per token: whether the loss counts the token as a target
 };
 
@@ -109,8 +109,8 @@ struct ExampleCounts {
 // use.
 class TokenExamples {
  public:
-  // Throws Error if no samples remain, for options out of range, and for a conversation without encode_chat. Throws EncodeError,
-  // which names the example, for a text that cannot be encoded.
+  // Throws Error if no samples remain, for options out of range, and for a conversation without encode_chat. Throws
+  // EncodeError, which names the example, for a text that cannot be encoded.
   TokenExamples(const std::vector<TextExample>& examples, const Tokenizer& tokenizer,
                 const TokenExampleOptions& options);
 
@@ -148,13 +148,13 @@ struct PackOptions {
 //
 //   model.loss(b.inputs, b.targets, {.documents = b["documents"]});
 //
-// Each sample is placed in the first of `window` open rows that has room for it (first fit). If none has, the oldest row
-// is closed and a new one is opened. Each position after the last sample is a document of its own, without a target. The
-// rows are a function of the samples and the options, so an order by seed and step (SampleBatches) resumes exactly.
+// Each sample is placed in the first of `window` open rows that has room for it (first fit). If none has, the oldest
+// row is closed and a new one is opened. Each position after the last sample is a document without a target. The rows
+// are a function of the samples and the options, so an order by seed and step (SampleBatches) resumes exactly.
 class PackedSamples {
  public:
-  // Reads all samples once for their lengths. Throws Error if there are no samples, for options out of range, and unless
-  // each sample has int32 "inputs" and "targets" of one length, from 1 to the context.
+  // Reads all samples once for their lengths. Throws Error if there are no samples, for options out of range, and
+  // unless each sample has int32 "inputs" and "targets" of one length, from 1 to the context.
   PackedSamples(Samples samples, const PackOptions& options);
 
   // The members of a list of samples: see SamplesLike. The fingerprint has a hash of that of the samples and of the
