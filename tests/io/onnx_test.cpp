@@ -21,7 +21,7 @@ using test::contains;
 using test::error_of;
 using test::TemporaryFolder;
 namespace fs = std::filesystem;
-using Pooling = SentencePooling::Kind;
+using PoolingKind = SentencePooling::Kind;
 
 namespace {
 
@@ -46,7 +46,7 @@ struct Variant {
 
 // All options of encoders, in few models.
 std::vector<Variant> variants() {
-  constexpr Pooling kinds[] = {Pooling::mean, Pooling::max, Pooling::first};
+  constexpr PoolingKind kinds[] = {PoolingKind::mean, PoolingKind::max, PoolingKind::first};
   std::vector<Variant> all;
   const auto add = [&](const std::string& name, auto change) {
     BERTOptions o = small_bert();
@@ -126,13 +126,13 @@ Tensor pooled(const Tensor& hidden, const Tensor& mask, const SentencePooling& p
       if (mask.at({b, t}) == 0) continue;
       for (Index i = 0; i < width; ++i) {
         const double x = hidden.at({b, t, i});
-        y[i] = count == 0 ? x : pooling.kind == Pooling::max ? std::max(y[i], x) : y[i] + x;
+        y[i] = count == 0 ? x : pooling.kind == PoolingKind::max ? std::max(y[i], x) : y[i] + x;
       }
       ++count;
     }
     for (Index i = 0; i < width; ++i) {
-      if (pooling.kind == Pooling::mean && count > 0) y[i] /= count;
-      if (pooling.kind == Pooling::first) y[i] = hidden.at({b, 0, i});
+      if (pooling.kind == PoolingKind::mean && count > 0) y[i] /= count;
+      if (pooling.kind == PoolingKind::first) y[i] = hidden.at({b, 0, i});
       square += y[i] * y[i];
     }
     for (Index i = 0; i < width && pooling.normalized && square > 0; ++i) y[i] /= std::sqrt(square);
@@ -276,7 +276,7 @@ TEST_CASE("ONNX: outputs are those that are chosen") {
   CHECK(outputs({}) == "last_hidden_state ");
   CHECK(outputs({.hidden = false, .logits = true}) == "logits ");
   CHECK(outputs({.hidden = false, .pooling = SentencePooling()}) == "sentence_embedding ");
-  CHECK(outputs({.logits = true, .pooling = SentencePooling{.kind = Pooling::first}}) ==
+  CHECK(outputs({.logits = true, .pooling = SentencePooling{.kind = PoolingKind::first}}) ==
         "last_hidden_state logits sentence_embedding ");
   CHECK_FALSE(contains(bytes_of(folder.path / "x.onnx"), "ReduceL2"));
 }
