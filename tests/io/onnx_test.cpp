@@ -98,12 +98,12 @@ std::vector<Variant> variants() {
 }
 
 // Three batches of different sizes and lengths: whole rows, padding at the end, padding anywhere with a row of padding.
-struct Batch {
+struct MaskedBatch {
   Tensor ids;    // int32 [B, T]
   Tensor mask;   // bool8 [B, T]
   Tensor types;  // int32 [B, T], 0 or 1
 };
-std::vector<Batch> batches() {
+std::vector<MaskedBatch> batches() {
   const Tensor ends = Tensor::from<bool>({1, 1, 1, 1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1}, {3, 7});
   Tensor holes = Tensor::ones({4, 16}, DType::bool8);
   holes.slice(0, 0, 1).slice(1, 0, 9).fill_(0);
@@ -207,7 +207,7 @@ TEST_CASE("ONNX: onnxruntime computes the same for three sizes of batches, with 
     return folder.path / (name + "." + std::to_string(batch) + "." + what + ".npy");
   };
   const std::vector<Variant> models = variants();
-  const std::vector<Batch> all = batches();
+  const std::vector<MaskedBatch> all = batches();
   for (const Variant& v : models) {
     export_onnx(folder.path / (v.name + ".onnx"), v.model, {.logits = true, .pooling = v.pooling});
     for (std::size_t i = 0; i < all.size(); ++i) {
