@@ -113,10 +113,20 @@ Data data_of(const Pretrained& p, const Settings& s) {
 // ---- Model ----
 
 // Chooses the trained weights: an adapter, or all above the frozen ones.
-ParameterGroups trained_groups(GPT& model, const Settings& s, Rng& rng) {
-  if (!s.full)
+ParameterGroups trained_groups(Pretrained& p, const Settings& s, Rng& rng) {
+  GPT& model = p.lm.model;
+  if (!s.full) {
+    const PeftNames names = peft_names(p);
     add_lora(model,
-             {.rank = s.rank, .alpha = s.alpha, .rslora = s.rslora, .dropout = s.lora_dropout, .targets = s.targets}, rng);
+             {.rank = s.rank,
+              .alpha = s.alpha,
+              .rslora = s.rslora,
+              .dropout = s.lora_dropout,
+              .targets = s.targets,
+              .whole = names.fan_in_fan_out},  // GPT-2 has one module for queries, keys and values
+             rng);
+    check_peft(model, names);
+  }
   if (s.full && s.freeze > 0) freeze_lower(model, s.freeze);
   const std::vector<ParameterGroup> groups = decay_groups(trainable_parameters(model), s.weight_decay);
   return s.full && s.layer_decay < 1 ? layerwise_groups(groups, model, s.layer_decay) : groups;
@@ -182,7 +192,7 @@ int train(const RunFlags& flags, Settings s, const std::string& out, const Comma
   Rng rng(s.seed);
   GPT& model = p.lm.model;
   model.transformer.recomputes = s.recompute;
-  AdamW optimizer(trained_groups(model, s, rng), {.lr = s.lr, .betas = {0.9, 0.999}});
+  AdamW optimizer(trained_groups(p, s, rng), {.lr = s.lr, .betas = {0.9, 0.999}});
   const SampleBatches batches(data.training, {.rows = s.batch});
   const Index steps = steps_of(s, batches);
   Schedule schedule("cosine", {.lr = s.lr,

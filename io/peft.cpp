@@ -142,6 +142,10 @@ void check_adapter(const fs::path& file, const std::string& module, const Stored
 
 }  // namespace
 
+void detail::check_peft(const std::vector<NamedLayer<Linear>>& layers, const PeftNames& names) {
+  check_all_have_modules(layers, modules_of(layers, names));
+}
+
 void detail::save_peft(const fs::path& folder, const std::vector<NamedLayer<Linear>>& layers, const PeftNames& names) {
   const std::vector<Module> modules = modules_of(layers, names);
   check_all_have_modules(layers, modules);

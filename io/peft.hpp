@@ -40,6 +40,7 @@ struct PeftNames {
 };
 
 namespace detail {
+void check_peft(const std::vector<NamedLayer<Linear>>& layers, const PeftNames& names);
 void save_peft(const std::filesystem::path& folder, const std::vector<NamedLayer<Linear>>& layers,
                const PeftNames& names);
 LoraOptions load_peft(const std::filesystem::path& folder, const std::vector<NamedLayer<Linear>>& layers,
@@ -53,6 +54,12 @@ LoraOptions load_peft(const std::filesystem::path& folder, const std::vector<Nam
 template <class M>
 void save_peft(const std::filesystem::path& folder, M& model, const PeftNames& names) {
   detail::save_peft(folder, named_layers<Linear>(model), names);
+}
+
+// Throws the Error of save_peft() if the class has no module for an adapter, for programs that train before they save.
+template <class M>
+void check_peft(M& model, const PeftNames& names) {
+  detail::check_peft(named_layers<Linear>(model), names);
 }
 
 // Freezes a model and adds the adapters of a folder. Returns their options, whose targets are names of linear maps. All

@@ -102,3 +102,18 @@ TEST_CASE("finetune: bad data and another base are refused") {
   CHECK(ran.exit_code != 0);
   CHECK(contains(ran.output, "base"));
 }
+
+TEST_CASE("finetune: the adapters of GPT-2 are those of its modules, and others are refused at the start") {
+  Tuning t;
+  t.model = test::in_source("tests/reference/pretrained/gpt2");
+  Ran ran = t.train("--steps 1");
+  INFO(ran.output);
+  REQUIRE(ran.exit_code == 0);
+  Pretrained p = load_pretrained(t.model);
+  load_peft(t.file("adapter"), p.lm.model, peft_names(p));
+  CHECK(p.lm.model.transformer.blocks[0].attention.qkv->lora->columns.size() == 1);
+  ran = t.train("--steps 1 --targets q --checkpoint other.h5");
+  CHECK(ran.exit_code == 1);
+  CHECK(contains(ran.output, "has no module for the map blocks.0.attention.q"));
+  CHECK_FALSE(std::filesystem::exists(t.file("other.h5")));
+}
