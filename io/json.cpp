@@ -29,7 +29,7 @@ void JsonBuilder::close() {
   std::vector<std::string_view> keys(open_.back()->keys.begin(), open_.back()->keys.end());
   std::ranges::sort(keys);
   const auto twice = std::ranges::adjacent_find(keys);
-  require(twice == keys.end(), source_, ": the key \"", twice == keys.end() ? "" : *twice,
+  require(twice == keys.end(), source_, ": the key \"", twice == keys.end() ? "" : excerpt(*twice),
           "\" occurs twice in one object");
   open_.pop_back();
 }
@@ -102,7 +102,7 @@ bool JsonView::has(std::string_view key) const {
 
 JsonView JsonView::at(std::string_view key) const {
   const JsonValue* v = find(key);
-  std::string path = path_.empty() ? std::string(key) : path_ + "." + std::string(key);
+  std::string path = path_.empty() ? excerpt(key) : path_ + "." + excerpt(key);
   require(v != nullptr, source_, ": ", path, " is missing");
   return {*v, source_, std::move(path)};
 }

@@ -98,7 +98,7 @@ JsonTokenizer::Places JsonTokenizer::Parts::encode(std::string_view text, const 
     return found;
   };
   added.split(
-      text, false, is_text,
+      text, false, is_text, scratch.match,
       [&](Range r) {
         const bool begins = r.begin == 0;
         encode_section({part(text, r), begins, request.continues && begins, overlaps(r)}, made, scratch);
@@ -121,7 +121,7 @@ void JsonTokenizer::Parts::encode_section(Section section, Places& made, EncodeS
     return section.special_is_text;
   };
   added.split(
-      section.text, true, is_text,
+      section.text, true, is_text, scratch.match,
       [&](Range r) {
         const bool begins = r.begin == 0;
         encode_normalized({part(section.text, r), section.first && begins, section.continues && begins}, made.ids,
@@ -135,7 +135,10 @@ void JsonTokenizer::Parts::encode_normalized(Section section, Tokens& ids, Encod
   pieces.text = section.text;
   pieces.ranges.assign(1, range(0, section.text.size()));
   pieces.first = section.first, pieces.continues = section.continues;
-  for (const auto& stage : splitters) stage->apply(pieces, scratch);
+  for (const auto& stage : splitters) {
+    stage->apply(pieces, scratch);
+    scratch.pass(pieces.text.size());
+  }
   model->encode(pieces, ids, scratch);
 }
 
@@ -156,9 +159,15 @@ std::string JsonTokenizer::Parts::decode(std::span<const std::int32_t> ids, bool
   if (texts.empty()) return {};
   Lease lease(*this);
   EncodeScratch& scratch = *lease;
-  scratch.allow(std::accumulate(texts.begin(), texts.end(), std::size_t{0},
-                                [](std::size_t sum, const std::string& text) { return sum + text.size(); }));
-  for (const auto& stage : decoders) stage->apply(texts, scratch);
+  const auto size_of_texts = [&] {
+    return std::accumulate(texts.begin(), texts.end(), texts.size(),
+                           [](std::size_t sum, const std::string& text) { return sum + text.size(); });
+  };
+  scratch.allow(size_of_texts());
+  for (const auto& stage : decoders) {
+    stage->apply(texts, scratch);
+    scratch.pass(size_of_texts());
+  }
   std::string all;
   for (std::size_t i = 0; i < texts.size(); ++i) (all += i > 0 && !has_decoder ? " " : "") += texts[i];
   return all;

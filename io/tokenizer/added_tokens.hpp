@@ -34,13 +34,14 @@ class AddedTokens {
 
   // Calls section(range) for the parts between the tokens of one group (normalized or not), and token(id, at) for the
   // tokens and their places, in order. If is_text(range) is true for a special token, it is a part of the text.
+  // Steps are counted by `state`.
   template <class IsText, class Section, class Token>
-  void split(std::string_view text, bool normalized, const IsText& is_text, const Section& section,
+  void split(std::string_view text, bool normalized, const IsText& is_text, MatchState& state, const Section& section,
              const Token& token) const {
     const ByteTrie& trie = tries_[normalized ? 1 : 0];
     std::size_t done = 0;
     for (std::size_t at = 0; !trie.empty() && at < text.size();) {
-      const auto [end, index] = longest(trie, text, at);
+      const auto [end, index] = longest(trie, text, at, state);
       if (index < 0) {
         ++at;
         continue;
@@ -49,19 +50,21 @@ class AddedTokens {
       std::size_t begin = at;
       at = end;
       if ((t.single_word && is_in_word(text, begin, end)) || (t.special && is_text(range(begin, end)))) continue;
-      if (t.lstrip) begin = std::max(begin_of_space(text, begin), done);
+      if (t.lstrip) begin = begin_of_space(text, done, begin);
       if (done < begin) section(range(done, begin));
       token(t.id, at - t.pattern.size());
-      done = t.rstrip ? end_of_space(text, end) : end;
+      done = t.rstrip ? end_of_space(text, std::max(end, done)) : end;  // all space between end and done
     }
     if (done < text.size()) section(range(done, text.size()));
   }
 
  private:
   // The end and the index of the longest token that begins at `at`. Index -1: none.
-  static std::pair<std::size_t, std::int32_t> longest(const ByteTrie& trie, std::string_view text, std::size_t at);
+  static std::pair<std::size_t, std::int32_t> longest(const ByteTrie& trie, std::string_view text, std::size_t at,
+                                                      MatchState& state);
   static bool is_in_word(std::string_view text, std::size_t begin, std::size_t end);
-  static std::size_t begin_of_space(std::string_view text, std::size_t end);
+  // The begin of the white space before `end`, but not before `from`; the end of the white space after `begin`.
+  static std::size_t begin_of_space(std::string_view text, std::size_t from, std::size_t end);
   static std::size_t end_of_space(std::string_view text, std::size_t begin);
 
   std::vector<AddedToken> tokens_;

@@ -110,6 +110,10 @@ void Bpe::read_fields(const JsonView& json) {
   json.at("merges").items();
   prefix_ = json.text_or("continuing_subword_prefix", "");
   suffix_ = json.text_or("end_of_word_suffix", "");
+  constexpr std::size_t kLongest = 64;  // bytes: both are copied for each character
+  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
+    if (json.text_or(key, "").size() > kLongest)
+      json.at(key).refuse("is longer than " + std::to_string(kLongest) + " bytes");
   fuse_ = json.boolean_or("fuse_unk", false);
   fallback_ = json.boolean_or("byte_fallback", false);
   whole_ = json.boolean_or("ignore_merges", false);
@@ -148,12 +152,14 @@ void Bpe::read_merges(const TokenizerFile& file) {
     const std::string_view left = file.text(file.merges[i].first), right = file.text(file.merges[i].second);
     const auto id_of = [&](std::string_view token) {
       const std::int32_t id = vocabulary_.id_of(token);
-      require(id >= 0, "tokenizer.json: model.merges[", i, "] needs the token \"", token,
-              "\", which is not in model.vocab");
+      if (id < 0)
+        fail("tokenizer.json: model.merges[", i, "] needs the token \"", excerpt(token),
+             "\", which is not in model.vocab");
       return id;
     };
-    require(right.size() >= prefix_.size(), "tokenizer.json: model.merges[", i, "] has \"", right,
-            "\", which is shorter than model.continuing_subword_prefix");
+    if (right.size() < prefix_.size())
+      fail("tokenizer.json: model.merges[", i, "] has \"", excerpt(right),
+           "\", which is shorter than model.continuing_subword_prefix");
     (joined = left) += right.substr(prefix_.size());
     const std::int32_t left_id = id_of(left), right_id = id_of(right);
     pairs_.set(left_id, right_id, {static_cast<std::int32_t>(i), id_of(joined)});

@@ -49,7 +49,7 @@ class Events : public JsonBuilder {
 
   bool value(JsonValue v) {
     if (section_ == Section::none) return add(std::move(v)), true;
-    require(is_list_ == inner_, place(), " must be ", expected());
+    demand(is_list_ == inner_);
     section_ == Section::merges ? merge_part(v) : vocabulary_part(v);
     return true;
   }
@@ -63,7 +63,7 @@ class Events : public JsonBuilder {
 
   bool begin(Kind kind) {
     if (section_ != Section::none) {
-      require(is_list_ && !inner_ && kind == Kind::array, place(), " must be ", expected());
+      demand(is_list_ && !inner_ && kind == Kind::array);
       inner_ = true, part_ = 0;
     } else if (in_model("vocab")) {
       section_ = Section::vocabulary, file_.scored = is_list_ = kind == Kind::array;
@@ -79,7 +79,7 @@ class Events : public JsonBuilder {
 
   bool end() {
     if (inner_) {
-      require(part_ == 2, place(), " must be ", expected());
+      demand(part_ == 2);
       inner_ = false;
       ++count_;
     } else if (section_ != Section::none) {
@@ -93,7 +93,11 @@ class Events : public JsonBuilder {
   std::string place() const {
     if (section_ == Section::merges) return "tokenizer.json: model.merges[" + std::to_string(count_) + "]";
     if (is_list_) return "tokenizer.json: model.vocab[" + std::to_string(count_) + "]";
-    return "tokenizer.json: model.vocab[\"" + std::string(file_.text(pending_)) + "\"]";
+    return "tokenizer.json: model.vocab[\"" + excerpt(file_.text(pending_)) + "\"]";
+  }
+  // Throws Error if a value of the section is not as it must be. The place is a long text, so it is made only then.
+  void demand(bool fits) const {
+    if (!fits) fail(place(), " must be ", expected());
   }
   const char* expected() const {
     if (section_ == Section::merges) return "two tokens, \"a b\" or [\"a\", \"b\"]";
@@ -102,12 +106,12 @@ class Events : public JsonBuilder {
 
   void vocabulary_part(const JsonValue& v) {
     if (!is_list_) {
-      require(v.kind == Kind::integer && v.number >= 0 && v.number < kMaxVocabulary, place(), " must be ", expected());
+      demand(v.kind == Kind::integer && v.number >= 0 && v.number < kMaxVocabulary);
       file_.vocabulary.push_back({pending_, v.number});
       return;
     }
     const bool fits = part_ == 0 ? v.kind == Kind::text : v.kind == Kind::number || v.kind == Kind::integer;
-    require(fits && part_ < 2, place(), " must be ", expected());
+    demand(fits && part_ < 2);
     require(part_ == 0 || file_.vocabulary.size() < kMaxVocabulary, "tokenizer.json: model.vocab has more than ",
             kMaxVocabulary, " tokens");
     if (part_++ == 0) {
@@ -118,7 +122,7 @@ class Events : public JsonBuilder {
   }
 
   void merge_part(const JsonValue& v) {
-    require(v.kind == Kind::text && part_ < 2, place(), " must be ", expected());
+    demand(v.kind == Kind::text && part_ < 2);
     const auto text = stored(v.text);
     if (part_++ == 0) {
       pending_ = text;
@@ -130,8 +134,8 @@ class Events : public JsonBuilder {
   bool joined_merge(std::string_view text) {
     if (text.starts_with("#version")) return true;  // the first line of a merges.txt
     const std::size_t space = text.find(' ');
-    require(space != text.npos && text.find(' ', space + 1) == text.npos, place(), " is \"", text, "\"; it must be ",
-            expected());
+    if (space == text.npos || text.find(' ', space + 1) != text.npos)
+      fail(place(), " is \"", excerpt(text), "\"; it must be ", expected());
     const auto left = stored(text.substr(0, space));
     file_.merges.emplace_back(left, stored(text.substr(space + 1)));
     ++count_;

@@ -148,7 +148,7 @@ std::unique_ptr<const Normalizer> make_bert_normalizer(const JsonView& json) {
 void normalize_all(const Stages<Normalizer>& stages, std::string& text, bool continues, EncodeScratch& scratch) {
   for (const auto& stage : stages) {
     stage->apply(text, continues, scratch);
-    scratch.check(text.size());
+    scratch.pass(text.size());
   }
 }
 

@@ -1,5 +1,6 @@
 // Patterns of a tokenizer.json: a text that is searched for, or a regular expression, run by PCRE2 within limits.
 #pragma once
+#include <cstdint>
 #include <heed/io/tokenizer/json.hpp>
 #include <heed/io/tokenizer/text.hpp>
 #include <memory>
@@ -9,11 +10,19 @@
 
 namespace heed::detail::tokenizer {
 
-// Memory that PCRE2 needs to match, with the limits. One thread may use it at a time, with any pattern.
+// Memory that PCRE2 needs to match, and the steps that a text may take. One thread may use it at a time, with any
+// pattern.
 class MatchState {
  public:
+  static constexpr std::uint64_t kStepsPerByte = 256;
+
   MatchState();
   ~MatchState();
+  // Begins a text of `bytes` bytes: it may take 2^20 steps and kStepsPerByte for each byte. A step takes some
+  // nanoseconds.
+  void allow(std::size_t bytes);
+  // Counts steps. Throws Error if none are left.
+  void spend(std::uint64_t steps);
   MatchState(const MatchState&) = delete;
   MatchState& operator=(const MatchState&) = delete;
 
@@ -33,8 +42,8 @@ class Pattern {
   // {"String": text} or {"Regex": source}.
   static Pattern from_json(const JsonView& json);
 
-  // The first match at or after `from` in valid UTF-8. Throws Error if the search exceeds a limit: 20 million steps, a
-  // stack of 4 MiB, or a heap of 16 MiB.
+  // The first match at or after `from` in valid UTF-8. Throws Error if the search exceeds a limit: the steps of
+  // `state`, a stack of 4 MiB, or a heap of 16 MiB.
   std::optional<Range> find(std::string_view text, std::size_t from, MatchState& state) const;
 
   // Calls use(range, is_match) for each match, and for each part before, between and after matches, in order. A match

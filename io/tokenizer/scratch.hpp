@@ -74,7 +74,7 @@ struct Path {
 struct EncodeScratch {
   MatchState match;
   Pieces pieces;
-  std::size_t longest = 0;  // bytes: see allow()
+  std::size_t longest = 0;  // bytes; see allow()
   std::string normalized, text, word;
   std::vector<Range> ranges;
   std::vector<std::pair<Range, bool>> segments;  // of a pattern: matches and the parts between them
@@ -83,13 +83,25 @@ struct EncodeScratch {
   std::vector<Merge> merges;
   std::vector<Path> paths;
 
-  // Bounds what stages make of a text of `bytes` bytes. Stages of a hostile file could double it again and again.
-  void allow(std::size_t bytes) { longest = bytes * 64 + (std::size_t{1} << 16); }
+  // Bounds what stages make of a text of `bytes` bytes, and their steps. Stages of a hostile file could double the text
+  // again and again, or insert a long text at many places.
+  void allow(std::size_t bytes) {
+    longest = bytes * kLongest + (std::size_t{1} << 16);
+    match.allow(bytes);
+  }
   // Throws Error if a stage made a text of more bytes.
   void check(std::size_t bytes) const {
     require(bytes <= longest, "tokenizer: the stages of the tokenizer make more than ", longest,
-            " bytes of a text; this is more than 64 times the text");
+            " bytes of a text; this is more than ", kLongest, " times the text");
   }
+  // Counts the steps of a stage that made, or passed, a text of this size.
+  void pass(std::size_t bytes) {
+    check(bytes);
+    match.spend(kStepsPerByte * bytes);
+  }
+
+ private:
+  static constexpr std::size_t kLongest = 16, kStepsPerByte = 4;
 };
 
 // Replaces each match of the pattern by `content`.
@@ -102,6 +114,7 @@ inline void replace_matches(std::string& text, const Pattern& pattern, std::stri
     made += is_match ? content : part(text, r);
     scratch.check(made.size());
   });
+  scratch.pass(made.size());
   text.swap(made);
 }
 

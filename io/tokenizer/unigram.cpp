@@ -44,14 +44,14 @@ class Unigram final : public Model {
       return;
     }
     const std::size_t before = to.size();
-    find_paths(piece, scratch.paths);
+    find_paths(piece, scratch.paths, scratch.match);
     append_best(piece, scratch.paths, to);
     if (line != nullptr) PieceCache::store(*line, piece, std::span(to).subspan(before));
   }
 
   // The best way to each byte of the piece at which a token can end (Viterbi 1967). Of equal ways the first counts:
   // the one whose last token is longest.
-  void find_paths(std::string_view piece, std::vector<Path>& paths) const {
+  void find_paths(std::string_view piece, std::vector<Path>& paths, MatchState& state) const {
     paths.assign(piece.size() + 1, {});
     for (std::size_t begin = 0; begin < piece.size();) {
       const std::size_t character = begin + length_at(piece, begin);
@@ -62,7 +62,8 @@ class Unigram final : public Model {
       };
       bool single = false;
       std::int32_t node = ByteTrie::kRoot;
-      for (std::size_t end = begin; end < piece.size();) {
+      std::size_t end = begin;
+      while (end < piece.size()) {
         node = trie_.step(node, static_cast<unsigned char>(piece[end++]));
         if (node == ByteTrie::kNone) break;
         const std::int32_t id = trie_.value(node);
@@ -70,6 +71,7 @@ class Unigram final : public Model {
         try_end(end, scores_[static_cast<std::size_t>(id)] + score, id);
         single = single || end == character;
       }
+      state.spend(end - begin);
       if (!single) {
         require(unknown_ >= 0,
                 "encode: the text has a character that is not in the vocabulary, and model.unk_id is "

@@ -35,7 +35,7 @@ class WordPiece final : public Model {
       return;
     }
     const std::size_t before = to.size();
-    if (!divide(word, to)) {
+    if (!divide(word, to, scratch.match)) {
       to.resize(before);
       to.push_back(unknown_);
     }
@@ -44,17 +44,19 @@ class WordPiece final : public Model {
 
   // Appends the longest token at the beginning of the word, then the longest with the prefix at the beginning of the
   // rest, and so on. Returns false if no token continues the word, which is then one unknown token.
-  bool divide(std::string_view word, Tokens& to) const {
+  bool divide(std::string_view word, Tokens& to, MatchState& state) const {
     std::size_t characters = 0;
     for (std::size_t i = 0; i < word.size(); i += length_at(word, i)) ++characters;
     if (characters > longest_) return false;
     for (std::size_t begin = 0; begin < word.size();) {
       std::size_t end = begin;
       std::int32_t id = -1, node = begin == 0 ? ByteTrie::kRoot : inside_;
-      for (std::size_t i = begin; i < word.size() && node != ByteTrie::kNone;) {
+      std::size_t i = begin;
+      while (i < word.size() && node != ByteTrie::kNone) {
         node = trie_.step(node, static_cast<unsigned char>(word[i++]));
         if (node != ByteTrie::kNone && trie_.value(node) >= 0) id = trie_.value(node), end = i;
       }
+      state.spend(i - begin);
       if (id < 0) return false;
       to.push_back(id);
       begin = end;
@@ -116,16 +118,18 @@ Vocabulary vocabulary_of(const TokenizerFile& file) {
   constexpr std::size_t kMaxUnused = std::size_t{1} << 16;
   const std::size_t ids = file.vocabulary.size() + kMaxUnused;
   Vocabulary made;
-  made.reserve(ids, file.bytes.size());
+  made.reserve(file.vocabulary.size(), file.bytes.size());
   std::int32_t next = 0;
   for (const TokenizerFile::Entry& e : file.vocabulary) {
     const std::string_view text = file.text(e.text);
     const std::int32_t id = file.scored ? next++ : static_cast<std::int32_t>(e.value);
-    require(static_cast<std::size_t>(id) < ids, "tokenizer.json: model.vocab has the id ", id, " for \"", text,
-            "\"; a vocabulary of ", file.vocabulary.size(), " tokens must have ids below ", ids);
-    require(made.id_of(text) < 0, "tokenizer.json: model.vocab has the token \"", text, "\" twice");
-    require(!made.has(id), "tokenizer.json: model.vocab has the id ", id, " for \"", made.text(id), "\" and \"", text,
-            "\"");
+    if (static_cast<std::size_t>(id) >= ids)  // not require(), which would make an excerpt of each token
+      fail("tokenizer.json: model.vocab has the id ", id, " for \"", excerpt(text), "\"; a vocabulary of ",
+           file.vocabulary.size(), " tokens must have ids below ", ids);
+    if (made.id_of(text) >= 0) fail("tokenizer.json: model.vocab has the token \"", excerpt(text), "\" twice");
+    if (made.has(id))
+      fail("tokenizer.json: model.vocab has the id ", id, " for \"", excerpt(made.text(id)), "\" and \"", excerpt(text),
+           "\"");
     made.add(text, id);
   }
   return made;
