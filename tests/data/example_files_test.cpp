@@ -40,7 +40,7 @@ std::string repeated_text(const std::string& text, int count) {
 TEST_CASE("examples: the three forms of a line, in any order of fields") {
   const auto all = read_jsonl(R"({"text": "one"}
 {"completion": " 4", "prompt": "2 + 2 ="}
-{"id": 7, "messages": [{"role": "system", "content": ""}, {"content": "Hi", "role": "user", "name": "A"}], "n": {"m": [1]}}
+{"id": 7, "messages": [{"role": "system", "content": ""}, {"content": "Hi", "role": "user", "n": "A"}], "n": {"m": [1]}}
 )");
   REQUIRE(all.size() == 3);
   CHECK((all[0].completion == "one" && all[0].prompt.empty() && all[0].messages.empty()));
