@@ -99,7 +99,8 @@ class CommandLine {
            const FlagRules& rules = {});
   // Adds a flag without a value.
   void add_switch(const std::string& name, bool& value, const std::string& text);
-  // Adds words that follow no flag, as in `g2p WORD...`. `shown` is the name of one in --help.
+  // Adds words that follow no flag, as in `g2p WORD...`. `shown` is the name of one in --help. A word in brackets is a
+  // list: [a,b] gives the words a and b.
   void add_words(const std::string& shown, std::vector<std::string>& words, const std::string& text);
   // Adds --temperature, --top-k, --top-p, --min-p and --repetition-penalty.
   void add_sampling(SamplingOptions& sampling);

@@ -88,13 +88,24 @@ std::vector<float> divisors_of(const RopeScaling& s, double base, Index head_siz
 }
 
 RopeScaling scaling_of(const std::vector<float>& divisors, double base) {
-  // Llama 3.1, 3.2 and 3.3 differ in the factor only, which is the largest divisor.
+  // Models of Llama 3 have low_turns 1 and high_turns 4. The factor is the largest divisor, and the context follows from
+  // a divisor between 1 and the factor.
   RopeScaling s{.kind = RopeScalingKind::llama3};
   for (const float x : divisors) s.factor = std::max(s.factor, static_cast<double>(x));
+  const auto size = static_cast<double>(divisors.size());
+  for (std::size_t i = 0; i < divisors.size(); ++i) {
+    const double x = static_cast<double>(divisors[i]);
+    if (!(x > 1 && x < s.factor)) continue;
+    const double kept = (1 / x - 1 / s.factor) / (1 - 1 / s.factor);
+    const double turns = s.low_turns + kept * (s.high_turns - s.low_turns);
+    const double frequency = std::pow(base, -static_cast<double>(i) / size);
+    s.original_context = std::llround(turns * 2 * std::numbers::pi / frequency);
+    break;
+  }
   const std::vector<float> expected = divisors_of(s, base, 2 * static_cast<Index>(divisors.size()));
   for (std::size_t i = 0; i < divisors.size(); ++i)
-    require(std::abs(divisors[i] - expected[i]) <= 1e-4F * expected[i], "rope_freqs.weight has ", divisors[i], " at ",
-            i, "; heed supports the scaling of Llama 3.1 to 3.3, which has ", expected[i], " there");
+    require(std::abs(divisors[i] - expected[i]) <= 1e-3F * expected[i], "rope_freqs.weight has ", divisors[i], " at ",
+            i, "; heed supports the scaling of Llama 3, which has ", expected[i], " there");
   return s;
 }
 

@@ -42,7 +42,8 @@ TEST_CASE("flags: words without a flag, before and after flags") {
     return words;
   };
   using Words = std::vector<std::string>;
-  CHECK(words_of({"a", "--prompt", "b", "[c, d]", "e"}) == Words{"a", "[c, d]", "e"});
+  CHECK(words_of({"a", "--prompt", "b", "c d", "e,f", ""}) == Words{"a", "c d", "e,f", ""});
+  CHECK(words_of({"[a,b]", "c"}) == Words{"a", "b", "c"});
   CHECK(words_of({"--prompt", "b"}).empty());
   CHECK(words_of({"--", "--prompt", "-b"}) == Words{"--prompt", "-b"});
   CHECK(words_of({"a", "--prmpt", "b"}) == Words{"refused"});

@@ -21,8 +21,8 @@ std::string command() { return "exec " + test::program("g2p"); }
 // The words and their phonemes.
 std::vector<std::pair<std::string, std::string>> reference() {
   std::vector<std::pair<std::string, std::string>> all;
-  for (const auto& [word, phonemes] : test::json_file(test::in_source("tests/reference/g2p_tiny.json")).items())
-    all.emplace_back(word, phonemes.get<std::string>());
+  const nlohmann::json stored = test::json_file(test::in_source("tests/reference/g2p_tiny.json"));
+  for (const auto& [word, phonemes] : stored.items()) all.emplace_back(word, phonemes.get<std::string>());
   return all;
 }
 
@@ -68,7 +68,7 @@ TEST_CASE("g2p: words that the model cannot read are refused before anything is 
   refused("heed naïve", "the word 'naïve' has 'ï' (U+00EF); it may have the letters a to z, ' and -");
   refused("heed 4th", "the word '4th' has '4' (U+0034); it may have the letters a to z, ' and -");
   refused("'heed '", "the word 'heed ' has ' ' (U+0020); it may have");
-  refused("\"'-\"", "the word ''-'' has no letter; it must have at least one");
+  refused("\"'-\"", "the word ''-' has no letter; it must have at least one");
   refused("''", "the word '' has no letter; it must have at least one");
   refused(std::string(101, 'a'), "aaa...' has 101 bytes; it may have 100");
   refused("\"$(printf '\\377')\"", "the byte at offset 0 is not valid UTF-8");

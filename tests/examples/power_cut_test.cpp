@@ -16,7 +16,7 @@ using test::Ran;
 using test::TemporaryFolder;
 using test::Training;
 namespace fs = std::filesystem;
-using Kind = DiskCall::Kind;
+using CallKind = DiskCall::Kind;
 
 namespace {
 
@@ -44,10 +44,11 @@ Cuts cuts_of(CrashDisk& disk, const std::vector<DiskCall>& calls, const std::str
   std::size_t sure = 0;
   look(sure);
   for (const DiskCall& call : calls) {
-    if (call.kind == Kind::sync && call.path == forgotten) continue;
-    if (call.kind != Kind::sync) sure = placed.size() - 1;  // the program continues, so its earlier files must be kept
+    if (call.kind == CallKind::sync && call.path == forgotten) continue;
+    if (call.kind != CallKind::sync)
+      sure = placed.size() - 1;  // the program continues, so its earlier files must be kept
     disk.apply(call);
-    if (call.kind == Kind::rename && call.path == file) placed.push_back(content(disk.now()));
+    if (call.kind == CallKind::rename && call.path == file) placed.push_back(content(disk.now()));
     look(sure);
   }
   look(placed.size() - 1);

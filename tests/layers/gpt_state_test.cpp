@@ -1,4 +1,4 @@
-// Several threads that decode with one const model at once, as in docs/serving.md: the same bits as alone.
+// The decode states of several threads that use one const GPT at once, as in docs/serving.md: the same bits as alone.
 #include <atomic>
 #include <heed/heed.hpp>
 #include <thread>
