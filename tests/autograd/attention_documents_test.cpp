@@ -42,8 +42,9 @@ TEST_CASE("attention inside documents equals the naive loops at lengths around b
       const AttentionResult bounds = bounds_of(rounded(x), rounded_x, 1 / std::sqrt(8.0), 1);
       on_each_level([&] {
         CHECK(attention_error(run_attention(x, o), expected) < 1e-12);
-        // relative to 1 at least: dq and dk of a document of one token are terms that cancel
-        CHECK(attention_error(run_attention(x, o, DType::float32), expected, 1) < 3e-6);
+        // relative to 1 at least: dq and dk of a document of one token are terms that cancel; gradients of the longest
+        // documents are sums of 700 terms
+        CHECK(attention_error(run_attention(x, o, DType::float32), expected, 1) < (n > 300 ? 5e-6 : 3e-6));
         const AttentionResult half = run_attention(rounded(x), o, DType::bfloat16);
         CHECK(share(half.out, rounded_x.out, bounds.out) < 1);
         CHECK(share(half.dq, rounded_x.dq, bounds.dq) < 1);
