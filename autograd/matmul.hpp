@@ -30,16 +30,16 @@ Tensor matmul(In a, In b);
 
 // Some columns of a matrix.
 struct ColumnRange {
-  Index begin = 0, count = 0;
+  Index begin = 0, count = 0;  // the first column, and their number
 };
 
 // An input that backward computes again from another tensor, instead of keeping it: f(from) has the values of the
 // input.
 struct Recomputed {
   Tensor from = {};  // undefined: the input is kept
-  std::function<Tensor(const Tensor& from)> f = {};
+  std::function<Tensor(const Tensor& from)> f = {};  // called in backward, without a tape
 
-  auto tensors() { return std::tie(from); }
+  auto tensors() { return std::tie(from); }  // for saved()
 };
 
 // Adapters of low rank (LoRA, Hu et al. 2021), which share x. Adapter i adds to columns[i] of a result:

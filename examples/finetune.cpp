@@ -23,7 +23,8 @@ using namespace heed::examples;
 struct Settings {
   std::string model;
   std::vector<std::string> data;
-  std::string chat_template, loss_on = "answers", long_examples = "cut", dtype = "f32", targets = "all";
+  std::string chat_template, loss_on = "answers", schedule = "cosine", long_examples = "cut", dtype = "f32",
+                             targets = "all";
   bool full = false, rslora = false, recompute = false;
   Index rank = 16, freeze = 0, context = 512, batch = 4, epochs = 1, steps = 0, eval_every = 0;
   double alpha = 32, lora_dropout = 0, lr = 2e-4, warmup = 0.03, weight_decay = 0, layer_decay = 1, held_out = 0.05;
@@ -57,6 +58,7 @@ struct Settings {
     f("steps", steps, Kind::run, "Optimizer steps, instead of --epochs [0: by epochs]", whole(0));
     f("batch", batch, Kind::run, "Rows per step [4]", whole(1));
     f("lr", lr, Kind::run, "Peak learning rate [2e-4]", number(0));
+    f("schedule", schedule, Kind::training, "Schedule of the rate [cosine]", one_of({"constant", "linear", "cosine"}));
     f("warmup", warmup, Kind::training, "Share of the steps in which the rate rises [0.03]", number(0, 1));
     f("weight-decay", weight_decay, Kind::training, "Weight decay [0]", number(0));
     f("layer-decay", layer_decay, Kind::training, "With --full: the rate of a block relative to the next one [1]",
@@ -138,7 +140,9 @@ Tensor loss_of(const GPT& model, const Batch& b) {
 
 // ---- Run ----
 
-Index steps_of(const Settings& s, const SampleBatches& batches) { return s.steps > 0 ? s.steps : s.epochs * batches.size(); }
+Index steps_of(const Settings& s, const SampleBatches& batches) {
+  return s.steps > 0 ? s.steps : s.epochs * batches.size();
+}
 
 RunOptions run_options(RunOptions o, Settings s, Index steps) {
   o.steps = steps;
@@ -175,9 +179,10 @@ void print_start(const Pretrained& p, const Data& data, const Settings& s, const
   Index trained = 0;
   GPT& model = const_cast<GPT&>(p.lm.model);
   for (const NamedParameter& q : trainable_parameters(model)) trained += q.parameter->numel();
-  std::fprintf(stderr, "%s\n%s: %.1fM parameters, of which %.2fM are trained; about %.0f MiB; %s, %d threads; %lld steps\n",
-               data.description.c_str(), p.family.empty() ? "model" : p.family.c_str(), millions(parameter_count(model)),
-               millions(trained), memory.process / (1 << 20), arch(), threads(), static_cast<long long>(steps));
+  std::fprintf(
+      stderr, "%s\n%s: %.1fM parameters, of which %.2fM are trained; about %.0f MiB; %s, %d threads; %lld steps\n",
+      data.description.c_str(), p.family.empty() ? "model" : p.family.c_str(), millions(parameter_count(model)),
+      millions(trained), memory.process / (1 << 20), arch(), threads(), static_cast<long long>(steps));
 }
 
 int train(const RunFlags& flags, Settings s, const std::string& out, const CommandLine& line) {
@@ -195,10 +200,10 @@ int train(const RunFlags& flags, Settings s, const std::string& out, const Comma
   AdamW optimizer(trained_groups(p, s, rng), {.lr = s.lr, .betas = {0.9, 0.999}});
   const SampleBatches batches(data.training, {.rows = s.batch});
   const Index steps = steps_of(s, batches);
-  Schedule schedule("cosine", {.lr = s.lr,
-                               .min_lr = s.lr / 10,
-                               .warmup = static_cast<Index>(s.warmup * static_cast<double>(steps)),
-                               .steps = std::max<Index>(steps, 1)});
+  Schedule schedule(s.schedule, {.lr = s.lr,
+                                 .min_lr = s.lr / 10,
+                                 .warmup = static_cast<Index>(s.warmup * static_cast<double>(steps)),
+                                 .steps = std::max<Index>(steps, 1)});
   RunOptions options = run_options(flags.options(start), s, steps);
   const Batch first = batches.batch(s.seed, 0);
   const TrainingMemory memory =

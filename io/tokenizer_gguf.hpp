@@ -39,9 +39,10 @@ Tokens end_tokens_of(const GgufFile& file);
 
 // The keys tokenizer.ggml.* that describe a tokenizer, for save_gguf(). The first three of `end_tokens` become the
 // tokens that end a text, a turn and a message. A model whose vocabulary is larger than the tokenizer's needs a token
-// for each row of its embedding: unused tokens [PAD32000], ... are added up to `vocabulary`. Byte-level BPE is written as "gpt2", BPE with byte fallback as "llama", with
-// scores in the order of the merges, and WordPiece as "bert". Throws Error, which names the part of the tokenizer.json,
-// if GGUF cannot describe the tokenizer: other models, and stages that no name in tokenizer.ggml.pre stands for.
+// for each row of its embedding: unused tokens [PAD32000], ... are added up to `vocabulary`. Byte-level BPE is written
+// as "gpt2", BPE with byte fallback as "llama", with scores in the order of the merges, and WordPiece as "bert". Throws
+// Error, which names the part of the tokenizer.json, if GGUF cannot describe the tokenizer: other models, and stages
+// for which tokenizer.ggml.pre has no name.
 GgufMetadata tokenizer_metadata(const JsonTokenizer& tokenizer, std::span<const std::int32_t> end_tokens = {},
                                 Index vocabulary = 0);
 

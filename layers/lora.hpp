@@ -69,6 +69,7 @@ void init_adapters(const std::vector<NamedLayer<Linear>>& layers, Rng& rng);
 void merge_adapters(const char* op, const std::vector<NamedLayer<Linear>>& layers, bool add);
 }  // namespace detail
 
+// Declared above.
 template <class M>
 std::vector<LinearMap> linear_maps(M& model) {
   return detail::linear_maps(named_layers<Linear>(model));

@@ -44,7 +44,8 @@ class TokenInput {
 
   // x int32 [B, T] -> [B, T, width]. Its rows follow `seen` positions, int32 [B], or [0] for none. The call may have
   // key_lengths, for rows of different lengths, or documents, whose positions begin with 0. `token_types`, int32
-  // [B, T], are 0 by default. Throws Error for positions that have no vector, and for token types if the input has none.
+  // [B, T], are 0 by default. Throws Error for positions that have no vector, and for token types of an input without
+  // them.
   Tensor operator()(In x, const Tensor& seen = Tensor::zeros({0}, DType::int32), const AttentionCall& call = {},
                     const Tensor& token_types = {}) const {
     return embed(x, *tokens, seen, call, token_types);

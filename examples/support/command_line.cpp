@@ -146,7 +146,7 @@ Takes text_name(const std::string& shown) {
 Takes model_name() { return file_name("PATH", FileRole::input); }
 
 Takes new_model_name() {
-  Takes takes = file_name("PATH", FileRole::output);
+  Takes takes = file_name("MODEL", FileRole::output);
   takes.is_file = [](const std::string& given) {
     return given.ends_with(".gguf") || given.ends_with(".h5") || given.ends_with(".onnx");
   };

@@ -88,8 +88,8 @@ std::vector<float> divisors_of(const RopeScaling& s, double base, Index head_siz
 }
 
 RopeScaling scaling_of(const std::vector<float>& divisors, double base) {
-  // Models of Llama 3 have low_turns 1 and high_turns 4. The factor is the largest divisor, and the context follows from
-  // a divisor between 1 and the factor.
+  // Models of Llama 3 have low_turns 1 and high_turns 4. The factor is the largest divisor, and the context follows
+  // from a divisor between 1 and the factor.
   RopeScaling s{.kind = RopeScalingKind::llama3};
   for (const float x : divisors) s.factor = std::max(s.factor, static_cast<double>(x));
   const auto size = static_cast<double>(divisors.size());

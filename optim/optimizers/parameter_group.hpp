@@ -56,10 +56,10 @@ std::vector<ParameterGroup> decay_groups(M& model, double weight_decay) {
   return decay_groups(named_parameters(model), weight_decay);
 }
 
-// Layer-wise learning rates: the groups, each split by the depth of its parameters in the model, with its lr_scale times
-// decay^(top - depth), where depths are those of parameter_depths() and the top is the largest. So the rate falls by
-// `decay` per block from the output to the embeddings (Clark et al., "ELECTRA", 2020, appendix A). `parameters` are those of the model, in
-// its order. Throws Error unless 0 < decay <= 1, and for a parameter that is not in the model.
+// Layer-wise learning rates: the groups, each split by the depth of its parameters in the model, with its lr_scale
+// times decay^(top - depth), where depths are those of parameter_depths() and the top is the largest. So the rate falls
+// by `decay` per block from the output to the embeddings (Clark et al., "ELECTRA", 2020, appendix A). `parameters` are
+// those of the model, in its order. Throws Error unless 0 < decay <= 1, and for a parameter that is not in the model.
 std::vector<ParameterGroup> layerwise_groups(const std::vector<ParameterGroup>& groups,
                                              const std::vector<NamedParameter>& parameters, double decay);
 template <detail::Layer M>

@@ -76,5 +76,8 @@ TEST_CASE("gated: refused inputs") {
                    gated(Tensor::zeros({2, 3}), Activation::silu);
                  }),
                  "gated: h is [2, 3] float32; it must be floating, with a last axis of even size"));
-  CHECK(contains(error_of([] { gated(Tensor::zeros({2, 4}, DType::int32), Activation::silu); }), "gated: h is [2, 4] int32"));
+  CHECK(contains(error_of([] {
+                   gated(Tensor::zeros({2, 4}, DType::int32), Activation::silu);
+                 }),
+                 "gated: h is [2, 4] int32"));
 }

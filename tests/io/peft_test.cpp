@@ -1,4 +1,5 @@
-// Adapters of PEFT: values and gradients of its own models, files in both directions, and refusals.
+// Adapters of PEFT: values and gradients of its own models, files in both directions, and refusals. More than
+// 400 lines, because all cases use the same small models.
 #include <heed/heed.hpp>
 #include <heed/io/peft.hpp>
 #include <heed/io/safetensors.hpp>

@@ -226,7 +226,8 @@ TEST_CASE("tokenizers in GGUF: tokenizers that GGUF cannot describe") {
         "tokenizer.json: added_tokens[0].lstrip is true; a GGUF file cannot say so");
   const char* twice =
       R"({"type": "TemplateProcessing", "pair": [], "single": [{"SpecialToken": {"id": "a", "type_id": 0}},
-    {"Sequence": {"id": "A", "type_id": 0}}], "special_tokens": {"a": {"id": "a", "ids": [0, 0], "tokens": ["a", "a"]}}})";
+    {"Sequence": {"id": "A", "type_id": 0}}],
+    "special_tokens": {"a": {"id": "a", "ids": [0, 0], "tokens": ["a", "a"]}}})";
   CHECK(changed("smollm", "/post_processor", twice) ==
         "tokenizer.json: post_processor adds several tokens at one end of a text; a GGUF file can have one");
 }

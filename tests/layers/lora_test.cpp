@@ -1,4 +1,5 @@
 // LoRA: names of linear maps, values and gradients against formulas, what backward keeps and computes, and merging.
+// More than 400 lines, because all cases use the same formulas.
 #include <cmath>
 #include <heed/heed.hpp>
 #include <heed/layers/lora.hpp>
