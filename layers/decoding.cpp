@@ -83,8 +83,7 @@ double gather_options(const std::vector<double>& values, const float* weight, fl
 static void penalize(std::vector<double>& values, double penalty, std::span<const std::int32_t> seen) {
   std::vector<std::int32_t> tokens(seen.begin(), seen.end());
   std::ranges::sort(tokens);
-  const auto repeated = std::ranges::unique(tokens);
-  tokens.erase(repeated.begin(), repeated.end());
+  tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
   check_vocabulary("sample", "token of `seen`", tokens, static_cast<Index>(values.size()));
   for (const std::int32_t token : tokens) {
     double& x = values[static_cast<std::size_t>(token)];
