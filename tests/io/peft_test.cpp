@@ -179,7 +179,9 @@ TEST_CASE("peft: logits, losses and gradients of its adapters, and logits after 
     tape.backward(loss);
     const std::map<std::string, Tensor> gradients = gradients_of(c.model, c.names);
     std::size_t compared = 0;
-    for (const auto& [name, expected] : file.tensors()) {
+    for (const auto& entry : file.tensors()) {
+      const std::string& name = entry.first;
+      const StoredTensor& expected = entry.second;
       if (!name.starts_with("gradient.")) continue;
       CAPTURE(name);
       CHECK(close(gradients.at(name), load(expected), 10 * c.error, c.error));
@@ -343,7 +345,7 @@ TEST_CASE("peft: fields that are refused by name, and fields without effect") {
       {"revision", "main"},          {"megatron_core", "x"},
       {"target_modules", ".*_proj"}, {"exclude_modules", {"x"}},
       {"ensure_weight_tying", true}, {"peft_version", "0.7.0"}};
-  for (const auto& [field, value] : accepted) CHECK_MESSAGE(message(field, value).empty(), field);
+  for (const auto& field : accepted) CHECK_MESSAGE(message(field.first, field.second).empty(), field.first);
 }
 
 TEST_CASE("peft: damaged and incomplete folders") {
