@@ -98,7 +98,7 @@ TEST_CASE("tokenizer.json: patterns with all kinds of quantifiers and groups mat
 TEST_CASE("tokenizer.json: stages take steps in proportion to the text") {
   json file = letters();
   file["normalizer"] = {{"type", "Prepend"}, {"prepend", std::string(20'000, 'a')}};
-  file["added_tokens"] = {added(2, "<s>")};
+  file["added_tokens"] = json::array({added(2, "<s>")});
   file["added_tokens"][0]["normalized"] = false;
   const JsonTokenizer prepends = made(file);  // 20,000 bytes per section
   CHECK(contains(error_of([&] { prepends.encode(times("a<s>", 5000)); }), kTooMany));
@@ -108,7 +108,7 @@ TEST_CASE("tokenizer.json: stages take steps in proportion to the text") {
   CHECK(contains(error_of([&] { made(file).encode(times("\u1fb7", 10'000)); }), kTooMany));
 
   file = letters();  // each character begins most of a long token
-  file["added_tokens"] = {added(2, std::string(1000, 'a') + "b")};
+  file["added_tokens"] = json::array({added(2, std::string(1000, 'a') + "b")});
   CHECK(contains(error_of([&] { made(file).encode(std::string(50'000, 'a')); }), kTooMany));
 
   const std::string longest = std::string(20'000, 'a') + "b";
@@ -139,7 +139,7 @@ TEST_CASE("tokenizer.json: stages take steps in proportion to the text") {
 // Each token takes the white space around it, which is the same for all.
 TEST_CASE("tokenizer.json: added tokens that take white space need time in proportion to the text") {
   json file = letters();
-  file["added_tokens"] = {added(2, " ")};
+  file["added_tokens"] = json::array({added(2, " ")});
   file["added_tokens"][0]["lstrip"] = true;
   const std::string blanks(300'000, ' ');
   CHECK(made(file).encode(blanks + "a").size() == blanks.size() + 1);
