@@ -122,9 +122,14 @@ TEST_CASE("tokenizers in GGUF: tokens are those of llama.cpp") {
 }
 
 // HEED_GGUF_TEXTS names a folder that tests/reference/tokenizers_gguf.py wrote.
-TEST_CASE("tokenizers in GGUF: many texts" * doctest::skip(std::getenv("HEED_GGUF_TEXTS") == nullptr)) {
+TEST_CASE("tokenizers in GGUF: many texts") {
+  const char* const folder = std::getenv("HEED_GGUF_TEXTS");
+  if (folder == nullptr) {
+    MESSAGE("HEED_GGUF_TEXTS is not set: no texts to compare");
+    return;
+  }
   int files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(std::getenv("HEED_GGUF_TEXTS"))) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     if (entry.path().extension() != ".json") continue;
     INFO(entry.path().string());
     const auto kind = test::json_file(entry.path());

@@ -68,9 +68,14 @@ TEST_CASE("tokenizer.json: tokens and texts of each kind are those of tokenizers
 }
 
 // HEED_TOKENIZER_TEXTS names a folder that tests/reference/tokenizers_files.py wrote.
-TEST_CASE("tokenizer.json: many texts" * doctest::skip(std::getenv("HEED_TOKENIZER_TEXTS") == nullptr)) {
+TEST_CASE("tokenizer.json: many texts") {
+  const char* const folder = std::getenv("HEED_TOKENIZER_TEXTS");
+  if (folder == nullptr) {
+    MESSAGE("HEED_TOKENIZER_TEXTS is not set: no texts to compare");
+    return;
+  }
   int files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(std::getenv("HEED_TOKENIZER_TEXTS"))) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     INFO(entry.path().string());
     check_kind(json_file(entry.path()));
     ++files;
