@@ -170,7 +170,7 @@ TEST_CASE("files of programs: an output that cannot be written is refused before
       }
     }
   }
-  CHECK(flags >= 22);
+  CHECK(flags >= (test::has_program("attention_race") ? 22 : 20));  // builds with sanitizers have no experiments
   MESSAGE(refused.runs << " runs");
 }
 
