@@ -9,6 +9,15 @@ namespace {
 
 // The maximum of rows of c, the minimum of strips, and the maximum of panels per strip.
 constexpr Index kStripRows = 512, kStrips = 12, kStripPanels = 8;
+// Each strip reads all of a. If a has more bytes than this, it comes from memory, so there are fewer and wider strips.
+constexpr Index kLargeBytes = Index{1} << 20, kWidePanels = 12;
+
+// Panels per strip. They do not change the sums, so they may depend on the number of threads.
+Index panels_per_strip(const GemmKind& kind, const GemmProblem& g) {
+  const Index all = ceil_div(g.n, kind.panel_columns), panels = std::min(kStripPanels, all / kStrips);
+  if (g.m * g.k * a_size(kind, g) <= kLargeBytes) return panels;
+  return std::max(panels, std::min(kWidePanels, ceil_div(all, threads())));
+}
 
 // The memory of b for prefetching, if the rows or the columns of b are contiguous; else empty.
 GemmProblem::Ahead source_of(const GemmKind& kind, const GemmProblem& g) {
@@ -44,7 +53,7 @@ bool is_for_strips(const GemmKind& kind, const GemmProblem& g) {
 }
 
 void multiply_strips(const GemmKind& kind, const Work& w) {
-  const Index all = ceil_div(w.g.n, kind.panel_columns), panels = std::min(kStripPanels, all / kStrips),
+  const Index all = ceil_div(w.g.n, kind.panel_columns), panels = panels_per_strip(kind, w.g),
               columns = panels * kind.panel_columns;
   const Index depth = std::max<Index>(1, kind.depth(w.g.k));
   ThreadScratch<char> packed(

@@ -78,11 +78,34 @@ struct Operands {
     }
   }
 
+  // Packs rows of a, contiguous along k, in groups of the tile's rows.
+  static void pack_turned(const S* a, long stride, long rows, long k, long depth, T* out) {
+    constexpr int group = Product<P>::kRows, w = kWidth<T>;
+    for (long i = 0; i < rows; i += group, out += packed_group<P>(depth)) {
+      const long there = rows - i < group ? rows - i : group;
+      transpose<T>(a + i * stride, stride, there, k, group, [&](long s, long lane, Batch<T> x, int) {
+        if (lane + w <= group)
+          store(out + s * group + lane, x);
+        else
+          store_part(out + s * group + lane, x, static_cast<int>(group - lane));
+      });
+    }
+  }
+
+  // Whether the rows of a tile would share few sets of L1, so that they evict each other: then they are packed.
+  static bool rows_collide(const GemmProblem& g) {
+    return Product<P>::kRows > 8 && g.a_row * static_cast<long>(sizeof(S)) % 4096 == 0;
+  }
+
   static Rows<T> rows(const GemmProblem& g, long row, long rows, long p, long depth, T* scratch) {
     const S* a = static_cast<const S*>(g.a) + row * g.a_row + p * g.a_column;
     const long k = numbers(g, p, depth);
     if constexpr (std::is_same_v<S, P>)
-      if (g.a_column == 1) return {a, g.a_row, Order::by_row};
+      if (g.a_column == 1) {
+        if (rows < 2 * Product<P>::kRows || !rows_collide(g)) return {a, g.a_row, Order::by_row};
+        pack_turned(a, g.a_row, rows, k, depth, scratch);
+        return {scratch, Product<P>::kRows, Order::packed};
+      }
     if (g.a_row == 1) {
       // In place, each step would be on another page, and with strides of large powers of two in few sets of L1.
       pack_groups(a, g.a_column, rows, k, depth, scratch);

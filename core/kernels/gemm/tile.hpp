@@ -12,8 +12,11 @@ struct Product {
   using Element = T;  // of A and B
   using Sum = T;      // of C
   using Vector = Batch<T>;
-  // Rows of the largest tile: enough sums to hide the latency of the multiply-add, few enough for the registers.
-  static constexpr int kRows = kWidth<T> * sizeof(T) == 64 ? 8 : 6;
+  // Rows of the largest tile: enough sums to hide the latency of the multiply-add and to read little of B per
+  // multiply-add, few enough for the registers.
+  static constexpr int kRows = kWidth<T> * sizeof(T) == 64 ? 12 : 6;
+  // Steps of k by which B is prefetched into L1, where a panel does not stay; 0: not at all.
+  static constexpr int kAhead = kRows == 12 ? 8 : 0;
   static Vector broadcast(const T* p) { return Vector(*p); }
   static Vector load(const T* p) { return HEED_LEVEL::load(p); }
   static Batch<T> add(Vector a, Vector b, Batch<T> sum) { return fma(a, b, sum); }
@@ -27,7 +30,8 @@ struct Product<Bf16Pairs> {
   using Element = uint32_t;
   using Sum = float;
   using Vector = Pairs;
-  static constexpr int kRows = Product<float>::kRows;
+  static constexpr int kRows = kWidth<float> == 16 ? 8 : 6;  // on the avx512 level, a pair needs more registers
+  static constexpr int kAhead = 0;
   static Vector broadcast(const uint32_t* p) {
     uint32_t pair;
     memcpy(&pair, p, sizeof pair);  // a pair in a view may start between two words
@@ -87,19 +91,22 @@ template <class P, int R, int V, Order kOrder, bool kCut>
   unroll<R>([&](auto i) { unroll<V>([&](auto j) { sum[i][j] = Batch<T>(T(0)); }); });
   for (long p = 0; p < k; ++p) {
     typename Op::Vector row[V];
-    unroll<V>([&](auto j) { row[j] = Op::load(b + j * w); });
-    unroll<R>([&](auto i) {
+    unroll<V>([&](auto j) {
+      row[j] = Op::load(b + j * w);
+      if constexpr (Op::kAhead > 0 && R == Op::kRows) __builtin_prefetch(b + j * w + Op::kAhead * b_stride);
+    });
+    unroll<R>([&](auto i) __attribute__((always_inline)) {
       const typename Op::Vector x = Op::broadcast(kOrder == Order::by_row ? a + i * a_stride : a + i);
       unroll<V>([&](auto j) { sum[i][j] = Op::add(x, row[j], sum[i][j]); });
     });
     a += kOrder == Order::by_row ? 1 : a_stride;
     b += b_stride;
   }
-  unroll<V>([&](auto j) {
+  unroll<V>([&](auto j) __attribute__((always_inline)) {
     constexpr bool cut = kCut && j == V - 1;
     Batch<T> bias(T(0));
     if (out.bias != nullptr) bias = cut ? load_part(out.bias + j * w, last) : load(out.bias + j * w);
-    unroll<R>([&](auto i) {
+    unroll<R>([&](auto i) __attribute__((always_inline)) {
       T* c = out.c + i * out.ldc + j * w;
       Batch<T> y = sum[i][j];
       if (out.alpha != T(1)) y = y * Batch<T>(out.alpha);

@@ -50,8 +50,9 @@ template <int R, int V, class T, Order kOrder, Nonzero kNonzero>
   }
 }
 
+// Rows of the largest tile.
 template <class T>
-inline constexpr int kSumRows = Product<T>::kRows;
+inline constexpr int kSumRows = kWidth<T> * sizeof(T) == 64 ? 8 : 6;
 
 // Computes rows [i, rows) of the V vectors of columns from j on. finish(i, j, x) receives the vector of row i from
 // column j on.

@@ -42,3 +42,18 @@ TEST_CASE("gemm: transposed a times few columns of b, as for a weight gradient, 
   };
   on_each_level([&] { with_types(check_all); });
 }
+
+TEST_CASE("gemm: rows of a at distances of a multiple of 4 KB, which would share few lines of the first cache") {
+  PlainProducts plain;
+  on_each_float_level([&] {
+    for (const bool more : {false, true}) {
+      const GemmOptions one{.accumulate = more, .bias = more, .alpha = 0.75};
+      const GemmOptions two{
+          .a_type = DType::float64, .b_type = DType::float64, .accumulate = more, .bias = more, .alpha = 0.75};
+      // Rows have a gap of two numbers.
+      for (const Index m : {23, 24, 37, 200})
+        expect<float>(m, 35, 1022, one, plain), expect<double>(m, 35, 510, two, plain);
+      expect<float>(600, 70, 2046, one, plain);
+    }
+  });
+}

@@ -243,7 +243,8 @@ RELEASE_TEST_CASE("gemm: the same bits at any number of threads") {
                                             {8, 1000, 700, Layout::columns},
                                             {513, 257, 300, Layout::columns},
                                             {200, 300, 1300, Layout::columns},
-                                            {200, 500, 600, Layout::rows}}) {
+                                            {200, 500, 600, Layout::rows},
+                                            {300, 450, 1022, Layout::rows}}) {
         const GemmOperand a = operand(m, k, layout, type, 1), b = operand(k, n, Layout::columns, type, 2);
         std::vector<double> first, c(static_cast<std::size_t>(m * n));
         for (const int count : {1, 2, 3, 8}) {

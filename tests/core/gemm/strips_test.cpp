@@ -13,8 +13,12 @@ TEST_CASE("gemm: up to 512 rows by many columns, where each task packs its own s
   int number = 0;
   const auto check_all = [&](DType a_type, DType b_type) {
     for (const Layout b : kLayouts)
-      for (const auto [m, n, k] :
-           {std::array<Index, 3>{33, 385, 0}, {40, 397, 1}, {200, 390, 300}, {40, 800, 515}, {512, 385, 9}})
+      for (const auto [m, n, k] : {std::array<Index, 3>{33, 385, 0},
+                                   {40, 397, 1},
+                                   {200, 390, 300},
+                                   {40, 800, 515},
+                                   {512, 385, 9},
+                                   {300, 450, 1022}})
         for (const bool more : {false, true}) {
           if (!is_taken(number++, 3)) continue;
           const GemmOptions o{
