@@ -1,6 +1,10 @@
 // A conversation with a model in a terminal.
+#include <poll.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <csignal>
+#include <cstdio>
 #include <heed/core/parallel.hpp>
 #include <heed/io/chat_template.hpp>
 #include <heed/io/pretrained.hpp>
@@ -30,10 +34,12 @@ class Conversation {
 
   void reset() { messages_.resize(kept_); }
 
-  // Answers a message of the user: calls print(piece) with pieces of whole characters.
+  // Answers a message of the user: calls print(piece) with pieces of whole characters. Throws Error for a message that
+  // is too long or not UTF-8; the conversation is then unchanged.
   void answer(const std::string& question, const std::function<void(const std::string&)>& print) {
-    messages_.push_back({"user", question});
-    const Tokens prompt = prompt_within_context();
+    std::vector<ChatMessage> messages = messages_;
+    messages.push_back({"user", question});
+    const Tokens prompt = prompt_within_context(messages);
     StreamDecoder decoder(p_.lm.tokenizer);
     std::string text;
     const auto give = [&](const std::string& piece) { text += piece, print(piece); };
@@ -44,21 +50,22 @@ class Conversation {
       return true;
     });
     give(decoder.finish());
-    messages_.push_back({"assistant", text});
+    messages.push_back({"assistant", text});
+    messages_ = std::move(messages);
   }
 
  private:
-  // The tokens of the conversation, without its oldest turns if it is too long for the context.
-  Tokens prompt_within_context() {
-    const Index room = p_.lm.model.options().context - options_.count;
+  // The tokens of a conversation, from which the oldest turns are removed if it is too long for the context.
+  Tokens prompt_within_context(std::vector<ChatMessage>& messages) {
+    const Index context = p_.lm.model.options().context;
     while (true) {
-      ChatTokens tokens = chat_.tokens(tokenizer_, messages_, {.generation_prompt = true});
-      if (static_cast<Index>(tokens.ids.size()) <= room) return tokens.ids;
-      require(messages_.size() > kept_ + 2, "the message has ", tokens.ids.size(),
-              " tokens with its template, and the model ", "has a context of ", p_.lm.model.options().context,
-              ", of which ", options_.count, " are for the answer; shorten it, or give a smaller --tokens");
-      const auto oldest = messages_.begin() + static_cast<std::ptrdiff_t>(kept_);
-      messages_.erase(oldest, oldest + 2);  // a question and its answer
+      ChatTokens tokens = chat_.tokens(tokenizer_, messages, {.generation_prompt = true});
+      if (static_cast<Index>(tokens.ids.size()) <= context - options_.count) return std::move(tokens.ids);
+      require(messages.size() > kept_ + 2, "the message has ", tokens.ids.size(),
+              " tokens with its template, and the model has a context of ", context, ", of which ", options_.count,
+              " are for the answer; shorten it, or give a smaller --tokens");
+      const auto oldest = messages.begin() + static_cast<std::ptrdiff_t>(kept_);
+      messages.erase(oldest, oldest + 2);  // a question and its answer
     }
   }
 
@@ -77,29 +84,44 @@ ChatTemplate template_of(const Pretrained& p, const std::string& name) {
   return ChatTemplate::of_text(p.card.chat_template);
 }
 
-// Reads lines and answers them until the input ends.
+// Waits until a terminal has a line, or the end of the input. Ctrl-C meanwhile discards what was typed.
+void wait_for_line() {
+  pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+  print_piece(0, "> ");
+  while (::poll(&input, 1, /*milliseconds=*/100) <= 0)
+    if (interrupted.exchange(false)) print_piece(0, "\nCtrl-D or /quit ends the program.\n> ");
+}
+
+// Reads lines and answers them until the input ends. A message that cannot be answered is reported.
 void talk(Conversation& conversation) {
-  std::string line;
-  while (std::cout << "> " << std::flush, std::getline(std::cin, line)) {
+  const bool terminal = ::isatty(STDIN_FILENO) == 1;
+  for (std::string line; true; flush_output()) {
+    if (terminal) wait_for_line();
     interrupted = false;
+    if (!std::getline(std::cin, line)) return print_text(terminal ? "\n" : "");
+    if (line.ends_with('\r')) line.pop_back();
     if (line == "/quit") return;
     if (line == "/reset") {
       conversation.reset();
-      std::cout << "The conversation begins anew.\n";
+      print_text("New conversation.\n");
     } else if (!line.empty()) {
-      conversation.answer(line, [](const std::string& piece) { print_piece(0, piece); });
-      std::cout << '\n';
+      try {
+        conversation.answer(line, [](const std::string& piece) { print_piece(0, piece); });
+      } catch (const Error& error) {
+        std::fprintf(stderr, "chat: %s", printable(error.what()).c_str());
+      }
+      interrupted = false;
+      print_text("\n");
     }
   }
-  std::cout << '\n';
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   CommandLine line(
-      "Talks with a model. Lines are messages; /reset begins anew, /quit or the end of the input ends, Ctrl-C "
-      "ends an answer",
+      "Talks with a model. Lines are messages; /reset starts a new conversation, /quit or the end of the input ends "
+      "the program, Ctrl-C ends an answer",
       "chat");
   std::string model, system, name, dtype = "f32";
   TextOptions options{.count = 512, .sampling = {.temperature = 0.7, .top_p = 0.9}};
