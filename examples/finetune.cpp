@@ -3,7 +3,7 @@
 //   finetune --model SmolLM2.gguf --data poems.txt                       a LoRA adapter
 //   finetune --model SmolLM2.gguf --data answers.jsonl --epochs 3        of prompts with completions, or conversations
 //   finetune --model model/ --data poems.txt --full --dtype bf16         all weights
-//   finetune --model SmolLM2.gguf --resume                               continues a stopped run, to the same bits
+//   finetune --resume                                                    continues a stopped run, to the same bits
 #include <cmath>
 #include <heed/core/names.hpp>
 #include <heed/heed.hpp>
@@ -32,10 +32,11 @@ struct Settings {
 
   void fields(SettingFields& f) {
     f.order({"model", "data"});
-    f("model", model, Kind::start, "Folder with config.json and safetensors, GGUF file, or checkpoint to begin with",
-      model_name(), {.required = true});
-    f("data", data, Kind::data, "Texts, or JSONL with text, with prompt and completion, or with messages",
-      text_name("FILE"), {.required = true});
+    f("model", model, Kind::start,
+      "Folder with config.json and safetensors, GGUF file, or checkpoint to begin with [that of --resume]",
+      model_name());
+    f("data", data, Kind::data,
+      "Texts, or JSONL with text, with prompt and completion, or with messages [those of --resume]", text_name("FILE"));
     f("chat-template", chat_template, Kind::data, "Template for messages [that of the model]",
       one_of(ChatTemplate::names()));
     f("loss-on", loss_on, Kind::data, "Tokens that the loss counts: answers (completions), or all [answers]",
@@ -104,8 +105,8 @@ Data data_of(const Pretrained& p, const Settings& s) {
   if (!p.end_tokens.empty()) options.end = p.end_tokens.front();
   const TokenExamples examples(read_examples(files, {.ignored = &ignored}), p.lm.tokenizer, options);
   const ExampleCounts counts = examples.counts();
-  std::string text = std::to_string(counts.examples) + " examples, " + std::to_string(counts.tokens) + " tokens, " +
-                     std::to_string(counts.trained) + " in the loss";
+  std::string text = std::to_string(counts.examples) + (counts.examples == 1 ? " example, " : " examples, ") +
+                     std::to_string(counts.tokens) + " tokens, " + std::to_string(counts.trained) + " in the loss";
   if (const std::string more = counts.text(s.context); !more.empty()) text += "\n" + more;
   if (!ignored.empty()) text += "\nfields that were not read: " + detail::joined(ignored);
   auto [training, validation] = split(examples, s.held_out, s.seed);
@@ -162,7 +163,14 @@ Settings resumed_settings(const Checkpoint& old, const CommandLine& line, Settin
   Settings s;
   SettingFields(s).read(stored);
   print_changed(SettingFields(s).resume(line, SettingFields(given), other_data));
+  check_stored_file(line, "--model", s.model, old.source);
+  for (const std::string& file : s.data) check_stored_file(line, "--data", file, old.source);
   return s;
+}
+
+void check_given(const Settings& s) {
+  if (s.model.empty()) throw UsageError("--model is required");
+  if (s.data.empty()) throw UsageError("--data is required");
 }
 
 // Writes the result: an adapter as PEFT's folder, or the whole model.
@@ -174,7 +182,7 @@ void save_result(const std::filesystem::path& out, Pretrained& p, const Settings
   std::fprintf(stderr, "%s: %s\n", s.full ? "model" : "adapter", printable(out.native()).c_str());
 }
 
-void print_start(const Pretrained& p, const Data& data, const Settings& s, const TrainingMemory& memory, Index steps) {
+void print_start(const Pretrained& p, const Data& data, const TrainingMemory& memory, Index steps) {
   const auto millions = [](Index n) { return static_cast<double>(n) / 1e6; };
   Index trained = 0;
   GPT& model = const_cast<GPT&>(p.lm.model);
@@ -190,6 +198,7 @@ int train(const RunFlags& flags, Settings s, const std::string& out, const Comma
   check_plot(flags.plot);
   const Start start = open_start(flags, "", true);
   if (start.resumed) s = resumed_settings(*start.resumed, line, s, flags.other_data);
+  check_given(s);
   Pretrained p = load_pretrained(s.model);
   require(p.config.options.causal, s.model, " is a masked model; finetune trains models that continue texts");
   s.context = std::min(s.context, p.config.options.context);
@@ -209,7 +218,7 @@ int train(const RunFlags& flags, Settings s, const std::string& out, const Comma
   const TrainingMemory memory =
       predict_training_memory(trainable_parameters(model), optimizer, options, [&] { return loss_of(model, first); });
   check_memory("fine-tuning", memory.process);
-  print_start(p, data, s, memory, steps);
+  print_start(p, data, memory, steps);
   RunProfile profile(flags.profile);
   options.output.profile = profile.get();
   EvaluationSet validation;
@@ -219,7 +228,7 @@ int train(const RunFlags& flags, Settings s, const std::string& out, const Comma
   profile.report();
   if (!flags.plot.empty() && result.steps > 0) plot_losses(flags.plot, result);
   if (result.interrupted) {
-    print_stopped(result, steps, flags.resume_command(line));
+    print_stopped(result, steps, flags.resume_command(line, {"--out"}));
     return 130;
   }
   if (result.validation_loss) std::fprintf(stderr, "validation loss %.4f\n", *result.validation_loss);

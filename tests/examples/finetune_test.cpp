@@ -59,11 +59,22 @@ TEST_CASE("finetune: a run that was stopped continues to the same bits") {
   const Tuning whole, parts;
   REQUIRE(whole.train("--steps 6 --schedule constant --warmup 0 --lora-dropout 0.1").exit_code == 0);
   REQUIRE(parts.train("--steps 3 --schedule constant --warmup 0 --lora-dropout 0.1").exit_code == 0);
-  const Ran resumed = parts.run("--model " + parts.model + " --data data.jsonl --steps 6 --resume");
+  const Ran resumed = parts.run("--steps 6 --resume");  // model and data are those of the checkpoint
   INFO(resumed.output);
   REQUIRE(resumed.exit_code == 0);
   for (const char* file : {"adapter/adapter_model.safetensors", "adapter/adapter_config.json"})
     CHECK(bytes_of(whole.file(file)) == bytes_of(parts.file(file)));
+}
+
+TEST_CASE("finetune: model and data are required, except for a run that continues with those of its checkpoint") {
+  const Tuning t;
+  test::check_refused(t.run("--data data.jsonl"), 2, "--model is required");
+  test::check_refused(t.run("--model " + t.model), 2, "--data is required");
+  REQUIRE(t.train("--steps 1").exit_code == 0);
+  std::filesystem::rename(t.file("data.jsonl"), t.file("moved.jsonl"));
+  test::check_refused(t.run("--steps 2 --resume"), 1,
+                      "data.jsonl does not exist (finetune.h5 was trained on it; give --data to say where it is now)");
+  CHECK(t.run("--steps 2 --resume --data moved.jsonl").exit_code == 0);
 }
 
 TEST_CASE("finetune: all weights, with frozen blocks, recomputation and bf16, are saved as a folder") {
