@@ -20,6 +20,7 @@ namespace {
 class GgufTokenizer {
  public:
   explicit GgufTokenizer(const GgufFile& file) : file_(file), tokens_(file.array<std::string>(kTokensKey)) {
+    check_keys();
     for (std::size_t i = 0; i < tokens_.size(); ++i) check_text(kTokensKey, i, tokens_[i]);
     if (!file_.has(kTypesKey)) return;
     types_ = file_.array<std::int32_t>(kTypesKey);
@@ -48,6 +49,7 @@ class GgufTokenizer {
   [[noreturn]] void refuse(const char* key, const Parts&... parts) const {
     fail("load_tokenizer: ", file_.name(), ": ", key, " ", parts...);
   }
+  void check_keys() const;
   void check_text(const char* key, std::size_t i, const std::string& text) const {
     if (find_invalid_utf8(text)) refuse(key, "has a text that is not UTF-8 at index ", i);
   }
@@ -85,6 +87,25 @@ class GgufTokenizer {
   const std::vector<std::string>& tokens_;
   std::vector<std::int32_t> types_;  // empty: all normal
 };
+
+// Keys of other programs are refused. Ids of named tokens change no tokens of a text; the number of token types is the
+// model's; texts of other programs are copies.
+void GgufTokenizer::check_keys() const {
+  constexpr std::string_view kRead[] = {kModelKey,     kPreNameKey,      kTokensKey, kTypesKey, kScoresKey, kMergesKey,
+                                        kLowercaseKey, kStripAccentsKey, kAddBegin,  kAddEnd,   kAddSpace};
+  constexpr std::string_view kWithoutEffect[] = {"tokenizer.ggml.token_type_count", "tokenizer.ggml.add_sep_token",
+                                                 "tokenizer.huggingface.json", "tokenizer.chat_templates",
+                                                 "tokenizer.chat_template"};
+  constexpr char kTrims[] = "tokenizer.ggml.remove_extra_whitespaces";
+  for (const auto& [key, value] : file_.metadata()) {
+    if (!key.starts_with("tokenizer.") || key.starts_with("tokenizer.chat_template.")) continue;
+    const bool is_known = std::ranges::find(kRead, key) != std::end(kRead) ||
+                          std::ranges::find(kWithoutEffect, key) != std::end(kWithoutEffect) ||
+                          (key.starts_with("tokenizer.ggml.") && key.ends_with("_token_id"));
+    if (!is_known && key != kTrims) refuse(key.c_str(), "is a field that heed does not know; its effect would be lost");
+  }
+  if (flag(kTrims, false)) refuse(kTrims, "is true; heed supports only false");
+}
 
 const Pre& GgufTokenizer::pre() const {
   const std::string& name = file_.text(kPreNameKey);
@@ -133,8 +154,8 @@ std::string GgufTokenizer::frame(const std::vector<const char*>& before, const s
 // `begin`: the default of add_bos_token.
 std::string GgufTokenizer::frame_of_flags(bool begin) const {
   std::vector<const char*> before, after;
-  if (flag("tokenizer.ggml.add_bos_token", begin)) before.push_back(kBeginKey);
-  if (flag("tokenizer.ggml.add_eos_token", false)) after.push_back(kEndKey);
+  if (flag(kAddBegin, begin)) before.push_back(kBeginKey);
+  if (flag(kAddEnd, false)) after.push_back(kEndKey);
   return frame(before, after);
 }
 
@@ -221,7 +242,7 @@ std::string GgufTokenizer::scored() const {
   for (unsigned b = 0; b < 256; ++b)
     if (known.id_of(detail::formatted("<0x%02X>", b)) < 0)
       refuse(kTokensKey, "has no token ", detail::formatted("<0x%02X>", b), " of the type \"byte\", which is needed");
-  const bool space = flag("tokenizer.ggml.add_space_prefix", true);
+  const bool space = flag(kAddSpace, true);
   const std::string prepend = space ? R"({"type":"Prepend","prepend":"▁"},)" : "";
   const std::string strip = space ? R"(,{"type":"Strip","content":" ","start":1,"stop":0})" : "";
   const std::string unknown = file_.has(kUnknownKey) ? detail::quoted_json(tokens_[token(kUnknownKey)]) : "null";

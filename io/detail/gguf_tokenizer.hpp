@@ -13,6 +13,8 @@ inline constexpr char kModelKey[] = "tokenizer.ggml.model", kPreNameKey[] = "tok
                       kPaddingKey[] = "tokenizer.ggml.padding_token_id", kClassKey[] = "tokenizer.ggml.cls_token_id",
                       kTurnEndKey[] = "tokenizer.ggml.eot_token_id", kMessageEndKey[] = "tokenizer.ggml.eom_token_id",
                       kLowercaseKey[] = "tokenizer.ggml.normalizer.lowercase",
+                      kAddBegin[] = "tokenizer.ggml.add_bos_token", kAddEnd[] = "tokenizer.ggml.add_eos_token",
+                      kAddSpace[] = "tokenizer.ggml.add_space_prefix",
                       kStripAccentsKey[] = "tokenizer.ggml.normalizer.strip_accents",
                       kSeparatorKey[] = "tokenizer.ggml.seperator_token_id";  // misspelt in the format
 

@@ -6,19 +6,20 @@ namespace heed::detail::pretrained {
 
 namespace {
 
+constexpr const char kHead[] = "lm_head.weight";
 constexpr const char* kOfDecoders = ".rotary_emb.inv_freq lm_head.weight rope_freqs.weight";
 
 // The tensors without effect are buffers of older files, an output that is tied, and heads that a language model or an
 // encoder for sentences lacks.
 constexpr Family kFamilies[] = {
-    {"gpt2", "gpt2", "GPT2LMHeadModel", "transformer.", gpt2_fields, gpt2_weights,
+    {"gpt2", "gpt2", "GPT2LMHeadModel", "transformer.", gpt2_fields, gpt2_weights, kHead,
      ".attn.bias .attn.masked_bias lm_head.weight"},
-    {"llama", "llama", "LlamaForCausalLM", "model.", llama_fields, llama_weights, kOfDecoders},
-    {"mistral", "", "MistralForCausalLM", "model.", mistral_fields, llama_weights, kOfDecoders},
-    {"qwen2", "qwen2", "Qwen2ForCausalLM", "model.", qwen2_fields, qwen_weights, kOfDecoders},
-    {"qwen3", "qwen3", "Qwen3ForCausalLM", "model.", qwen3_fields, qwen_weights, kOfDecoders},
-    {"gemma3_text", "gemma3", "Gemma3ForCausalLM", "model.", gemma3_fields, gemma3_weights, kOfDecoders},
-    {"bert", "bert", "BertModel", "bert.", bert_fields, bert_weights,
+    {"llama", "llama", "LlamaForCausalLM", "model.", llama_fields, llama_weights, kHead, kOfDecoders},
+    {"mistral", "", "MistralForCausalLM", "model.", mistral_fields, llama_weights, kHead, kOfDecoders},
+    {"qwen2", "qwen2", "Qwen2ForCausalLM", "model.", qwen2_fields, qwen_weights, kHead, kOfDecoders},
+    {"qwen3", "qwen3", "Qwen3ForCausalLM", "model.", qwen3_fields, qwen_weights, kHead, kOfDecoders},
+    {"gemma3_text", "gemma3", "Gemma3ForCausalLM", "model.", gemma3_fields, gemma3_weights, kHead, kOfDecoders},
+    {"bert", "bert", "BertModel", "bert.", bert_fields, bert_weights, "cls.predictions.decoder.weight",
      "embeddings.position_ids pooler.dense. cls.seq_relationship. cls.predictions.decoder. cls.predictions.bias"},
 };
 

@@ -35,9 +35,13 @@ struct Family {
   const char* prefix;        // of the names in safetensors, which some files omit
   void (*fields)(ModelFields& f, GPTConfig& config);
   std::vector<Weight> (*weights)(const GPTOptions& options);
+  const char* output;  // the output in safetensors, which files may have although it is tied
   // Tensors of files that have no effect on heed's model: parts of their names, between spaces.
   const char* without_effect;
 };
+
+// After the architecture: the number of an encoder's pooling in GGUF's metadata.
+inline constexpr char kGgufPooling[] = ".pooling_type";
 
 // All families.
 std::span<const Family> families();
@@ -52,10 +56,8 @@ GPTConfig plain_config(const GPTConfig& config);
 
 // Fields of config.json that tell how a model was made, how programs use it, or what its class returns.
 void common_without_effect(ModelFields& f);
-// Fields that decoders share: sizes, norms, rope; the families call it.
-void decoder_fields(ModelFields& f, GPTConfig& config);
-// The base and the scaling of rope. config.json spells them in two ways.
-void rope_fields(ModelFields& f, MultiHeadAttentionOptions& attention);
+// The base and the scaling of rope. config.json spells them in two ways. `base`: if the file has none.
+void rope_fields(ModelFields& f, MultiHeadAttentionOptions& attention, double base);
 // Llama's scaling by the numbers in a GGUF file's rope_freqs.weight. Throws Error if no scaling of Llama 3 gives them.
 RopeScaling scaling_of(const std::vector<float>& divisors, double base);
 // The numbers by which the frequencies are divided, for rope_freqs.weight.

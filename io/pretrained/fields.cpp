@@ -1,7 +1,9 @@
 // Reads and writes the fields of configurations.
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <heed/io/pretrained/fields.hpp>
+#include <iterator>
 
 namespace heed::detail::pretrained {
 
@@ -62,33 +64,50 @@ bool JsonWriter::set(const FieldKey& key, JsonValue value) {
   return *key.json != 0;
 }
 
+bool GgufReader::use(const FieldKey& key) {
+  if (*key.gguf == 0) return false;
+  used_.insert(key.in_gguf(prefix_));
+  return has(key);
+}
 bool GgufReader::move(const FieldKey& key, Index& value) {
-  if (!has(key)) return false;
-  const std::uint64_t n = file_.number(prefix_ + key.gguf);
+  if (!use(key)) return false;
+  const std::uint64_t n = file_.number(key.in_gguf(prefix_));
   if (n < 1 || n > static_cast<std::uint64_t>(kMaxSize)) fail_at(key, "is ", n, "; it must be from 1 to ", kMaxSize);
   value = static_cast<Index>(n);
   return true;
 }
 bool GgufReader::move(const FieldKey& key, double& value) {
-  if (!has(key)) return false;
-  const double x = file_.real(prefix_ + key.gguf);
+  if (!use(key)) return false;
+  const auto x = static_cast<float>(file_.real(key.in_gguf(prefix_)));
   if (!(x >= 0) || !std::isfinite(x)) fail_at(key, "is ", x, "; it must be a number of at least 0");
-  value = nearest_decimal(static_cast<float>(x));
+  value = nearest_decimal(x);
   return true;
 }
 bool GgufReader::move(const FieldKey& key, bool& value) {
-  if (!has(key)) return false;
-  value = file_.flag(prefix_ + key.gguf);
+  if (!use(key)) return false;
+  value = file_.flag(key.in_gguf(prefix_));
   return true;
 }
 bool GgufReader::move(const FieldKey& key, std::string& value) {
-  if (!has(key)) return false;
-  value = file_.text(prefix_ + key.gguf);
+  if (!use(key)) return false;
+  value = file_.text(key.in_gguf(prefix_));
   return true;
+}
+// The fields without effect here: a size that the tensors have, too, how a model was made, and what load_pretrained()
+// reads itself.
+void GgufReader::finish() const {
+  constexpr std::string_view kWithoutEffect[] = {"vocab_size", "rope.scaling.finetuned", "tensor_data_layout",
+                                                 "pooling_type"};
+  for (const auto& [key, value] : file_.metadata()) {
+    if (!key.starts_with(prefix_) || used_.contains(key)) continue;
+    const std::string_view name = std::string_view(key).substr(prefix_.size());
+    require(std::ranges::find(kWithoutEffect, name) != std::end(kWithoutEffect), file_.name(), ": ", excerpt(key),
+            " is a field that heed does not know for this model; its effect would be lost");
+  }
 }
 
 bool GgufWriter::set(const FieldKey& key, GgufValue value) {
-  if (*key.gguf != 0) metadata_.insert_or_assign(prefix_ + key.gguf, std::move(value));
+  if (*key.gguf != 0) metadata_.insert_or_assign(key.in_gguf(prefix_), std::move(value));
   return *key.gguf != 0;
 }
 

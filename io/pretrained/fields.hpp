@@ -13,11 +13,15 @@
 
 namespace heed::detail::pretrained {
 
-// The names of a field: in config.json, and in GGUF after the architecture ("attention.head_count"). An empty name:
-// that format has no such field.
+// The names of a field: in config.json, and in GGUF after the architecture ("attention.head_count"), or as a whole
+// ("tokenizer.ggml.token_type_count"). An empty name: that format has no such field.
 struct FieldKey {
   const char* json = "";
   const char* gguf = "";
+  // The key in GGUF's metadata. `prefix`: the architecture and a dot.
+  std::string in_gguf(const std::string& prefix) const {
+    return std::string_view(gguf).starts_with("tokenizer.") ? gguf : prefix + gguf;
+  }
 };
 
 // A configuration that is read or written, in one of the formats. Reading throws Error, which names the file and the
@@ -54,7 +58,7 @@ class ModelFields {
   virtual void mark_used(std::string_view) {}
   // The object to which config.json is written; null otherwise.
   virtual JsonValue* json_to_write() { return nullptr; }
-  // Ends reading: throws Error if a field of config.json was not used.
+  // Ends reading: throws Error for a field that was not used.
   virtual void finish() const {}
   // Throws Error: "config.json: head_dim ", followed by the parts.
   template <class... Parts>
@@ -131,19 +135,23 @@ class GgufReader final : public ModelFields {
   explicit GgufReader(const GgufFile& file) : file_(file), prefix_(file.text("general.architecture") + ".") {}
   bool reads() const override { return true; }
   bool gguf() const override { return true; }
-  bool has(const FieldKey& key) const override { return *key.gguf != 0 && file_.has(prefix_ + key.gguf); }
+  bool has(const FieldKey& key) const override { return *key.gguf != 0 && file_.has(key.in_gguf(prefix_)); }
   void without_effect(std::initializer_list<std::string_view>) override {}
+  void finish() const override;
 
  protected:
   bool move(const FieldKey& key, Index& value) override;
   bool move(const FieldKey& key, double& value) override;
   bool move(const FieldKey& key, bool& value) override;
   bool move(const FieldKey& key, std::string& value) override;
-  std::string place(const FieldKey& key) const override { return file_.name() + ": " + prefix_ + key.gguf; }
+  std::string place(const FieldKey& key) const override { return file_.name() + ": " + key.in_gguf(prefix_); }
 
  private:
+  bool use(const FieldKey& key);
+
   const GgufFile& file_;
   std::string prefix_;
+  std::set<std::string, std::less<>> used_;  // keys
 };
 
 // Writes the metadata of a GGUF file.
@@ -161,7 +169,7 @@ class GgufWriter final : public ModelFields {
   bool move(const FieldKey& key, double& value) override { return set(key, static_cast<float>(value)); }
   bool move(const FieldKey& key, bool& value) override { return set(key, value); }
   bool move(const FieldKey& key, std::string& value) override { return set(key, value); }
-  std::string place(const FieldKey& key) const override { return prefix_ + key.gguf; }
+  std::string place(const FieldKey& key) const override { return key.in_gguf(prefix_); }
 
  private:
   bool set(const FieldKey& key, GgufValue value);

@@ -133,7 +133,7 @@ void bert_fields(ModelFields& f, GPTConfig& config) {
   f({"num_attention_heads", "attention.head_count"}, a.heads);
   f({"intermediate_size", "feed_forward_length"}, o.blocks.hidden);
   f({"max_position_embeddings", "context_length"}, o.context);
-  f.or_else<Index>({"type_vocab_size", "token_type_count"}, o.token_types, 2);
+  f.or_else<Index>({"type_vocab_size", "tokenizer.ggml.token_type_count"}, o.token_types, 2);
   f.or_else({"layer_norm_eps", "attention.layer_norm_epsilon"}, a.norm_eps, 1e-12);
   activation_field(f, {"hidden_act"}, o.blocks.activation, FeedForwardKind::gelu);
   dropout_field(f, "hidden_dropout_prob", o.blocks.dropout, 0.1);

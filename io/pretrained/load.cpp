@@ -4,6 +4,7 @@
 #include <heed/data/detail/disk.hpp>
 #include <heed/io/chat_template.hpp>
 #include <heed/io/pretrained.hpp>
+#include <heed/io/pretrained/folder.hpp>
 #include <heed/io/pretrained/weights.hpp>
 #include <heed/io/safetensors.hpp>
 #include <heed/io/tokenizer_gguf.hpp>
@@ -19,14 +20,6 @@ using detail::JsonView;
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string text_of(const fs::path& file) { return detail::read_small_file("load_pretrained", file); }
-
-// A file of JSON in a folder, which may be absent.
-std::optional<JsonValue> json_of(const fs::path& file) {
-  if (!fs::exists(file)) return {};
-  return detail::parse_json_object(text_of(file), file.string());
-}
 
 // The model with memory but without values.
 GPT model_of(const GPTConfig& config, DType dtype) {
@@ -63,7 +56,7 @@ void add_end_tokens(Tokens& ids, const JsonView& json, Index vocabulary) {
 std::map<std::string, std::string> front_matter(const fs::path& readme) {
   std::map<std::string, std::string> entries;
   if (!fs::exists(readme)) return entries;
-  std::istringstream in(text_of(readme));
+  std::istringstream in(text_in(readme));
   std::string line;
   if (!std::getline(in, line) || line != "---") return entries;
   while (std::getline(in, line) && line != "---" && entries.size() < 100) {
@@ -74,54 +67,6 @@ std::map<std::string, std::string> front_matter(const fs::path& readme) {
     entries[line.substr(0, colon)] = value;
   }
   return entries;
-}
-
-SentencePooling::Kind pooling_kind(const JsonView& json) {
-  using Kind = SentencePooling::Kind;
-  std::optional<Kind> kind;
-  for (const auto& [name, value] : json.members()) {
-    if (!name.starts_with("pooling_mode_") || !value.boolean()) continue;
-    const std::pair<const char*, Kind> known[] = {{"pooling_mode_mean_tokens", Kind::mean},
-                                                  {"pooling_mode_cls_token", Kind::first},
-                                                  {"pooling_mode_max_tokens", Kind::max}};
-    const auto row = std::ranges::find(known, name, [](const auto& k) { return std::string(k.first); });
-    if (row == std::end(known) || kind)
-      value.refuse("is true; heed supports one of the mean, the first token and the maximum");
-    kind = row->second;
-  }
-  if (!kind) json.refuse("has no pooling mode that is true");
-  return *kind;
-}
-
-// The modules of sentence-transformers: the model, pooling, and division by the length.
-std::optional<SentencePooling> pooling_of(const fs::path& folder) {
-  if (!fs::exists(folder / "modules.json")) return {};
-  // The file is a list; the reader takes objects.
-  const std::string name = (folder / "modules.json").string();
-  const JsonValue json = detail::parse_json_object("{\"modules\":" + text_of(folder / "modules.json") + "}", name);
-  SentencePooling pooling;
-  bool pools = false;
-  for (const JsonView& module : JsonView(json, name).at("modules").items()) {
-    const std::string& type = module.at("type").text();
-    const fs::path path = module.at("path").text();
-    if (path.is_absolute() || std::ranges::find(path, fs::path("..")) != path.end())
-      module.at("path").refuse("must be a folder inside the folder of the model");
-    const fs::path config = folder / path / "config.json";
-    if (type.ends_with(".Pooling")) {
-      const JsonValue options = detail::parse_json_object(text_of(config), config.string());
-      pooling.kind = pooling_kind(JsonView(options, config.string()));
-      pools = true;
-    } else if (type.ends_with(".Normalize")) {
-      pooling.normalized = true;
-    } else if (!type.ends_with(".Transformer")) {
-      module.at("type").refuse("is " + excerpt(type) + "; heed supports Transformer, Pooling and Normalize");
-    }
-  }
-  if (!pools) return {};
-  if (const auto sentences = json_of(folder / "sentence_bert_config.json"))
-    if (const JsonView view(*sentences, "sentence_bert_config.json"); view.has("max_seq_length"))
-      pooling.max_tokens = view.at("max_seq_length").integer(1, Index{1} << 24);
-  return pooling;
 }
 
 // The options of BERT that depend on the tensors: with or without the head of a masked language model.
@@ -141,7 +86,7 @@ void refuse_pickled(const fs::path& folder) {
 
 Pretrained load_folder(const fs::path& folder, const LoadPretrainedOptions& options) {
   const std::string file = (folder / "config.json").string();
-  const JsonValue json = detail::parse_json_object(text_of(file), file);
+  const JsonValue json = detail::parse_json_object(text_in(file), file);
   const JsonView view(json, file);
   const Family& family = family_of_config(view);
   GPTConfig config;
@@ -156,14 +101,26 @@ Pretrained load_folder(const fs::path& folder, const LoadPretrainedOptions& opti
   Pretrained p =
       with_weights(family, config, weights.tensors(), weights.path().string(), false, tokenizer, options.dtype);
   add_end_tokens(p.end_tokens, view, config.options.vocabulary);
-  if (const auto generation = json_of(folder / "generation_config.json"))
-    add_end_tokens(p.end_tokens, JsonView(*generation, "generation_config.json"), config.options.vocabulary);
+  if (const auto generation = json_in(folder / "generation_config.json"))
+    add_end_tokens(p.end_tokens, JsonView(*generation, (folder / "generation_config.json").string()),
+                   config.options.vocabulary);
   p.card = {front_matter(folder / "README.md"), chat_template_text(folder).value_or("")};
-  p.pooling = pooling_of(folder);
+  p.pooling = pooling_in(folder);
   return p;
 }
 
 // ---- GGUF ----
+
+// The pooling of an encoder. Engines divide the vectors by their length.
+std::optional<SentencePooling> pooling_of(const GgufFile& file) {
+  using Kind = SentencePooling::Kind;
+  const std::string key = file.text("general.architecture") + kGgufPooling;
+  const std::uint64_t number = file.has(key) ? file.number(key) : 0;
+  require(number <= 2, file.name(), ": ", key, " is ", number,
+          "; heed supports 0 (none), 1 (mean) and 2 (first token)");
+  if (number == 0) return {};
+  return SentencePooling{.kind = number == 1 ? Kind::mean : Kind::first, .normalized = true};
+}
 
 Pretrained load_gguf(const fs::path& path, const LoadPretrainedOptions& options) {
   const GgufFile file(path);
@@ -175,6 +132,7 @@ Pretrained load_gguf(const fs::path& path, const LoadPretrainedOptions& options)
   GgufReader reader(file);
   config.options.tied = !file.tensors().contains("output.weight");
   family.fields(reader, config);
+  reader.finish();
   const StoredTensor& tokens = file.tensor("token_embd.weight");
   require(tokens.shape.rank() == 2, file.name(), ": token_embd.weight is ", tokens.shape, "; it must have two axes");
   config.options.vocabulary = tokens.shape[0];
@@ -191,6 +149,7 @@ Pretrained load_gguf(const fs::path& path, const LoadPretrainedOptions& options)
       p.card.texts[key.substr(8)] = *text;
   }
   p.card.chat_template = chat_template_text(file).value_or("");
+  if (!config.options.causal) p.pooling = pooling_of(file);
   return p;
 }
 

@@ -68,9 +68,9 @@ void gguf_scaling(ModelFields& f, RopeScaling& s) {
 
 }  // namespace
 
-void rope_fields(ModelFields& f, MultiHeadAttentionOptions& a) {
+void rope_fields(ModelFields& f, MultiHeadAttentionOptions& a, double base) {
   a.rope = true;
-  f.or_else<double>({"rope_theta", "rope.freq_base"}, a.rope_base, 10000);
+  f.or_else<double>({"rope_theta", "rope.freq_base"}, a.rope_base, base);
   if (f.json() != nullptr) read_json(f, a);
   if (JsonValue* json = f.json_to_write(); json != nullptr) json->set("rope_scaling", scaling_json(a.rope_scaling));
   if (f.gguf()) gguf_scaling(f, a.rope_scaling);

@@ -109,6 +109,16 @@ GgufMetadata metadata_of_tokenizer(const Pretrained& p) {
   return tokenizer_metadata(*tokenizer, p.end_tokens, p.config.options.vocabulary);
 }
 
+// The entry about the pooling of an encoder.
+void add_pooling(GgufMetadata& metadata, const Pretrained& p, const std::string& architecture) {
+  using Kind = SentencePooling::Kind;
+  if (!p.pooling) return;
+  require(p.pooling->kind != Kind::max,
+          "save_pretrained: the model pools by the maximum, which GGUF files cannot say; ",
+          "they have the mean and the first token");
+  metadata[architecture + kGgufPooling] = std::uint32_t{p.pooling->kind == Kind::mean ? 1U : 2U};
+}
+
 void save_gguf_model(const fs::path& file, Pretrained& p, StoredType type) {
   const Family& family = family_to_write(p, true);
   GPTConfig config = plain_config(p.config);
@@ -120,6 +130,7 @@ void save_gguf_model(const fs::path& file, Pretrained& p, StoredType type) {
   if (!p.card.chat_template.empty()) metadata["tokenizer.chat_template"] = p.card.chat_template;
   GgufWriter writer(metadata, family.architecture);
   family.fields(writer, config);
+  add_pooling(metadata, p, family.architecture);
   std::vector<GgufTensor> tensors;
   for_each_weight(family, true, p.lm.model, [&](const std::string& name, const Tensor& value) {
     require(!name.empty(), "save_pretrained: GGUF files of the family ", family.name,

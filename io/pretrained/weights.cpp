@@ -1,4 +1,5 @@
 // Weights between files and models: names, parts of stacked matrices, and forms.
+#include <algorithm>
 #include <heed/io/pretrained/weights.hpp>
 #include <set>
 #include <sstream>
@@ -107,6 +108,18 @@ bool without_effect(const Family& family, const std::string& name) {
   return false;
 }
 
+// Files may store a tied output, too. transformers uses it if its values differ from the embedding.
+void check_tied_output(const StoredTensors& tensors, const std::string& file, const Family& family, bool gguf,
+                       const std::string& prefix, const GPTOptions& options) {
+  const auto output = tensors.find(family.output);
+  if (gguf || !options.tied || output == tensors.end()) return;
+  const std::vector<Weight> all = family.weights(options);
+  const auto weight = std::ranges::find(all, "tokens.weight", &Weight::heed);
+  const StoredTensor &tokens = tensors.find(name_in_file(*weight, gguf, prefix))->second, &own = output->second;
+  require(own.type == tokens.type && std::ranges::equal(own.bytes, tokens.bytes), file, ": ", own.name,
+          " differs from ", tokens.name, ", but the configuration ties them; set tie_word_embeddings to false");
+}
+
 }  // namespace
 
 void load_weights(const StoredTensors& tensors, const std::string& file, const Family& family, bool gguf, GPT& model) {
@@ -125,6 +138,7 @@ void load_weights(const StoredTensors& tensors, const std::string& file, const F
   for (const auto& [name, tensor] : tensors)
     require(used.contains(name) || without_effect(family, name), file, ": heed does not know the tensor ", name,
             " in a model of the family ", family.name);
+  check_tied_output(tensors, file, family, gguf, prefix, model.options());
   for_each_place(family, gguf, prefix, model, [&](const Place& place) {
     const StoredTensor& stored = tensors.find(place.name)->second;
     Tensor rows = place.parameter;

@@ -37,6 +37,12 @@ Tensor logits_of(const Pretrained& p, const Tensor& x) {
   return p.lm.model(x);
 }
 
+detail::JsonValue config_json_of(const fs::path& folder) {
+  std::ifstream in(folder / "config.json");
+  const std::string text((std::istreambuf_iterator<char>(in)), {});
+  return detail::parse_json_object(text, "config.json");
+}
+
 // A copy of a model's folder in which config.json has other fields. An empty value removes a field.
 using Fields = std::vector<std::pair<std::string, std::string>>;
 
@@ -44,9 +50,7 @@ fs::path with_fields(const fs::path& parent, const std::string& name, const Fiel
   const fs::path folder = parent / "changed";
   fs::remove_all(folder);
   fs::copy(reference(name), folder, fs::copy_options::recursive);
-  std::ifstream in(folder / "config.json");
-  const std::string text((std::istreambuf_iterator<char>(in)), {});
-  detail::JsonValue json = detail::parse_json_object(text, "config.json");
+  detail::JsonValue json = config_json_of(folder);
   for (const auto& [key, value] : fields) {
     const auto parsed = detail::parse_json_object("{\"x\": " + (value.empty() ? "null" : value) + "}", "test");
     json.set(key, parsed.items[0]);
@@ -57,6 +61,26 @@ fs::path with_fields(const fs::path& parent, const std::string& name, const Fiel
 
 std::string load_error(const fs::path& path) {
   return test::error_of([&] { load_pretrained(path); });
+}
+
+// A tokenizer that GGUF can describe; those of the references have no name there.
+JsonTokenizer tokenizer_for_gguf() {
+  return JsonTokenizer::from_state(R"({"version": "1.0", "pre_tokenizer": {"type": "ByteLevel",
+    "add_prefix_space": false}, "decoder": {"type": "ByteLevel"}, "model": {"type": "BPE",
+    "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}})");
+}
+
+// A folder with the reference of Gemma 3 as GGUF can hold it: every sixth layer without a window, and the numbers that
+// engines have in their code.
+fs::path gemma3_for_gguf(const fs::path& parent, const std::string& local_base = "10000.0",
+                         const std::string& scalar = "8",
+                         const std::string& layers = R"(["sliding_attention", "sliding_attention",
+                                                         "sliding_attention", "sliding_attention"])") {
+  const std::string rope = R"({"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 100000.0},
+                               "sliding_attention": {"rope_type": "default", "rope_theta": )" +
+                           local_base + "}}";
+  return with_fields(parent, "gemma3_text",
+                     {{"layer_types", layers}, {"rope_parameters", rope}, {"query_pre_attn_scalar", scalar}});
 }
 
 }  // namespace
@@ -120,10 +144,7 @@ TEST_CASE("pretrained: a saved folder is the same model") {
 
 TEST_CASE("pretrained: the tokenizer of a folder is written to a GGUF file") {
   const test::TemporaryFolder temporary;
-  const JsonTokenizer tokenizer = JsonTokenizer::from_state(R"({"version": "1.0", "pre_tokenizer": {"type": "ByteLevel",
-    "add_prefix_space": false}, "decoder": {"type": "ByteLevel"}, "model": {"type": "BPE",
-    "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}})");
-  Pretrained p = load_pretrained(reference("llama"), {.tokenizer = tokenizer});
+  Pretrained p = load_pretrained(reference("llama"), {.tokenizer = tokenizer_for_gguf()});
   save_pretrained(temporary.path / "llama.gguf", p);
   const Pretrained again = load_pretrained(temporary.path / "llama.gguf");
   CHECK(again.lm.tokenizer.encode("abba") == Tokens{2, 1, 0});
@@ -184,6 +205,105 @@ TEST_CASE("pretrained: what would change results is refused by name") {
   CHECK(error_with("llama", {{"intermediate_size", "32"}}).find("gate_proj.weight is [24, 16]") != std::string::npos);
   CHECK(error_with("llama", {{"num_hidden_layers", "3"}}).find("layers.2.") != std::string::npos);
   CHECK(error_with("llama", {{"num_hidden_layers", "1"}}).find("heed does not know the tensor") != std::string::npos);
+}
+
+TEST_CASE("pretrained: fields that config.json lacks have the values of transformers' classes") {
+  const test::TemporaryFolder temporary;
+  const auto config_without = [&](const std::string& name, const std::string& field) {
+    const fs::path folder = with_fields(temporary.path, name, {});
+    const detail::JsonValue json = config_json_of(folder);
+    detail::JsonValue kept = detail::JsonValue::object();
+    for (std::size_t i = 0; i < json.keys.size(); ++i)
+      if (json.keys[i] != field) kept.set(json.keys[i], json.items[i]);
+    std::ofstream(folder / "config.json") << detail::json_text(kept);
+    return folder;
+  };
+  // The window of 4096 tokens is longer than the context, so that it has no effect here.
+  CHECK(load_pretrained(config_without("mistral", "sliding_window")).config.attention != "window");
+  CHECK(load_pretrained(with_fields(temporary.path, "mistral", {{"sliding_window", "null"}})).config.attention !=
+        "window");
+  CHECK(load_error(config_without("qwen3", "head_dim")).find("[512, 16]") != std::string::npos);
+  const Pretrained gemma = load_pretrained(config_without("gemma3_text", "rope_parameters"));
+  CHECK(gemma.config.options.blocks.attention.rope_base == 1e6);
+  CHECK(gemma.config.options.blocks.attention.window_rope_base == 10000);
+}
+
+TEST_CASE("pretrained: a tied output with other values is refused") {
+  const test::TemporaryFolder temporary;
+  const fs::path folder = with_fields(temporary.path, "llama_tied", {});
+  TensorsByName tensors = load_safetensors(folder / "model.safetensors");
+  const Tensor tokens = tensors.at("model.embed_tokens.weight");
+  const auto save_with = [&](const Tensor& output) {
+    tensors["lm_head.weight"] = output;
+    save_safetensors(folder / "model.safetensors", tensors);
+  };
+  save_with(tokens + 0);
+  load_pretrained(folder);
+  save_with(tokens + 1);
+  CHECK(load_error(folder).find("lm_head.weight differs from model.embed_tokens.weight, but the configuration ties "
+                                "them") != std::string::npos);
+}
+
+TEST_CASE("pretrained: fields of GGUF files that heed does not know are refused") {
+  const test::TemporaryFolder temporary;
+  Pretrained p = load_pretrained(reference("bert_encoder"), {.tokenizer = tokenizer_for_gguf()});
+  p.pooling = SentencePooling{.kind = SentencePooling::Kind::first};
+  const fs::path path = temporary.path / "bert.gguf";
+  save_pretrained(path, p);
+  const GgufFile file(path);
+  CHECK(file.number("bert.pooling_type") == 2);
+  CHECK(file.number("tokenizer.ggml.token_type_count") == 2);
+  const Pretrained again = load_pretrained(path);
+  CHECK(again.pooling->kind == SentencePooling::Kind::first);
+  const auto with_entry = [&](const std::string& key, const GgufValue& value) {
+    GgufMetadata metadata = file.metadata();
+    metadata[key] = value;
+    std::vector<GgufTensor> tensors;
+    for (const auto& [name, stored] : file.tensors()) tensors.push_back({name, load(stored)});
+    save_gguf(temporary.path / "other.gguf", metadata, tensors);
+    const std::string error = load_error(temporary.path / "other.gguf");
+    return error.substr(std::min(error.size(), error.find(": ") + 2));
+  };
+  CHECK(with_entry("bert.vocab_size", std::uint32_t{40}) == "");
+  CHECK(with_entry("bert.attention.scale", 2.0f) ==
+        "bert.attention.scale is a field that heed does not know for this model; its effect would be lost");
+  CHECK(with_entry("bert.pooling_type", std::uint32_t{3}) ==
+        "bert.pooling_type is 3; heed supports 0 (none), 1 (mean) and 2 (first token)");
+  CHECK(with_entry("bert.attention.layer_norm_epsilon", 1e300) ==
+        "bert.attention.layer_norm_epsilon is inf; it must be a number of at least 0");
+  CHECK(with_entry("bert.attention.causal", true) == "bert.attention.causal is true; heed supports only false");
+  p.pooling->kind = SentencePooling::Kind::max;
+  CHECK(test::contains(test::error_of([&] { save_pretrained(path, p); }), "pools by the maximum"));
+}
+
+TEST_CASE("pretrained: a saved GGUF file is the same model") {
+  for (const std::string name : {"gpt2", "llama", "llama_tied", "qwen2", "qwen3", "gemma3_text"}) {
+    CAPTURE(name);
+    const test::TemporaryFolder temporary;
+    const fs::path folder = name == "gemma3_text" ? gemma3_for_gguf(temporary.path) : reference(name);
+    Pretrained p = load_pretrained(folder, {.tokenizer = tokenizer_for_gguf()});
+    save_pretrained(temporary.path / "saved.gguf", p);
+    const Pretrained again = load_pretrained(temporary.path / "saved.gguf");
+    CHECK(again.family == p.family);
+    const Tensor x = load_safetensors(reference(name) / "reference.safetensors").at("x");
+    CHECK(close_to_largest(logits_of(again, x), logits_of(p, x), 1e-6));
+  }
+}
+
+TEST_CASE("pretrained: a GGUF file of Gemma 3 has the numbers that engines use") {
+  const test::TemporaryFolder temporary;
+  const auto error_with = [&](const fs::path& folder) {
+    Pretrained p = load_pretrained(folder, {.tokenizer = tokenizer_for_gguf()});
+    return test::error_of([&] { save_pretrained(temporary.path / "gemma.gguf", p); });
+  };
+  CHECK(error_with(gemma3_for_gguf(temporary.path)) == "");
+  CHECK(error_with(gemma3_for_gguf(temporary.path, "1000.0")) ==
+        "gemma3.rope.freq_base_swa is 1000; a GGUF file of Gemma 3 requires 10000");
+  CHECK(error_with(gemma3_for_gguf(temporary.path, "10000.0", "5")) ==
+        "gemma3.query_pre_attn_scalar is 5; a GGUF file requires 8 for this model");
+  const std::string layers = R"(["sliding_attention", "full_attention", "sliding_attention", "full_attention"])";
+  CHECK(error_with(gemma3_for_gguf(temporary.path, "10000.0", "8", layers)) ==
+        "gemma3.attention.sliding_window_pattern is 2; a GGUF file of Gemma 3 requires 6");
 }
 
 TEST_CASE("pretrained: encoders are written as ONNX files, and decoders are not") {
