@@ -1,4 +1,4 @@
-// KnownTemplate chat templates, and their recognition.
+// Known chat templates, and their recognition.
 #include <algorithm>
 #include <heed/core/check.hpp>
 #include <heed/data/text.hpp>

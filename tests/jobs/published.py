@@ -105,6 +105,7 @@ def llama_cpp(path):
     params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
     params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 2
+    params.verbosity = 0
     return xllamacpp.Server(params)
 
 
@@ -118,3 +119,19 @@ def completion(server, ids, **options):
     """llama.cpp's likeliest tokens after these, with their log probabilities."""
     given = answer(server, prompt=ids, temperature=0, ignore_eos=True, cache_prompt=False, **options)
     return given["logprobs"]["content"]
+
+
+def in_llama_cpp(server, prompts, probe):
+    """The largest difference of the log probabilities of all tokens after prompts, by llama.cpp and by heed."""
+    import numpy as np
+    worst = 0
+    for ids in prompts:
+        ours = probe.run("logits", [ids])[-1].astype(np.float64)
+        ours -= np.logaddexp.reduce(ours)
+        listed = completion(server, ids, max_tokens=1, n_predict=1, logprobs=len(ours))[0]["top_logprobs"]
+        theirs = np.full(len(ours), np.nan)
+        for token in listed:
+            theirs[token["id"]] = token["logprob"]
+        assert np.isfinite(theirs).all()
+        worst = max(worst, np.abs(ours - theirs).max())
+    return worst

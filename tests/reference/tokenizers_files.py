@@ -1,13 +1,15 @@
 """Writes tokenizers_files.json: small tokenizers of each kind, and what the package `tokenizers` makes of texts.
 
-    python3 tests/reference/tokenizers_files.py                 (tokenizers 0.23, sentencepiece 0.2)
-    python3 tests/reference/tokenizers_files.py 100000 FOLDER   (many texts: FOLDER/NAME.json for each kind)
+    python3 tests/reference/tokenizers_files.py                        (tokenizers 0.23, sentencepiece 0.2)
+    python3 tests/reference/tokenizers_files.py 100000 FOLDER [KIND...] (many texts: FOLDER/NAME.json for each kind)
+
+KIND is a kind below, or the path of a tokenizer.json. By default all kinds below are written.
 
 No tokenizer of a published model is in a Python package, so tokenizers of the same structure are trained on the texts
 below. Each kind has: "file", the text of its tokenizer.json; "around", the tokens that the post-processor adds;
 "texts": [text, ids, ids with special tokens as text, decoded, decoded without special tokens], where null stands for
-the value before; "ids": [ids, decoded]. Training breaks some ties at random, so a second run would write other values. Kinds that the
-file has are kept.
+the value before; "ids": [ids, decoded]. Training breaks some ties at random, so a second run would write other values.
+Kinds that the file has are kept.
 The characters are those of Unicode 3.2 and some emoji of Unicode 8, because the tables of newer characters differ.
 """
 import io
@@ -307,15 +309,14 @@ KINDS = [gpt2, llama3, llama3_whole, qwen2, smollm, prefix_space, clip, added_to
 LARGE = [scripts]  # with a table of 300 kB, which is not stored
 
 
-def record(kind, count):
-    t = kind()
+def record(t, name, count):
     file = t.to_str()
     t = Tokenizer.from_str(file)
     t.no_truncation()
     t.no_padding()
     added = [token.content for token in t.get_added_tokens_decoder().values()]
     rows = []
-    for text in texts(count, added, len(kind.__name__)):
+    for text in texts(count, added, len(name)):
         t.encode_special_tokens = False
         ids = t.encode(text, add_special_tokens=False).ids
         t.encode_special_tokens = True
@@ -341,17 +342,20 @@ def lines(value):
 
 
 def main():
-    count, folder = (int(sys.argv[1]), pathlib.Path(sys.argv[2])) if len(sys.argv) > 2 else (20, None)
-    if folder:
-        for kind in KINDS + LARGE:
-            (folder / f"{kind.__name__}.json").write_text(lines(record(kind, count)) + "\n")
-    else:
-        path = pathlib.Path(__file__).with_suffix(".json")
-        made = json.loads(path.read_text()) if path.exists() else {}
-        for kind in KINDS:
-            if kind.__name__ not in made:
-                made[kind.__name__] = record(kind, count)
-        path.write_text(lines(made) + "\n")
+    kinds = {kind.__name__: kind for kind in KINDS + LARGE}
+    if len(sys.argv) > 2:
+        count, folder = int(sys.argv[1]), pathlib.Path(sys.argv[2])
+        for given in sys.argv[3:] or kinds:
+            name = pathlib.Path(given).stem
+            t = kinds[name]() if name in kinds else Tokenizer.from_file(given)
+            (folder / f"{name}.json").write_text(lines(record(t, name, count)) + "\n")
+        return
+    path = pathlib.Path(__file__).with_suffix(".json")
+    made = json.loads(path.read_text()) if path.exists() else {}
+    for kind in KINDS:
+        if kind.__name__ not in made:
+            made[kind.__name__] = record(kind(), kind.__name__, 20)
+    path.write_text(lines(made) + "\n")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@
 //   vectors  each line of IN is a text: float32 [lines, width]; prints the seconds
 //   losses   trains ADAPTER, a folder of PEFT: each line of IN has the ids of a row, and each step takes two rows.
 //            The loss of each step, float64 [steps]. Then writes the trained adapter to the folder ADAPTER.trained.
+//   adapter  IN has ids: the logits with a random adapter, which is written to the folder ADAPTER
 // Tasks without a model:
 //   ids      MODEL is a tokenizer.json, and each line of IN a text as JSON: the ids of all lines, each with -1 after it
 //   stored   MODEL is a safetensors file, and IN has the name of a tensor: its values
@@ -54,6 +55,7 @@ Tensor tokens(const Request& r) {
 
 Tensor logits(const Request& r) {
   const NoTape no_tape;
+  const Evaluation evaluation;  // no dropout
   return load_pretrained(r.model).lm.model(row(ids_of(text_of(r.in))))[0];
 }
 
@@ -99,6 +101,17 @@ Tensor losses(const Request& r) {
   return Tensor::from(losses, {static_cast<Index>(losses.size())});
 }
 
+Tensor adapter(const Request& r) {
+  Pretrained p = load_pretrained(r.model);
+  Rng rng(1);
+  add_lora(p.lm.model, {.rank = 4, .alpha = 8}, rng);
+  for (const NamedParameter& q : trainable_parameters(p.lm.model)) init::normal_(*q.parameter, rng, 0, 0.1);
+  save_peft(r.adapter, p.lm.model, peft_names(p));
+  const NoTape no_tape;
+  const Evaluation evaluation;
+  return p.lm.model(row(ids_of(text_of(r.in))))[0];
+}
+
 Tensor ids(const Request& r) {
   const JsonTokenizer tokenizer = JsonTokenizer::load(r.model);
   Tokens ids;
@@ -128,8 +141,8 @@ Tensor means(const Request& r) {
 }
 
 const std::map<std::string, Tensor (*)(const Request&)> kTasks = {
-    {"tokens", tokens}, {"logits", logits}, {"greedy", greedy}, {"vectors", vectors},
-    {"losses", losses}, {"ids", ids},       {"stored", stored}, {"means", means}};
+    {"tokens", tokens},   {"logits", logits}, {"greedy", greedy}, {"vectors", vectors}, {"losses", losses},
+    {"adapter", adapter}, {"ids", ids},       {"stored", stored}, {"means", means}};
 
 }  // namespace
 
