@@ -131,7 +131,7 @@ int main(int argc, char** argv) {
   line.add("--system", system, "Message that tells the model its role [that of the template, if any]",
            anything("TEXT"));
   line.add("--template", name, "Chat template [that of the model]", one_of(ChatTemplate::names()));
-  line.add("--tokens", options.count, "Max tokens of an answer [512]", whole(1));
+  line.add("--tokens", options.count, "Max tokens of an answer [512, or half the context of the model]", whole(1));
   line.add_sampling(options.sampling);
   line.add("--dtype", dtype, "Type of the weights; bf16 takes half the memory and about half the time [f32]",
            dtype_name());
@@ -142,6 +142,7 @@ int main(int argc, char** argv) {
     const Pretrained p = load_pretrained(model, {.dtype = dtype_named(dtype)});
     require(p.lm.tokenizer.as<JsonTokenizer>() != nullptr, "the tokenizer of the model is of the kind ",
             p.lm.tokenizer.kind(), "; chat requires a published model, with a tokenizer.json or in a GGUF file");
+    if (!line.given("--tokens")) options.count = std::min(options.count, p.lm.model.options().context / 2);
     Conversation conversation(p, template_of(p, name), options, system);
     std::signal(SIGINT, [](int) { interrupted = true; });
     talk(conversation);

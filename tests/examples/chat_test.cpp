@@ -108,7 +108,7 @@ TEST_CASE("chat: a message without an answer is reported, and the conversation c
 }
 
 TEST_CASE("chat: the oldest turns leave a conversation that is longer than the context") {
-  const Talk talk(80, "--tokens 12 --system brief");
+  const Talk talk(100, "--system brief");  // up to 50 tokens per answer
   std::string lines;
   for (int i = 0; i < 12; ++i) lines += "hello " + std::to_string(i) + "\n";
   const Ran ran = talk.with(lines);
