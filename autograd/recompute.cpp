@@ -32,7 +32,7 @@ bool needs_copy(const Tensor& x) {
 // Hash of the bits of x's values, in row-major order.
 std::uint64_t hash_of(const Tensor& x) {
   const Tensor values = x.dense();
-  return XXH3_64bits(values.raw(), static_cast<std::size_t>(values.numel()) * size_of(values.dtype()));
+  return XXH3_64bits(values.memory(), bytes_of(values.dtype(), values.numel()));
 }
 
 // The first run of f: records nothing, and rejects tensors that belong to a tape.

@@ -103,7 +103,7 @@ double bytes_of(const Tensor& x) {
   Index n = 1;
   for (int i = 0; i < x.rank(); ++i)
     if (x.strides()[i] != 0) n *= x.shape()[i];
-  return static_cast<double>(n) * static_cast<double>(size_of(x.dtype()));
+  return static_cast<double>(heed::bytes_of(x.dtype(), n));
 }
 
 thread_local std::uint64_t profiled = 0;  // number of the op reported last, for its step

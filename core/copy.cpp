@@ -5,6 +5,7 @@
 #include <heed/core/kernels/elementwise/elementwise.hpp>
 #include <heed/core/kernels/elementwise/ops.hpp>
 #include <heed/core/parallel.hpp>
+#include <heed/core/quantized.hpp>
 
 namespace heed::detail {
 namespace {
@@ -98,6 +99,7 @@ void transpose_tiles(To* to, const From* from, const Transposition& t) {
 
 void copy_values(Tensor& to, const Tensor& from) {
   if (to.numel() == 0) return;
+  if (is_quantized(to.dtype()) || is_quantized(from.dtype())) return copy_quantized(to, from);
   const Operand inputs[] = {from};
   const LoopNest nest = loop_nest(to, inputs);
   const Transposition transposition = as_transposition(nest);

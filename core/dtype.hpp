@@ -23,7 +23,18 @@ using Tokens = std::vector<std::int32_t>;
 
 // Ops compute in float32 and float64. bfloat16 is for storage: ops read it and sum in float32. int32 is for indices,
 // bool8 for masks.
-enum class DType : std::uint8_t { float32, float64, bfloat16, int32, bool8 };
+//
+// The others are ggml's quantized types, for frozen weights of linear() and tables of embedding(). A row consists of
+// blocks of 32 numbers, each an integer times the scale of the block, which is a float16: q8_0 has integers of 8 bits,
+// q4_0 and q4_1 of 4 bits, and q4_1 adds a minimum per block. Only whole rows can be selected. to(DType::float32) gives
+// the numbers, and to(DType::q8_0) rounds to q8_0.
+enum class DType : std::uint8_t { float32, float64, bfloat16, int32, bool8, q8_0, q4_0, q4_1 };
+
+// Whether the dtype is one of the quantized types.
+constexpr bool is_quantized(DType t) { return t >= DType::q8_0; }
+
+// Numbers per block of the quantized types.
+inline constexpr Index kBlockNumbers = 32;
 
 // The upper 16 bits of a float32. Conversion from float rounds to nearest, ties to even; NaN stays NaN.
 struct bfloat16 {
@@ -47,7 +58,11 @@ struct bfloat16 {
   }
 };
 
-// Calls f(T{}), where T is the C++ type of the dtype, and returns its result.
+namespace detail {
+[[noreturn]] void refuse_quantized(DType t);  // throws Error: a quantized dtype has no single elements
+}
+
+// Calls f(T{}), where T is the C++ type of the dtype, and returns its result. Throws Error for quantized types.
 template <class F>
 constexpr decltype(auto) visit_dtype(DType t, F&& f) {
   switch (t) {
@@ -55,18 +70,29 @@ constexpr decltype(auto) visit_dtype(DType t, F&& f) {
     case DType::bfloat16: return f(bfloat16{});
     case DType::int32: return f(std::int32_t{});
     case DType::bool8: return f(bool{});
-    default: return f(float{});
+    case DType::float32: return f(float{});
+    default: detail::refuse_quantized(t);
   }
 }
 
-// Bytes per element.
+// Bytes per element. Throws Error for quantized types: see bytes_of().
 constexpr std::size_t size_of(DType t) {
   return visit_dtype(t, []<class T>(T) { return sizeof(T); });
 }
 
+// Bytes of n neighbouring elements: for quantized types n must be a multiple of 32, else Error.
+constexpr std::size_t bytes_of(DType t, Index n) {
+  if (!is_quantized(t)) return static_cast<std::size_t>(n) * size_of(t);
+  if (n % kBlockNumbers != 0) detail::refuse_quantized(t);
+  constexpr std::size_t kBlockBytes[] = {34, 18, 20};  // q8_0, q4_0, q4_1
+  const auto type = static_cast<std::size_t>(t) - static_cast<std::size_t>(DType::q8_0);
+  return static_cast<std::size_t>(n / kBlockNumbers) * kBlockBytes[type];
+}
+
 // The name as it is spelled in DType: "float32".
 constexpr std::string_view name_of(DType t) {
-  constexpr std::string_view kNames[] = {"float32", "float64", "bfloat16", "int32", "bool8"};  // in the order of DType
+  constexpr std::string_view kNames[] = {"float32", "float64", "bfloat16", "int32",
+                                         "bool8",   "q8_0",    "q4_0",     "q4_1"};  // in the order of DType
   return kNames[static_cast<std::size_t>(t)];
 }
 

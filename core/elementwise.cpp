@@ -21,7 +21,9 @@ kernels::ElementwiseType kernel_type(DType dtype) {
     case DType::float64: return kernels::kFloat64;
     case DType::int32: return kernels::kInt32;
     case DType::bool8: return kernels::kBool8;
-    default: return kernels::kFloat32;
+    case DType::float32:
+    case DType::bfloat16: return kernels::kFloat32;
+    default: refuse_quantized(dtype);
   }
 }
 

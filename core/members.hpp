@@ -48,7 +48,8 @@ class Parameter : public Tensor {
  public:
   Parameter() = default;
   // Takes over the storage of `value`, or copies the values if the storage is shared, not contiguous or not from the
-  // pool. Errors about an unnamed parameter show `made`. Throws Error if `value` is undefined or not floating.
+  // pool. Errors about an unnamed parameter show `made`. A quantized parameter is frozen. Throws Error if `value` is
+  // undefined, or neither floating nor quantized.
   explicit Parameter(Tensor value, Where made = Where::current());
   Parameter(Parameter&&) noexcept = default;  // the number of owners stays the same
   Parameter& operator=(Parameter&& other) noexcept;
@@ -61,7 +62,7 @@ class Parameter : public Tensor {
   Tensor grad() const;
   void zero_grad();                 // the next backward pass starts from 0
   bool requires_grad() const;       // default true
-  void requires_grad_(bool on);     // false freezes the parameter
+  void requires_grad_(bool on);     // false freezes the parameter; true throws Error if it is quantized
   const std::string& path() const;  // name in the model, such as blocks.0.weight; empty before named_parameters()
   void set_path(std::string path);
 

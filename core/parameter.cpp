@@ -7,7 +7,8 @@ using detail::ParameterInfo;
 
 Parameter::Parameter(Tensor value, Where made) {
   require(value.defined(), "Parameter: the value is undefined; it must have values");
-  require(is_floating(value.dtype()), "Parameter: the value is ", value, "; it must be float32, float64 or bfloat16");
+  require(is_floating(value.dtype()) || is_quantized(value.dtype()), "Parameter: the value is ", value,
+          "; it must be float32, float64, bfloat16 or quantized");
   const bool own = value.is_contiguous() && value.offset() == 0 && value.storage()->references == 1 &&
                    value.storage()->keeper == nullptr && value.storage()->parameter == nullptr;
   Tensor& self = *this;
@@ -20,6 +21,7 @@ Parameter::Parameter(Tensor value, Where made) {
   self = self.with_node(0);  // a parameter is a leaf, also if a tape computed the value
   storage()->parameter = new ParameterInfo;
   storage()->parameter->shape = shape();
+  storage()->parameter->requires_grad = !is_quantized(dtype());
   storage()->parameter->made = made;
 }
 
@@ -47,7 +49,12 @@ Tensor Parameter::grad() const {
 
 void Parameter::zero_grad() { info(*this).has_gradient = false; }
 bool Parameter::requires_grad() const { return info(*this).requires_grad; }
-void Parameter::requires_grad_(bool on) { info(*this).requires_grad = on; }
+void Parameter::requires_grad_(bool on) {
+  ParameterInfo& i = info(*this);
+  require(!on || !is_quantized(dtype()), "requires_grad_: the parameter", i.path.empty() ? "" : " ", i.path, " is ",
+          dtype(), ", which is not trained; convert the model to float32 first: to(model, DType::float32)");
+  i.requires_grad = on;
+}
 const std::string& Parameter::path() const { return info(*this).path; }
 void Parameter::set_path(std::string path) { info(*this).path = std::move(path); }
 

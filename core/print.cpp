@@ -88,7 +88,7 @@ std::string describe(const Tensor& x) {
 
 std::ostream& operator<<(std::ostream& out, const Tensor& x) {
   if (!x.defined()) return out << "undefined tensor";
-  const Tensor plain = x.detach();
+  const Tensor plain = is_quantized(x.dtype()) ? x.detach().to(DType::float32) : x.detach();
   Index lines = 1;  // an axis of size 0 still prints brackets
   for (Index size : x.shape()) lines *= std::max<Index>(1, size);
   const bool all = lines <= kShownWhole;

@@ -71,26 +71,28 @@ Tensor cast(const Tensor& x, DType dtype) { return x.dtype() == dtype ? x : plai
 
 }  // namespace detail
 
-static std::size_t bytes_of(const Shape& shape, DType dtype) {
+static std::size_t storage_bytes(const Shape& shape, DType dtype) {
   for (Index s : shape) require(s >= 0, "tensor: shape is ", shape, "; every size must be 0 or more");
   require(detail::can_be_counted(shape), "tensor: shape is ", shape, "; it has more elements than memory can hold");
-  return static_cast<std::size_t>(shape.numel()) * size_of(dtype);
+  require(!is_quantized(dtype) || (!shape.empty() && shape.back() % kBlockNumbers == 0), "tensor: shape is ", shape,
+          " and the dtype is ", dtype, ", whose rows are blocks; the last axis must be a multiple of ", kBlockNumbers);
+  return bytes_of(dtype, shape.numel());
 }
 
 Tensor::Tensor(detail::StorageRef storage, const Shape& shape, DType dtype)
     : storage_(std::move(storage)), shape_(shape), strides_(contiguous_strides(shape)), dtype_(dtype) {}
 
 Tensor Tensor::empty(const Shape& shape, DType dtype) {
-  return Tensor(detail::new_storage(bytes_of(shape, dtype)), shape, dtype);
+  return Tensor(detail::new_storage(storage_bytes(shape, dtype)), shape, dtype);
 }
 
 Tensor Tensor::of_memory(void* data, std::shared_ptr<void> keeper, const Shape& shape, DType dtype) {
-  return Tensor(detail::new_storage(bytes_of(shape, dtype), data, std::move(keeper)), shape, dtype);
+  return Tensor(detail::new_storage(storage_bytes(shape, dtype), data, std::move(keeper)), shape, dtype);
 }
 
 Tensor Tensor::zeros(const Shape& shape, DType dtype) {
   Tensor x = empty(shape, dtype);
-  std::memset(x.raw(), 0, x.storage_->bytes);  // all zero bits are 0 in every dtype
+  std::memset(x.storage_->data, 0, x.storage_->bytes);  // all zero bits are 0 in every dtype
   return x;
 }
 

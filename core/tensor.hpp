@@ -115,7 +115,8 @@ class Tensor {
   template <class T> auto array();
   template <class T> auto array() const;
 
-  // New tensors; empty() is uninitialized. Throw Error for a negative size or more elements than memory can hold.
+  // New tensors; empty() is uninitialized. Throw Error for a negative size or more elements than memory can hold, and
+  // for a quantized dtype, which only empty() takes, unless the last axis is a multiple of 32.
   static Tensor empty(const Shape& shape, DType dtype = DType::float32);
   static Tensor zeros(const Shape& shape, DType dtype = DType::float32);
   static Tensor ones(const Shape& shape, DType dtype = DType::float32);
@@ -200,15 +201,14 @@ class Tensor {
   Tensor contiguous() const;                                          // row-major; this tensor if it is contiguous
   Tensor clone() const;                                               // always a copy, row-major
   // Converts the elements. To int32: truncates towards 0; numbers out of range give the nearest int32, NaN gives 0. To
-  // bool8: every number but 0 is true, and so is NaN.
+  // bool8: every number but 0 is true, and so is NaN. To q8_0: rounds as ggml does, and throws Error if a number is not
+  // finite; no other quantized type can be converted to.
   Tensor to(DType dtype) const;
 
-  // For ops: the address of the first element, null if undefined. Waits for values that have not arrived.
-  void* raw() const {
-    if (!defined()) return nullptr;
-    if (detail::Arrival* a = storage_->arrival.load(std::memory_order_acquire)) [[unlikely]] a->wait();
-    return static_cast<char*>(storage_->data) + static_cast<std::size_t>(offset_) * size_of(dtype_);
-  }
+  // For ops: the address of the first element, null if undefined. Waits for values that have not arrived. raw() throws
+  // Error for quantized tensors, so that an op which does not know them refuses them; memory() is for ops that do.
+  void* raw() const { return address(static_cast<std::size_t>(offset_) * size_of(dtype_)); }
+  void* memory() const { return address(bytes_of(dtype_, offset_)); }
   template <class T> T* ptr() const { return static_cast<T*>(raw()); }  // dtype unchecked; raises no version
   Index offset() const { return offset_; }  // of the first element from the start of the storage, in elements
   detail::Storage* storage() const { return storage_.get(); }
@@ -243,6 +243,11 @@ class Tensor {
   bool detached_ = false;
   bool unrecorded_ = false;
 
+  void* address(std::size_t offset) const {
+    if (!defined()) return nullptr;
+    if (detail::Arrival* a = storage_->arrival.load(std::memory_order_acquire)) [[unlikely]] a->wait();
+    return static_cast<char*>(storage_->data) + offset;
+  }
   void* checked(DType requested) const;
   double item_as_double() const;
 };

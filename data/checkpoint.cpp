@@ -132,8 +132,8 @@ static Section section_of(const char* op, const Checkpoint& checkpoint, const Lo
 static bool same_values(const Tensor& a, const Tensor& b) {
   if (!(a.shape() == b.shape()) || a.dtype() != b.dtype()) return false;
   const Tensor x = a.dense(), y = b.dense();
-  const std::size_t bytes = static_cast<std::size_t>(x.numel()) * size_of(x.dtype());
-  return bytes == 0 || std::memcmp(x.raw(), y.raw(), bytes) == 0;
+  const std::size_t bytes = bytes_of(x.dtype(), x.numel());
+  return bytes == 0 || std::memcmp(x.memory(), y.memory(), bytes) == 0;
 }
 
 // Removes a tensor of the model from `found`, under any of its names, and checks its shape and dtype. Undefined if

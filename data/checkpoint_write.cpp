@@ -82,6 +82,7 @@ hid_t stored_type(DType type, hid_t bools) {
     case DType::bfloat16: return H5T_STD_U16LE;
     case DType::int32: return H5T_STD_I32LE;
     case DType::bool8: return bools;
+    default: break;
   }
   return H5T_IEEE_F32LE;
 }
@@ -132,6 +133,9 @@ class Writer {
   }
 
   void add_tensor(const std::string& path, const Checkpoint::Late& x) {
+    require(!is_quantized(x.dtype), "save_checkpoint: ", path, " is ", x.dtype,
+            ", and checkpoints have no quantized values; save the model as a GGUF file, or convert it with ",
+            "to(model, DType::float32)");
     const std::vector<hsize_t> sizes(x.shape.begin(), x.shape.end());
     const std::size_t bytes = static_cast<std::size_t>(x.shape.numel()) * size_of(x.dtype);
     const bool large = bytes >= kLarge;

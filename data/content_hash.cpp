@@ -24,7 +24,7 @@ void ContentHash::add(const Tensor& x) {
     add(&size, sizeof size);
   }
   const Tensor values = x.detach().dense();
-  add(values.raw(), static_cast<std::size_t>(values.numel()) * size_of(values.dtype()));
+  add(values.memory(), bytes_of(values.dtype(), values.numel()));
 }
 
 std::string ContentHash::hex() const { return detail::hex(value()); }

@@ -3,10 +3,10 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <heed/core/float16.hpp>
 #include <heed/core/index.hpp>
 #include <heed/core/names.hpp>
 #include <heed/data/detail/disk.hpp>
-#include <heed/data/detail/float16.hpp>
 #include <heed/data/npy.hpp>
 #include <iterator>
 #include <optional>

@@ -7,11 +7,11 @@
 #include <cmath>
 #include <cstring>
 #include <heed/core/elementwise.hpp>
+#include <heed/core/float16.hpp>
 #include <heed/core/index.hpp>
 #include <heed/core/names.hpp>
 #include <heed/core/parallel.hpp>
-#include <heed/data/detail/float16.hpp>
-#include <heed/io/quantized.hpp>
+#include <heed/core/quantized.hpp>
 #include <iterator>
 #include <limits>
 #include <type_traits>
@@ -257,9 +257,34 @@ std::optional<std::size_t> stored_bytes(StoredType type, const Shape& shape) {
 DType dtype_for(StoredType type) { return format_of(type).dtype; }
 
 StoredType stored_type_for(DType dtype) {
-  constexpr StoredType kTypes[] = {StoredType::f32, StoredType::f64, StoredType::bf16, StoredType::i32,
-                                   StoredType::boolean};  // in the order of DType
-  return kTypes[static_cast<std::size_t>(dtype)];
+  constexpr StoredType kTypes[] = {StoredType::f32,     StoredType::f64,  StoredType::bf16, StoredType::i32,
+                                   StoredType::boolean, StoredType::q8_0, StoredType::q4_0, StoredType::q4_1};
+  return kTypes[static_cast<std::size_t>(dtype)];  // in the order of DType
+}
+
+std::optional<DType> quantized_dtype(StoredType type) {
+  for (const DType dtype : {DType::q8_0, DType::q4_0, DType::q4_1})
+    if (stored_type_for(dtype) == type) return dtype;
+  return std::nullopt;
+}
+
+// Blocks as they are, or numbers rounded to q8_0.
+static Tensor load_blocks(const StoredTensor& stored, const StoredFormat& f, DType dtype, const std::string& what) {
+  const Tensor y = Tensor::empty(stored.shape, dtype);
+  auto* const to = static_cast<std::byte*>(y.memory());
+  const bool same = stored_type_for(dtype) == stored.type;
+  require(same || dtype == DType::q8_0, what, "; it cannot become ", dtype);
+  for_each_piece(y.numel(), [&](Index first, Index n) {
+    const std::byte* from = stored.bytes.data() + first / f.items * f.bytes;
+    std::byte* blocks = to + bytes_of(dtype, first);
+    if (same) return void(std::memcpy(blocks, from, bytes_of(dtype, n)));
+    alignas(64) std::byte numbers[kPieceItems * 8], wide[kPieceItems * 4];
+    f.read(from, n, numbers, {what, stored.shape, first, name_of(f.dtype)});
+    const NumberPiece piece{what, stored.shape, first, name_of(dtype)};
+    convert_numbers(f.dtype, numbers, n, DType::float32, wide, piece);
+    write_q8_0(wide, n, blocks, piece);
+  });
+  return y;
 }
 
 Tensor load(const StoredTensor& stored, std::optional<DType> dtype) {
@@ -269,6 +294,7 @@ Tensor load(const StoredTensor& stored, std::optional<DType> dtype) {
   const auto bytes = stored_bytes(stored.type, stored.shape);
   require(bytes.has_value(), what, "; its last axis must be a multiple of ", f.items);
   require(*bytes == stored.bytes.size(), what, " and has ", stored.bytes.size(), " bytes; it must have ", *bytes);
+  if (dtype && is_quantized(*dtype)) return load_blocks(stored, f, *dtype, what);
   const Tensor y = Tensor::empty(stored.shape, dtype.value_or(f.dtype));
   auto* const all = static_cast<std::byte*>(y.raw());
   for_each_piece(y.numel(), [&](Index first, Index n) {
@@ -285,6 +311,12 @@ Tensor load(const StoredTensor& stored, std::optional<DType> dtype) {
 
 std::vector<std::byte> store(const Tensor& x, StoredType type) {
   const StoredFormat& f = format_of(type);
+  if (x.defined() && is_quantized(x.dtype())) {
+    if (stored_type_for(x.dtype()) != type) return store(x.detach().to(DType::float32), type);
+    const Tensor dense = x.detach().dense();
+    const auto* const blocks = static_cast<const std::byte*>(dense.memory());
+    return {blocks, blocks + bytes_of(x.dtype(), x.numel())};
+  }
   require(f.write != nullptr, "store: the type is ", f.name,
           "; it must be F64, F32, F16, BF16, I64, I32, BOOL or Q8_0");
   require(x.defined(), "store: x is undefined; it must have values");

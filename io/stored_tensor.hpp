@@ -57,8 +57,10 @@ std::optional<std::size_t> stored_bytes(StoredType type, const Shape& shape);
 // The dtype to which load() converts a type by default: float64 for f64, bfloat16 for bf16, float32 for f32, f16 and
 // the quantized types, int32 for integers, bool8 for boolean.
 DType dtype_for(StoredType type);
-// The type that stores a dtype unchanged: f32 for float32, boolean for bool8.
+// The type that stores a dtype unchanged: f32 for float32, boolean for bool8, q4_1 for q4_1.
 StoredType stored_type_for(DType dtype);
+// The quantized dtype that holds the blocks of a type; none for q4_k, q6_k and all that are not quantized.
+std::optional<DType> quantized_dtype(StoredType type);
 
 // A tensor in a file: a view of its bytes.
 struct StoredTensor {
@@ -71,13 +73,16 @@ struct StoredTensor {
 // The tensor with its own memory, computed on all threads. `dtype` is by default dtype_for(type). Quantized numbers are
 // equal, bit by bit, to those that ggml computes from the file.
 //
+// A quantized `dtype` takes the blocks as they are, or is q8_0 and is rounded to as by store().
+//
 // Floating types are rounded to nearest, ties to even. Another `dtype` is reached through dtype_for(type), so integers
 // pass through int32; float64 goes to bfloat16 through float32. Throws Error, which names the tensor, if the number of
 // bytes is not stored_bytes(), if an integer does not fit int32, if a finite number would become infinite, or if int32
 // or bool8 cannot hold a number exactly.
 Tensor load(const StoredTensor& stored, std::optional<DType> dtype = {});
 
-// The elements of x in row-major order, converted to a type: f64, f32, f16, bf16, i64, i32, boolean or q8_0. Rounds as
+// The elements of x in row-major order, converted to a type: f64, f32, f16, bf16, i64, i32, boolean or q8_0, or the
+// blocks of a quantized x in its own type. Rounds as
 // load() does. q8_0 has, per block of 32 numbers, the scale max|x| / 127 as f16, and the numbers divided by the scale
 // before it became f16, rounded to nearest, ties away from zero; these are ggml's bytes.
 //

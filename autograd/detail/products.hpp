@@ -7,6 +7,8 @@ namespace heed::detail {
 
 // Whether products accept these types: float64 by float64, or any of float32 and bfloat16.
 bool multiply_together(DType a, DType b);
+// The same for x by a weight [out, in], which may also be quantized, with whole rows.
+bool multiplies_weight(DType x, const Tensor& weight);
 // The type of the sums.
 inline DType product_type(DType a) { return a == DType::float64 ? DType::float64 : DType::float32; }
 
@@ -20,7 +22,7 @@ inline DType products_of(DType left, DType weight) {
 
 // x [..., n] as a matrix [rows(), n]: a view if one stride serves all rows, else a copy.
 Tensor as_rows(const Tensor& x);
-inline MatrixIn matrix(const Tensor& x) { return {x.raw(), x.dtype(), x.strides()[-2], x.strides()[-1]}; }
+inline MatrixIn matrix(const Tensor& x) { return {x.memory(), x.dtype(), x.strides()[-2], x.strides()[-1]}; }
 
 // The product c = a b of a [m, k] and b [k, n]. Rows of c are contiguous. If c is undefined, blocks are finished in
 // scratch.

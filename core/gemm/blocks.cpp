@@ -134,10 +134,18 @@ class OwnCopies {
 // The address `bytes` after p; null if p is null.
 const void* moved(const void* p, Index bytes) { return p == nullptr ? nullptr : static_cast<const char*>(p) + bytes; }
 
+// Lets b begin `elements` further on.
+void move_b(const GemmKind& kind, GemmProblem& g, Index elements) {
+  if (g.b_blocks != kernels::Blocks::none)
+    g.b_first += elements;
+  else
+    g.b = moved(g.b, elements * b_size(kind, g));
+}
+
 }  // namespace
 
 GemmProblem columns_of(const GemmKind& kind, GemmProblem g, Index column, Index n) {
-  g.b = moved(g.b, column * g.b_column * b_size(kind, g));
+  move_b(kind, g, column * g.b_column);
   if (g.c != nullptr) g.c = static_cast<char*>(g.c) + column * kind.sum_bytes;
   g.bias = moved(g.bias, column * kind.sum_bytes);
   g.n = n;
@@ -146,7 +154,7 @@ GemmProblem columns_of(const GemmKind& kind, GemmProblem g, Index column, Index 
 
 GemmProblem depths_of(const GemmKind& kind, GemmProblem g, Index first, Index depth) {
   g.a = moved(g.a, first * g.a_column * a_size(kind, g));
-  g.b = moved(g.b, first * g.b_row * b_size(kind, g));
+  move_b(kind, g, first * g.b_row);
   g.add = g.add || first > 0;
   if (first + depth < g.k) g.bias = nullptr;
   g.k = std::min(depth, g.k - first);

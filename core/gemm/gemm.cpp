@@ -15,14 +15,16 @@ using namespace detail;
 
 // Whether the values of an operand are bfloat16 when they are multiplied.
 bool bf16_values(const Gemm& g, const MatrixIn& x) {
-  return x.dtype == DType::bfloat16 || (x.dtype == DType::float32 && g.products == DType::bfloat16);
+  const bool rounds = x.dtype == DType::float32 || is_quantized(x.dtype);
+  return x.dtype == DType::bfloat16 || (rounds && g.products == DType::bfloat16);
 }
 
 const GemmKind& kind_of(const Gemm& g, bool few_rows) {
   const auto real = [](DType t) { return t == DType::float32 || t == DType::bfloat16; };
   const bool both_double = g.a.dtype == DType::float64 && g.b.dtype == DType::float64;
-  require(both_double || (real(g.a.dtype) && real(g.b.dtype)), "gemm: a is ", name_of(g.a.dtype), " and b is ",
-          name_of(g.b.dtype), "; both must be float64, or each float32 or bfloat16");
+  require(both_double || (real(g.a.dtype) && (real(g.b.dtype) || is_quantized(g.b.dtype))), "gemm: a is ",
+          name_of(g.a.dtype), " and b is ", name_of(g.b.dtype),
+          "; both must be float64, or each float32 or bfloat16, or b quantized");
   const kernels::GemmTable& table = kernels::gemm_table();
   if (both_double) return table.float64;
   const bool both_bf16 = bf16_values(g, g.a) && bf16_values(g, g.b);
@@ -35,6 +37,24 @@ void count_product(const GemmKind& kind, Index m, Index n, Index k) {
   const bool dots = &kind == &kernels::gemm_bf16() && kernels::bf16_peak_loop() != nullptr;
   const DType type = dots ? DType::bfloat16 : kind.sum_bytes == 8 ? DType::float64 : DType::float32;
   detail::count_flops(type, 2 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k));
+}
+
+kernels::Blocks blocks_of(DType type) {
+  switch (type) {
+    case DType::q8_0: return kernels::Blocks::q8_0;
+    case DType::q4_0: return kernels::Blocks::q4_0;
+    case DType::q4_1: return kernels::Blocks::q4_1;
+    default: return kernels::Blocks::none;
+  }
+}
+
+void check_blocks(const Gemm& g) {
+  if (!is_quantized(g.b.dtype)) return;
+  const Index along = g.b.row == 1 ? g.k : g.n, across = g.b.row == 1 ? g.b.column : g.b.row;
+  require((g.b.row == 1 || g.b.column == 1) && along % kBlockNumbers == 0 && across % kBlockNumbers == 0 &&
+              g.batch[0].b == 0 && g.batch[1].b == 0,
+          "gemm: b is [", g.k, ", ", g.n, "] ", g.b.dtype, " with strides ", g.b.row, " and ", g.b.column,
+          "; it must have whole rows of blocks, the same for the whole batch");
 }
 
 // Product number `item` of the batch.
@@ -59,7 +79,8 @@ GemmProblem problem_of(const Gemm& g, Index item) {
           .c_column = 0,
           .alpha = g.alpha,
           .add = g.accumulate,
-          .bias = g.bias};
+          .bias = g.bias,
+          .b_blocks = blocks_of(g.b.dtype)};
 }
 
 // A matrix times a column, as a row times the transposed matrix. The row of c is then long, and nothing is packed.
@@ -74,7 +95,9 @@ Gemm transposed(Gemm g) {
 
 // gemm(), or with `here` gemm_here().
 void multiply(const Gemm& given, bool here) {
-  const bool as_row = given.n == 1 && given.m > 1 && given.ldc == 1 && !given.bias && !given.finish;
+  check_blocks(given);
+  const bool as_row =
+      given.n == 1 && given.m > 1 && given.ldc == 1 && !given.bias && !given.finish && !is_quantized(given.b.dtype);
   const Gemm g = as_row ? transposed(given) : given;
   const bool few_rows = has_few_rows(g);
   const GemmKind& kind = kind_of(g, few_rows);

@@ -19,8 +19,10 @@ Index panels_per_strip(const GemmKind& kind, const GemmProblem& g) {
   return std::max(panels, std::min(kWidePanels, ceil_div(all, threads())));
 }
 
-// The memory of b for prefetching, if the rows or the columns of b are contiguous; else empty.
+// The memory of b for prefetching, if the rows or the columns of b are contiguous; else empty, and for a quantized b,
+// whose unpacking takes longer than reading it.
 GemmProblem::Ahead source_of(const GemmKind& kind, const GemmProblem& g) {
+  if (g.b_blocks != kernels::Blocks::none) return {};
   const Index size = b_size(kind, g);
   if (g.b_column == 1) return {g.b, g.b_row * size, g.k, g.n * size};
   if (g.b_row == 1) return {g.b, g.b_column * size, g.n, g.k * size};

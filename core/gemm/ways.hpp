@@ -20,7 +20,7 @@ inline Index round_up(Index a, Index b) { return ceil_div(a, b) * b; }
 
 // The address of x.data plus this number of elements.
 inline const void* shifted(const MatrixIn& x, Index elements) {
-  return static_cast<const char*>(x.data) + elements * static_cast<Index>(size_of(x.dtype));
+  return static_cast<const char*>(x.data) + static_cast<Index>(bytes_of(x.dtype, elements));
 }
 
 // A product, or some columns of one, and the function that is called for its blocks.
@@ -32,6 +32,7 @@ struct Work {
 
 // Bytes per element of a and of b.
 inline Index a_size(const GemmKind& kind, const GemmProblem& g) { return g.a_bf16 ? 2 : kind.sum_bytes; }
+// Of a b that is not quantized.
 inline Index b_size(const GemmKind& kind, const GemmProblem& g) { return g.b_bf16 ? 2 : kind.sum_bytes; }
 
 // The product for columns [column, column + n) of the result, and for the part [first, first + depth) of k.

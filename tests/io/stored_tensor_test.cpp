@@ -2,8 +2,8 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <heed/core/float16.hpp>
 #include <heed/core/parallel.hpp>
-#include <heed/data/detail/float16.hpp>
 #include <heed/io/stored_tensor.hpp>
 
 #include "tests/support.hpp"
@@ -354,4 +354,25 @@ TEST_CASE("store: errors name the number or the type") {
                                               " at [1, 40]; it must be a number that Q8_0 can hold");
   }
   CHECK(refusal(Tensor::full({32}, 8.3e6), StoredType::q8_0).empty());
+}
+
+TEST_CASE("load and store: blocks of quantized dtypes stay as they are, and all types can become q8_0") {
+  const Tensor x = test::normal({3, 256}, 1, DType::float32);
+  const std::vector<std::byte> bytes = store(x, StoredType::q8_0);
+  const Tensor q = load({"q", x.shape(), StoredType::q8_0, bytes}, DType::q8_0);
+  CHECK(q.dtype() == DType::q8_0);
+  CHECK(store(q, StoredType::q8_0) == bytes);
+  CHECK(test::same_bits(q.to(DType::float32), load({"q", x.shape(), StoredType::q8_0, bytes})));
+  CHECK(store(q, StoredType::f16) == store(q.to(DType::float32), StoredType::f16));
+  for (const StoredType type : {StoredType::f32, StoredType::f16, StoredType::bf16, StoredType::f64}) {
+    const std::vector<std::byte> numbers = store(x, type);
+    const StoredTensor stored{"x", x.shape(), type, numbers};
+    CHECK(store(load(stored, DType::q8_0), StoredType::q8_0) == store(load(stored, DType::float32), StoredType::q8_0));
+  }
+  CHECK(quantized_dtype(StoredType::q4_1) == DType::q4_1);
+  CHECK_FALSE(quantized_dtype(StoredType::q6_k).has_value());
+  CHECK(stored_type_for(DType::q4_0) == StoredType::q4_0);
+  CHECK(test::contains(test::error_of([&] { load({"x", x.shape(), StoredType::q8_0, bytes}, DType::q4_0); }),
+                       "load: tensor 'x' is [3, 256] Q8_0; it cannot become q4_0"));
+  CHECK(test::contains(test::error_of([&] { store(q, StoredType::q4_0); }), "store: the type is Q4_0"));
 }

@@ -1,8 +1,9 @@
-// Products whose operands may be bf16 in memory. Included only by kernels of products.
+// Products whose operands may be bf16, or b quantized, in memory. Included only by kernels of products.
 #pragma once
 #include "block.hpp"
 #include "few_rows.hpp"
 #include "operands_pairs.hpp"
+#include "pack_quantized.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 
@@ -25,6 +26,7 @@ inline void with_stored(bool bf16, const F& f) {
 // Functions of a GemmKind for products P.
 template <class P>
 inline void pack_stored(const GemmProblem& g, long begin, long end, void* packed) {
+  if (g.b_blocks != Blocks::none) return pack_quantized<P>(g, begin, end, packed);
   with_stored(g.b_bf16, [&]<class S>(S) { pack_b<P, S>(g, begin, end, packed); });
 }
 template <class P>

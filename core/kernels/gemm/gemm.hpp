@@ -5,6 +5,9 @@
 
 namespace heed::kernels {
 
+// Quantized types of b: see core/quantized.hpp for their blocks.
+enum class Blocks : int { none, q8_0, q4_0, q4_1 };
+
 // c[m, n] = alpha * a[m, k] b[k, n] (+ c) + bias[n]; bias may be null.
 struct GemmProblem {
   long m, n, k;
@@ -26,6 +29,10 @@ struct GemmProblem {
     long stride, rows, bytes;
     bool write = false;
   } ahead[3] = {};
+  // If b is quantized: b_row or b_column is 1, along which there are blocks of 32 numbers; the other stride is a multiple
+  // of 32. b is the address of a block, and the product's b begins at number b_first from there.
+  Blocks b_blocks = Blocks::none;
+  long b_first = 0;
 };
 
 // One kind of product. b is packed in panels of `panel_columns`, a multiple of the vector; the last is padded with 0.
@@ -41,7 +48,8 @@ struct GemmKind {
   // Computes rows [row, row + rows) of the panels [begin, end) of c.
   void (*block)(const GemmProblem&, long row, long rows, long begin, long end, const void* packed);
   // Computes columns [begin, end) without packing b, for few rows. Either b_row is 1, m is at most kFewRows and a is
-  // packed by pack_rows, or b_column is 1 and m is at most kFewRowsAcross.
+  // packed by pack_rows, or b_column is 1 and m is at most kFewRowsAcross. If b is quantized, b_row is 1, m is at most
+  // kFewRows, and a has contiguous rows of float32.
   void (*few_rows)(const GemmProblem&, long begin, long end);
   // Packs a as few_rows reads it: out holds m rows of k, padded to whole vectors.
   void (*pack_rows)(const GemmProblem&, void* out);

@@ -1,11 +1,13 @@
 // The kinds of matrix products of this level: how each packs its operands and which blocks it computes.
 #include "bf16.hpp"
+#include "few_quantized.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 namespace {
 
-// Each float32 operand may be bf16 in memory.
+// Each float32 operand may be bf16 in memory, and b quantized.
 void few_float(const GemmProblem& g, long begin, long end) {
+  if (g.b_blocks != Blocks::none) return few_quantized(g, begin, end);
   with_stored(g.b_bf16, [&]<class B>(B) {
     if (g.b_row == 1) return few_by_columns<float, B>(g, begin, end);
     with_stored(g.a_bf16, [&]<class A>(A) { few_by_rows<float, A, B>(g, begin, end); });

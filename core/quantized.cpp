@@ -1,8 +1,10 @@
-// Blocks of ggml's quantized types. All inner loops have a constant number of iterations, and vectorise.
+// Blocks of ggml's quantized types, and copies of quantized tensors. All inner loops over a block have a constant number
+// of iterations, and vectorise.
 #include <bit>
 #include <cstring>
-#include <heed/data/detail/float16.hpp>
-#include <heed/io/quantized.hpp>
+#include <heed/core/float16.hpp>
+#include <heed/core/parallel.hpp>
+#include <heed/core/quantized.hpp>
 #include <limits>
 
 namespace heed::detail {
@@ -118,6 +120,92 @@ bool write_q8_0(const float* x, std::byte* block) {
   std::memcpy(block, &scale, sizeof scale);
   std::memcpy(block + sizeof scale, q, sizeof q);
   return true;
+}
+
+void refuse_quantized(DType t) {
+  fail("tensor: a tensor is ", t, ", whose numbers are in blocks of ", kBlockNumbers,
+       "; only whole rows can be selected, and to(DType::float32) gives the numbers");
+}
+
+void read_blocks(DType type, const std::byte* blocks, Index count, float* y) {
+  switch (type) {
+    case DType::q8_0: return read_q8_0(blocks, count, y);
+    case DType::q4_0: return read_q4_0(blocks, count, y);
+    case DType::q4_1: return read_q4_1(blocks, count, y);
+    default: fail("read_blocks: the dtype is ", type, "; it must be q8_0, q4_0 or q4_1");
+  }
+}
+
+bool has_whole_rows(const Tensor& x) {
+  if (x.rank() == 0 || x.strides().back() != 1 || x.shape().back() % kBlockNumbers != 0) return false;
+  for (int a = 0; a + 1 < x.rank(); ++a)
+    if (x.strides()[a] % kBlockNumbers != 0) return false;
+  return x.offset() % kBlockNumbers == 0;
+}
+
+namespace {
+
+// The first element of row r, counted from that of x.
+Index row_offset(const Tensor& x, Index r) {
+  Index offset = 0;
+  for (int a = x.rank() - 2; a >= 0; r /= x.shape()[a], --a) offset += r % x.shape()[a] * x.strides()[a];
+  return offset;
+}
+
+std::byte* row_of(const Tensor& x, Index r) {
+  return static_cast<std::byte*>(x.memory()) + bytes_of(x.dtype(), row_offset(x, r));
+}
+
+// Calls f(r) for the rows of x, on all threads.
+template <class F>
+void for_each_row(const Tensor& x, const F& f) {
+  parallel_for_each(x.rows(), grain_for(x.shape().back()), f);
+}
+
+// to: float32, contiguous. from: quantized, with whole rows.
+void unpack_rows(const Tensor& to, const Tensor& from) {
+  const Index n = from.shape().back();
+  for_each_row(
+      from, [&](Index r) { read_blocks(from.dtype(), row_of(from, r), n / kBlockNumbers, to.ptr<float>() + r * n); });
+}
+
+// to: q8_0, with whole rows. from: float32, contiguous.
+void round_rows(const Tensor& to, const Tensor& from) {
+  const Index n = to.shape().back();
+  for_each_row(to, [&](Index r) {
+    const float* x = from.ptr<float>() + r * n;
+    std::byte* block = row_of(to, r);
+    for (Index i = 0; i < n; i += kBlockNumbers, block += bytes_of(DType::q8_0, kBlockNumbers))
+      require(write_q8_0(x + i, block), "to: row ", r, " of ", from, " has numbers near ", x[i],
+              " that q8_0 cannot hold; all must be finite, and at most 8.3 million");
+  });
+}
+
+}  // namespace
+
+void copy_quantized(Tensor& to, const Tensor& from) {
+  const Tensor& quantized = is_quantized(from.dtype()) ? from : to;
+  if (quantized.rank() == 2 && quantized.strides()[0] == 1 && quantized.strides()[1] != 1) {
+    Tensor turned = to.t();
+    return copy_quantized(turned, from.t());
+  }
+  if (!has_whole_rows(quantized)) refuse_quantized(quantized.dtype());
+  if (to.dtype() == from.dtype() && has_whole_rows(to) && has_whole_rows(from)) {
+    const std::size_t bytes = bytes_of(to.dtype(), to.shape().back());
+    return for_each_row(to, [&](Index r) { std::memcpy(row_of(to, r), row_of(from, r), bytes); });
+  }
+  if (is_quantized(from.dtype()) && !is_quantized(to.dtype())) {
+    const bool direct = to.dtype() == DType::float32 && to.is_contiguous();
+    Tensor numbers = direct ? to : Tensor::empty(from.shape());
+    unpack_rows(numbers, from);
+    if (!direct) copy_values(to, numbers);
+    return;
+  }
+  require(to.dtype() == DType::q8_0, "to: x is ", from, "; it cannot be converted to ", to.dtype(),
+          ", but to float32, bfloat16 and q8_0");
+  Tensor numbers = from.dtype() == DType::float32 && from.is_contiguous() ? from : Tensor::empty(from.shape());
+  if (!numbers.shares_storage(from)) copy_values(numbers, from);
+  round_rows(to, numbers);
 }
 
 }  // namespace heed::detail

@@ -1,10 +1,12 @@
-// Blocks of ggml's quantized types, as in GGUF files. Internal: load() and store() check sizes and run on all threads.
+// Blocks of ggml's quantized types, as in GGUF files, and copies of quantized tensors. Internal: load() and store() of
+// io/stored_tensor.hpp and Tensor::to() check sizes and run on all threads.
 //
 // A number is computed as in ggml's reference functions, with the same bits: all products of a block's scales and
 // integers are exact in float32, except the last product of q6_k and the last sum of q4_k and q4_1, which round once.
 #pragma once
 #include <cstddef>
 #include <heed/core/dtype.hpp>
+#include <heed/core/tensor.hpp>
 
 namespace heed::detail {
 
@@ -25,5 +27,16 @@ void read_q6_k(const std::byte* blocks, Index count, float* y);  // y: [count, 2
 // Writes one block of q8_0 (34 bytes) for 32 numbers. Returns false, and writes nothing, if a number is not finite or
 // the scale overflows f16.
 bool write_q8_0(const float* x, std::byte* block);
+
+// Reads `count` blocks of a quantized dtype.
+void read_blocks(DType type, const std::byte* blocks, Index count, float* y);
+
+// Whether x has the layout that copies and products of quantized tensors read: rows that are contiguous and begin with
+// a block.
+bool has_whole_rows(const Tensor& x);
+
+// copy_values() if one of the tensors is quantized: unpacks, copies whole rows of one type, or rounds to q8_0. Throws
+// Error for other types, for parts of blocks, and for a number that q8_0 cannot hold.
+void copy_quantized(Tensor& to, const Tensor& from);
 
 }  // namespace heed::detail
