@@ -6,6 +6,7 @@
 #include <heed/core/kernels/dispatch/dispatch.hpp>
 #include <heed/core/kernels/embedding.hpp>
 #include <heed/core/parallel.hpp>
+#include <heed/core/quantized.hpp>
 
 namespace heed {
 namespace {
@@ -18,6 +19,17 @@ void gather(Tensor& y, const Tensor& weight, const Tensor& indices) {
   parallel_for_each(indices.numel(), grain_for(d), [&](Index i) {
     const S* row = weight.ptr<S>() + index[i] * apart;
     std::transform(row, row + d, y.ptr<T>() + i * d, [](S x) { return static_cast<T>(x); });
+  });
+}
+
+// The same for quantized rows.
+void unpack(Tensor& y, const Tensor& weight, const Tensor& indices) {
+  const Index d = weight.dim(1), apart = weight.strides()[0];
+  const auto* const table = static_cast<const std::byte*>(weight.memory());
+  const std::int32_t* index = indices.ptr<std::int32_t>();
+  parallel_for_each(indices.numel(), grain_for(2 * d), [&](Index i) {
+    const std::byte* row = table + bytes_of(weight.dtype(), index[i] * apart);
+    detail::read_blocks(weight.dtype(), row, d / kBlockNumbers, y.ptr<float>() + i * d);
   });
 }
 
@@ -45,8 +57,11 @@ void scatter_add(const Target& dweight, const Tensor& dy, const Tensor& indices,
 // y[i] = weight[indices[i]]. Backward: dweight[v] = sum of dy[i] over all i with indices[i] = v.
 Tensor embedding(In indices, In weight, std::optional<Index> padding_idx) {
   const Where& where = indices.where();
-  check(weight->defined() && weight.rank() == 2 && is_floating(weight.dtype()), where, "embedding: weight is ",
-        weight.tensor(), "; it must be [V, D], float32, float64 or bfloat16");
+  const bool quantized = weight->defined() && is_quantized(weight.dtype());
+  check(weight->defined() && weight.rank() == 2 &&
+            (quantized ? detail::has_whole_rows(weight) : is_floating(weight.dtype())),
+        where, "embedding: weight is ", weight.tensor(),
+        "; it must be [V, D], float32, float64 or bfloat16, or quantized in whole rows");
   const bool narrow = weight.dtype() == DType::bfloat16;
   check(!narrow || !needs_gradient({weight}), where, "embedding: weight is ", weight.tensor(),
         "; if it requires a gradient, it must be float32 or float64");
@@ -58,10 +73,13 @@ Tensor embedding(In indices, In weight, std::optional<Index> padding_idx) {
         "; they must be int32");
   const Tensor index = indices->dense();
   detail::check_indices("embedding", "indices", where, index, rows);
-  const bool rows_contiguous = weight.dim(1) <= 1 || weight->strides()[1] == 1;
+  const bool rows_contiguous = quantized || weight.dim(1) <= 1 || weight->strides()[1] == 1;
   const Tensor w = rows_contiguous ? weight->detach() : weight->dense();
-  Tensor y = Tensor::empty(indices.shape() + Shape{weight.dim(1)}, narrow ? DType::float32 : weight.dtype());
-  if (narrow)
+  Tensor y =
+      Tensor::empty(indices.shape() + Shape{weight.dim(1)}, narrow || quantized ? DType::float32 : weight.dtype());
+  if (quantized)
+    unpack(y, w, index);
+  else if (narrow)
     gather<float, bfloat16>(y, w, index);
   else
     detail::with_float(weight.dtype(), [&]<class T>(T) { gather<T, T>(y, w, index); });

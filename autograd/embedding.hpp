@@ -13,7 +13,7 @@
 namespace heed {
 
 // y[i, ...] = weight[indices[i, ...]]: indices [...] int32 in [0, V), weight [V, D] -> [..., D]. weight is float32,
-// float64, or bfloat16 without a gradient, for which y is float32.
+// float64, or, without a gradient, bfloat16 or quantized, for which y is float32.
 // Row padding_idx of the weight, if given, is read like any other but gets no gradient. A negative padding_idx counts
 // from the end.
 // Throws Error for other shapes and types, and for the first index out of range, with its position.

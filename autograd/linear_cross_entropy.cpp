@@ -110,10 +110,9 @@ Tensor run(const Operands& o, const Tensor& lse, const Tensor& loss, const Gradi
 Operands check_operands(In x, In weight, In bias, In targets, const CrossEntropyOptions& options) {
   const char* op = "linear_cross_entropy";
   const Where& where = x.where();
-  check(x->defined() && weight->defined() && is_floating(x.dtype()) && is_floating(weight.dtype()) &&
-            (x.dtype() == DType::float64) == (weight.dtype() == DType::float64),
-        where, op, ": x is ", x.tensor(), " and weight is ", weight.tensor(),
-        "; both must be float64, or each float32 or bfloat16");
+  check(x->defined() && weight->defined() && detail::multiplies_weight(x.dtype(), weight), where, op, ": x is ",
+        x.tensor(), " and weight is ", weight.tensor(),
+        "; both must be float64, or each float32 or bfloat16, or the weight quantized, in whole rows");
   check(x.rank() > 0 && weight.rank() == 2 && x.dim(-1) == weight.dim(1), where, op, ": x is ", x.tensor(),
         " but weight is ", weight.tensor(), "; weight must be [C, D], where D is the last axis of x");
   const DType dtype = x.dtype() == DType::float64 ? DType::float64 : DType::float32;

@@ -5,6 +5,7 @@
 #include <heed/autograd/matmul.hpp>
 #include <heed/core/kernels/elementwise/elementwise.hpp>
 #include <heed/core/parallel.hpp>
+#include <heed/core/quantized.hpp>
 
 namespace heed {
 
@@ -49,6 +50,11 @@ Tensor detail::product_operand(const Tensor& x) {
 
 bool detail::multiply_together(DType a, DType b) {
   return computes(a) && computes(b) && (a == DType::float64) == (b == DType::float64);
+}
+
+bool detail::multiplies_weight(DType x, const Tensor& weight) {
+  if (!is_quantized(weight.dtype())) return multiply_together(x, weight.dtype());
+  return (x == DType::float32 || x == DType::bfloat16) && has_whole_rows(weight);
 }
 
 Tensor detail::as_rows(const Tensor& x) {
@@ -115,7 +121,7 @@ struct ReusedWeight {
   std::shared_ptr<Uses> uses;
 
   bool is(const Tensor& w, const Tensor& b, DType rows) const {
-    return w.raw() == weight.raw() && w.shape() == weight.shape() && w.strides() == weight.strides() &&
+    return w.memory() == weight.memory() && w.shape() == weight.shape() && w.strides() == weight.strides() &&
            b.raw() == bias.raw() && w.version() == version && rows == x && operand == operand_type;
   }
 };
@@ -197,8 +203,8 @@ static Tensor linear_again(WeightReuse::State& scope, In x, In weight, In bias) 
 Tensor linear(In x, In weight, In bias, std::optional<DType> result) {
   check(x.rank() >= 1 && weight.rank() == 2 && x.dim(-1) == weight.dim(1), x.where(), "linear: x is ", x.tensor(),
         " but weight is ", weight.tensor(), "; the last axis of x must match the last axis of weight, [out, in]");
-  check(multiply_together(x.dtype(), weight.dtype()), x.where(), "linear: x is ", x.tensor(), " but weight is ",
-        weight.tensor(), "; both must be float64, or each float32 or bfloat16");
+  check(detail::multiplies_weight(x.dtype(), weight), x.where(), "linear: x is ", x.tensor(), " but weight is ",
+        weight.tensor(), "; both must be float64, or each float32 or bfloat16, or the weight quantized, in whole rows");
   const Index out = weight.dim(0);
   const DType type = product_type(x.dtype());
   check(!bias->defined() || (bias.shape() == Shape{out} && bias.dtype() == type), x.where(), "linear: weight is ",

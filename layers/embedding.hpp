@@ -63,7 +63,8 @@ struct LearnedPositions {
   Tensor operator()(Index length, Index offset = 0, Where where = Where::current()) const {
     detail::check_positions("LearnedPositions", offset, length, weight.dim(0), where);
     const Tensor rows = weight.slice(0, offset, offset + length);
-    return rows.dtype() == DType::bfloat16 ? rows.to(DType::float32) : rows;
+    const bool stored = rows.dtype() == DType::bfloat16 || is_quantized(rows.dtype());
+    return stored ? rows.to(DType::float32) : rows;
   }
   Tensor operator()(In positions) const { return embedding(positions, weight); }  // int32 [B, T] -> [B, T, width]
 

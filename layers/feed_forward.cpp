@@ -45,10 +45,11 @@ static Activation activation_of(FeedForwardKind kind) {
 
 Tensor FeedForward::operator()(In x) const {
   const bool adapted = up.lora || down.lora;
+  const bool quantized = is_quantized(up.weight.dtype()) || is_quantized(down.weight.dtype());
   const Activation act = activation_of(activation);
   if (!is_gated(activation))
-    return drop(adapted ? down(activate(up(x), activation))
-                        : feed_forward(x, up.weight, up.bias, down.weight, down.bias, act));
+    return drop(adapted || quantized ? down(activate(up(x), activation))
+                                     : feed_forward(x, up.weight, up.bias, down.weight, down.bias, act));
   // With adapters, the hidden layer is kept as products read it, as feed_forward() does.
   const bool narrow = adapted && matmul_precision() == DType::bfloat16 && x.dtype() != DType::float64;
   const Tensor h = narrow ? up(x, DType::bfloat16) : up(x), y = gated(h, act);

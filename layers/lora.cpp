@@ -198,6 +198,10 @@ void detail::init_adapters(const std::vector<NamedLayer<Linear>>& layers, Rng& r
 void detail::merge_adapters(const char* op, const std::vector<NamedLayer<Linear>>& layers, bool add) {
   const auto adapted = [](const NamedLayer<Linear>& l) { return l.layer->lora.has_value(); };
   require(std::ranges::any_of(layers, adapted), op, ": the model has no adapters; add_lora() makes them");
+  for (const NamedLayer<Linear>& l : layers)
+    require(!add || !adapted(l) || !is_quantized(l.layer->weight.dtype()), op, ": ", l.name, ".weight is ",
+            l.layer->weight.dtype(),
+            "; a merged weight must be float32, float64 or bfloat16: convert the model with to(model, DType::float32)");
   const NoTape no_tape;
   for (const NamedLayer<Linear>& l : layers) {
     if (!adapted(l)) continue;

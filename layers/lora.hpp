@@ -91,7 +91,7 @@ void add_lora(M& model, const LoraOptions& options, Rng& rng) {
 
 // Adds each adapter's scale * B A to its weight, and removes the adapters. Results are the same up to rounding. The
 // weights stay frozen until freeze(model, false). Sums are rounded once to the dtype of the weight. Throws Error if the
-// model has no adapters.
+// model has no adapters, or an adapted weight is quantized.
 template <class M>
 void merge_lora(M& model) {
   detail::merge_adapters("merge_lora", named_layers<Linear>(model), true);

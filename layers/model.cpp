@@ -17,6 +17,15 @@ std::optional<DType> common_dtype(const std::vector<NamedParameter>& parameters)
   return first;
 }
 
+void take_dtypes(const std::vector<NamedParameter>& from, const std::vector<NamedParameter>& to) {
+  for (std::size_t i = 0; i < std::min(from.size(), to.size()); ++i) {
+    const Parameter &given = *from[i].parameter, &own = *to[i].parameter;
+    if (from[i].name != to[i].name || given.dtype() == own.dtype() || !to[i].others.empty()) continue;
+    *to[i].parameter = Parameter(Tensor::empty(own.shape(), given.dtype()));
+    to[i].parameter->set_path(to[i].name);
+  }
+}
+
 void copy_parameters(const std::vector<NamedParameter>& from, const std::vector<NamedParameter>& to) {
   require(from.size() == to.size(), "copy_values: one model has ", from.size(), " parameters and the other ", to.size(),
           "; they must be the same");
@@ -26,27 +35,36 @@ void copy_parameters(const std::vector<NamedParameter>& from, const std::vector<
             "copy_values: ", from[i].name, " is ", describe(*from[i].parameter), " and in the other model ", to[i].name,
             " is ", describe(*to[i].parameter), "; they must be the same");
     to[i].parameter->copy_(*from[i].parameter);
-    to[i].parameter->requires_grad_(from[i].parameter->requires_grad());
+    if (!is_quantized(to[i].parameter->dtype())) to[i].parameter->requires_grad_(from[i].parameter->requires_grad());
   }
 }
 
 // Whether the parameter is the weight of a linear layer or the table of an embedding, by the names that heed's layers
-// use. linear() and embedding() read bfloat16.
+// use. linear() and embedding() read bfloat16 and quantized types.
 static bool is_weight(const NamedParameter& p) {
   const std::string_view path = p.name, name = path.substr(path.rfind('.') + 1);
   return p.parameter->rank() == 2 && (name == "weight" || name == "output") && !path.ends_with("relative.weight") &&
          path.find("mechanism.") == std::string_view::npos;
 }
 
+DType converted_type(const NamedParameter& p, DType type) {
+  if (type != DType::bfloat16 && type != DType::q8_0) return type;
+  if (!is_weight(p)) return DType::float32;
+  // Rows of q8_0 are whole blocks. Vectors of positions and of token types are few, and added to others.
+  const bool added = p.name.ends_with("positions.weight") || p.name.ends_with("types.weight");
+  return type == DType::q8_0 && (added || p.parameter->dim(-1) % kBlockNumbers != 0) ? DType::float32 : type;
+}
+
 void convert(const Members& members, DType type) {
-  require(is_floating(type), "to: the type is ", type, "; it must be float32, float64 or bfloat16");
+  require(is_floating(type) || type == DType::q8_0, "to: the type is ", type,
+          "; it must be float32, float64, bfloat16 or q8_0");
   std::map<const Storage*, Parameter*> done;
   std::vector<Parameter> kept;  // old ones: keeps their addresses unused while they are keys
-  const DType others = type == DType::bfloat16 ? DType::float32 : type;
+  const DType others = type == DType::float64 ? type : DType::float32;
   for (const NamedBuffer& b : members.buffers)
     if (b.buffer->defined() && is_floating(b.buffer->dtype())) *b.buffer = b.buffer->to(others).detach();
   for (const NamedParameter& m : members.parameters) {
-    const DType dtype = is_weight(m) ? type : others;
+    const DType dtype = converted_type(m, type);
     Parameter& p = *m.parameter;
     if (const auto found = done.find(p.storage()); found != done.end()) {
       p = Parameter(Tensor::empty(p.shape(), found->second->dtype()));
@@ -56,7 +74,7 @@ void convert(const Members& members, DType type) {
     const Storage* storage = p.storage();
     Parameter converted(p.detach().to(dtype).clone());
     converted.set_path(p.path());
-    converted.requires_grad_(p.requires_grad());
+    if (!is_quantized(dtype)) converted.requires_grad_(p.requires_grad());
     kept.push_back(std::move(p));
     p = std::move(converted);
     done[storage] = &p;
