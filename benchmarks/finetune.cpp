@@ -1,7 +1,8 @@
 // Speed and memory of a step of fine-tuning: forward, backward, clipping, AdamW. The model has the sizes of
-// SmolLM2-135M, and random weights. The same work as benchmarks/peers/finetune_peft.py.
+// SmolLM2-135M, or of Qwen3-4B, and random weights. The same work as benchmarks/peers/finetune_peft.py.
 //
 //   bench_finetune full|lora [--threads N] [--dtype f32|bf16] [--recompute] [--steps N] [--length N] [--batch N]
+//                            [--model smollm2|qwen3-4b] [--base-dtype f32|q8_0]
 #include <cstdio>
 #include <heed/heed.hpp>
 #include <string>
@@ -31,8 +32,27 @@ GPTOptions smollm2(Index length) {
           .positions = PositionKind::rope};
 }
 
+// Qwen3-4B.
+GPTOptions qwen3_4b(Index length) {
+  return {.vocabulary = 151936,
+          .context = length,
+          .blocks = {.layers = 36,
+                     .attention = {.width = 2560,
+                                   .heads = 32,
+                                   .kv_heads = 8,
+                                   .key_size = 128,
+                                   .bias = false,
+                                   .rope_base = 1e6,
+                                   .qk_norm = true,
+                                   .norm_eps = 1e-6},
+                     .hidden = 9728,
+                     .activation = FeedForwardKind::swiglu,
+                     .norm = NormKind::rms},
+          .positions = PositionKind::rope};
+}
+
 struct Options {
-  std::string mode;
+  std::string mode, model = "smollm2", base = "f32";
   DType precision = DType::float32;
   int steps = 4;
   bool recompute = false;
@@ -47,10 +67,23 @@ double flops_per_token(GPT& model, const Options& o) {
   return model.flops_per_token(o.length) - 2 * frozen;
 }
 
+// A model whose matrices are q8_0. They are drawn and rounded one by one, so that few of them are float32 at a time.
+GPT quantized_model(const GPTOptions& options, Rng& rng) {
+  GPT model = skip_init<GPT>(options, rng);
+  for (const NamedParameter& p : named_parameters(model)) {
+    const Shape shape = p.parameter->shape();
+    *p.parameter =
+        shape.rank() == 2 ? Parameter((rng.normal(shape) * 0.02).to(DType::q8_0)) : Parameter(Tensor::ones(shape));
+    release_cached_memory();
+  }
+  return model;
+}
+
 void measure(const Options& o) {
   const benchmarks::ResidentGrowth resident;
   Rng rng(0);
-  GPT model(smollm2(o.length), rng);
+  const GPTOptions options = o.model == "qwen3-4b" ? qwen3_4b(o.length) : smollm2(o.length);
+  GPT model = o.base == "q8_0" ? quantized_model(options, rng) : GPT(options, rng);
   model.transformer.recomputes = o.recompute;
   if (o.mode == "lora") add_lora(model, {.rank = 16, .alpha = 32}, rng);
   AdamW optimizer(trainable_parameters(model), {.lr = 1e-4});
@@ -73,10 +106,12 @@ void measure(const Options& o) {
   const DType operands = o.precision == DType::bfloat16 ? DType::bfloat16 : DType::float32;
   const double peak = benchmarks::peak_flops(operands, threads());
   std::printf(
-      "heed finetune %s %s, %d threads, %s: %.0f ms/step, %.0f tokens/s, %.0f GFLOP/s = %.0f%% of the peak of %.0f; "
+      "heed finetune %s %s%s%s, %d threads, %s: %.0f ms/step, %.0f tokens/s, %.0f GFLOP/s = %.0f%% of the peak of "
+      "%.0f; "
       "resident memory grew by %.0f MiB\n",
-      o.mode.c_str(), o.precision == DType::bfloat16 ? "bf16" : "f32", threads(), arch(), median * 1e3, tokens / median,
-      flops / 1e9, 100 * flops / peak, peak / 1e9, resident.mib());
+      o.mode.c_str(), o.precision == DType::bfloat16 ? "bf16" : "f32", o.model == "smollm2" ? "" : " qwen3-4b",
+      o.base == "q8_0" ? " on q8_0" : "", threads(), arch(), median * 1e3, tokens / median, flops / 1e9,
+      100 * flops / peak, peak / 1e9, resident.mib());
 }
 
 }  // namespace
@@ -91,6 +126,10 @@ int main(int argc, char** argv) {
       o.steps = std::stoi(argv[++i]);
     else if (a == "--dtype" && i + 1 < argc)
       o.precision = std::string(argv[++i]) == "bf16" ? DType::bfloat16 : DType::float32;
+    else if (a == "--model" && i + 1 < argc)
+      o.model = argv[++i];
+    else if (a == "--base-dtype" && i + 1 < argc)
+      o.base = argv[++i];
     else if (a == "--recompute")
       o.recompute = true;
     else if (a == "--length" && i + 1 < argc)

@@ -10,6 +10,7 @@
 #include <heed/io/pretrained.hpp>
 #include <iostream>
 
+#include "examples/support/model_weights.hpp"
 #include "examples/support/program.hpp"
 
 namespace {
@@ -133,13 +134,15 @@ int main(int argc, char** argv) {
   line.add("--template", name, "Chat template [that of the model]", one_of(ChatTemplate::names()));
   line.add("--tokens", options.count, "Max tokens of an answer [512, or half the context of the model]", whole(1));
   line.add_sampling(options.sampling);
-  line.add("--dtype", dtype, "Type of the weights; bf16 takes half the memory and about half the time [f32]",
-           dtype_name());
+  line.add("--dtype", dtype,
+           "Type of the weights: f32, bf16, q8_0, or stored, which keeps quantized weights of a GGUF file [f32]",
+           weights_type());
   line.add("--seed", options.seed, "Seed of the answers [1]", seed_number());
   line.add_threads(thread_count);
   return run_program(line, argc, argv, [&] {
     set_threads(thread_count);
-    const Pretrained p = load_pretrained(model, {.dtype = dtype_named(dtype)});
+    const Pretrained p = load_pretrained(model, weights_named(dtype));
+    print_quantized(p.quantized);
     require(p.lm.tokenizer.as<JsonTokenizer>() != nullptr, "the tokenizer of the model is of the kind ",
             p.lm.tokenizer.kind(), "; chat requires a published model, with a tokenizer.json or in a GGUF file");
     if (!line.given("--tokens")) options.count = std::min(options.count, p.lm.model.options().context / 2);

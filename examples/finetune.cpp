@@ -10,6 +10,7 @@
 #include <heed/plot/plot.hpp>
 
 #include "examples/support/memory_need.hpp"
+#include "examples/support/model_weights.hpp"
 #include "examples/support/program.hpp"
 #include "examples/support/run_flags.hpp"
 #include "examples/support/run_report.hpp"
@@ -24,7 +25,7 @@ struct Settings {
   std::string model;
   std::vector<std::string> data;
   std::string chat_template, loss_on = "answers", schedule = "cosine", long_examples = "cut", dtype = "f32",
-                             targets = "all";
+                             targets = "all", base_dtype = "f32";
   bool full = false, rslora = false, recompute = false;
   Index rank = 16, freeze = 0, context = 512, batch = 4, epochs = 1, steps = 0, eval_every = 0;
   double alpha = 32, lora_dropout = 0, lr = 2e-4, warmup = 0.03, weight_decay = 0, layer_decay = 1, held_out = 0.05;
@@ -53,6 +54,8 @@ struct Settings {
     f("lora-dropout", lora_dropout, Kind::start, "Share of the adapter's inputs that are dropped [0]", number(0, 0.99));
     f("targets", targets, Kind::start, "Layers with an adapter: all, or names such as q_proj,v_proj [all]",
       anything("NAMES"));
+    f("base-dtype", base_dtype, Kind::start,
+      "Type of the frozen weights under an adapter; stored: quantized weights as in the file [f32]", weights_type());
     f("freeze", freeze, Kind::start, "With --full: freeze the embeddings and the first N blocks [0]", whole(0));
     f.group("Training");
     f("epochs", epochs, Kind::training, "Passes over the examples [1]", whole(1));
@@ -171,6 +174,8 @@ Settings resumed_settings(const Checkpoint& old, const CommandLine& line, Settin
 void check_given(const Settings& s) {
   if (s.model.empty()) throw UsageError("--model is required");
   if (s.data.empty()) throw UsageError("--data is required");
+  require(!s.full || s.base_dtype == "f32", "--base-dtype is ", s.base_dtype,
+          ", but --full trains all weights, which must be f32; leave --base-dtype out, or train an adapter");
 }
 
 // Writes the result: an adapter as PEFT's folder, or the whole model.
@@ -199,7 +204,8 @@ int train(const RunFlags& flags, Settings s, const std::string& out, const Comma
   const Start start = open_start(flags, "", true);
   if (start.resumed) s = resumed_settings(*start.resumed, line, s, flags.other_data);
   check_given(s);
-  Pretrained p = load_pretrained(s.model);
+  Pretrained p = load_pretrained(s.model, weights_named(s.base_dtype));
+  print_quantized(p.quantized);
   require(p.config.options.causal, s.model, " is a masked model; finetune trains models that continue texts");
   s.context = std::min(s.context, p.config.options.context);
   const Data data = data_of(p, s);

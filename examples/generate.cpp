@@ -2,6 +2,7 @@
 #include <heed/core/parallel.hpp>
 #include <heed/io/pretrained.hpp>
 
+#include "examples/support/model_weights.hpp"
 #include "examples/support/program.hpp"
 
 int main(int argc, char** argv) {
@@ -25,13 +26,15 @@ int main(int argc, char** argv) {
   line.add("--stop", options.stop, "End a text after this string; may be given several times",
            {.shown = "TEXT", .one_each = true});
   line.add_sampling(options.sampling);
-  line.add("--dtype", dtype, "Type of the weights; bf16 takes half the memory and about half the time [f32]",
-           dtype_name());
+  line.add("--dtype", dtype,
+           "Type of the weights: f32, bf16, q8_0, or stored, which keeps quantized weights of a GGUF file [f32]",
+           weights_type());
   line.add("--seed", options.seed, "Seed of the sample [1]", seed_number());
   line.add_threads(thread_count);
   return run_program(line, argc, argv, [&] {
     set_threads(thread_count);
-    const Pretrained p = load_pretrained(model.empty() ? checkpoint : model, {.dtype = dtype_named(dtype)});
+    const Pretrained p = load_pretrained(model.empty() ? checkpoint : model, weights_named(dtype));
+    print_quantized(p.quantized);
     const LanguageModel& lm = p.lm;
     options.stop_tokens = p.end_tokens;
     if (prompts.empty()) prompts = {""};

@@ -114,7 +114,8 @@ class GgufFile {
 struct GgufTensor {
   std::string name = {};              // from 1 to 63 bytes
   Tensor value = {};                  // at most 4 axes, none empty; row-major as in heed
-  StoredType type = StoredType::f32;  // f64, f32, f16, bf16, i64, i32 or q8_0, to which store() converts the value
+  // f64, f32, f16, bf16, i64, i32 or q8_0, to which store() converts the value, or the type of a quantized value.
+  StoredType type = StoredType::f32;
 };
 
 // Writes version 3 of the format. Tensors are stored in the given order, each at the next multiple of the alignment:

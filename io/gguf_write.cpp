@@ -52,8 +52,10 @@ void check_tensor(const GgufTensor& t, const std::string& who) {
   require(t.value.defined(), what, " is undefined");
   require(shape.rank() <= detail::kMaxGgufRank && t.value.numel() > 0, what, " is ", t.value, "; it must have at most ",
           detail::kMaxGgufRank, " axes, none of size 0");
-  require(std::ranges::find(kGgufWritable, t.type) != std::end(kGgufWritable), what, " has the type ", name_of(t.type),
-          "; it must be one of ", detail::joined(kGgufWritable, [](StoredType type) { return name_of(type); }));
+  const bool as_is = is_quantized(t.value.dtype()) && stored_type_for(t.value.dtype()) == t.type;
+  require(as_is || std::ranges::find(kGgufWritable, t.type) != std::end(kGgufWritable), what, " has the type ",
+          name_of(t.type), "; it must be one of ",
+          detail::joined(kGgufWritable, [](StoredType type) { return name_of(type); }));
   const Index block = items_per_block(t.type), row = shape.empty() ? 1 : shape.back();
   require(row % block == 0, what, " is ", t.value, "; the last axis must be a multiple of ", block, " for type ",
           name_of(t.type));

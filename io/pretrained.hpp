@@ -46,6 +46,13 @@ struct SentencePooling {
   Index max_tokens = 0;     // longer texts are cut; 0: the context of the model
 };
 
+// The weights of a model that are quantized.
+struct QuantizedWeights {
+  Index stored = 0;   // numbers that are as in the file
+  Index rounded = 0;  // numbers that were rounded to q8_0
+  double error = 0;   // of rounding: sqrt(sum (x - q)^2 / sum x^2) over the numbers x that became q
+};
+
 // A published model.
 struct Pretrained {
   std::string family = {};                      // "llama"; empty for a heed checkpoint of no family
@@ -55,11 +62,15 @@ struct Pretrained {
   Tokens end_tokens = {};                       // tokens that end a text or an answer
   std::optional<SentencePooling> pooling = {};  // of an encoder for sentences
   GgufMetadata tokenizer_metadata = {};         // the entries of a GGUF file about its tokenizer, for conversions
+  QuantizedWeights quantized = {};              // the weights that are quantized
 };
 
 // Options of load_pretrained().
 struct LoadPretrainedOptions {
-  DType dtype = DType::float32;             // or bfloat16, for generation: see to() in layers/model.hpp
+  DType dtype = DType::float32;  // of the weights; bfloat16 and q8_0: see to() in layers/model.hpp
+  // Weights that a file has as Q8_0, Q4_0 or Q4_1 stay as they are: they are not trained, and take the memory of the
+  // file. Those of other quantized types become q8_0, all others `dtype`.
+  bool as_stored = false;
   std::optional<Tokenizer> tokenizer = {};  // in place of the tokenizer of the files
 };
 
@@ -78,7 +89,8 @@ struct SavePretrainedOptions {
   StoredType type = StoredType::f32;
 };
 
-// Writes a model: a GGUF file if the path ends with ".gguf", a checkpoint if it ends with ".h5", an ONNX file of an
+// Writes a model. Quantized weights are stored as they are in GGUF files, and as numbers in safetensors; ONNX files and
+// checkpoints have none. Writes a GGUF file if the path ends with ".gguf", a checkpoint if it ends with ".h5", an ONNX file of an
 // encoder if it ends with ".onnx" (io/onnx.hpp), else a folder with config.json, model.safetensors, tokenizer.json and
 // README.md. Old files are replaced whole or not at all.
 //

@@ -99,7 +99,7 @@ TokenCost token_cost(Generating way, Index position, int repeats, const Generati
   std::size_t bytes = 0;
   for (AttentionState& state : states)
     for (const NamedBuffer& b : named_buffers(state))
-      if (b.buffer->defined()) bytes += static_cast<std::size_t>(b.buffer->numel()) * size_of(b.buffer->dtype());
+      if (b.buffer->defined()) bytes += bytes_of(b.buffer->dtype(), b.buffer->numel());
   cost.state_mebibytes = static_cast<double>(bytes) / (1 << 20);
   return cost;
 }

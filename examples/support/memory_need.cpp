@@ -28,7 +28,7 @@ double resident_bytes() {
   return resident * static_cast<double>(::sysconf(_SC_PAGESIZE));
 }
 
-double bytes_of(const Tensor& x) { return static_cast<double>(x.numel()) * static_cast<double>(size_of(x.dtype())); }
+double bytes_of(const Tensor& x) { return static_cast<double>(heed::bytes_of(x.dtype(), x.numel())); }
 
 double held_by_pool() {
   const MemoryUse use = memory_use();

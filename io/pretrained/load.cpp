@@ -21,21 +21,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The model with memory but without values.
+// The model with memory but without values. load_weights() changes the types of weights.
 GPT model_of(const GPTConfig& config, DType dtype) {
   Rng rng;
   GPT model = skip_init<GPT>(config.options, rng, config.factory());
-  if (dtype != DType::float32) to(model, dtype);
+  if (dtype == DType::float64) to(model, dtype);
   return model;
 }
 
 Pretrained with_weights(const Family& family, GPTConfig config, const StoredTensors& tensors, const std::string& file,
-                        bool gguf, Tokenizer tokenizer, DType dtype) {
+                        bool gguf, Tokenizer tokenizer, const LoadPretrainedOptions& options) {
   require(tokenizer.vocabulary_size() <= config.options.vocabulary, file, ": the tokenizer has ",
           tokenizer.vocabulary_size(), " tokens and the model ", config.options.vocabulary,
           "; the model must have at least as many");
-  Pretrained p{.family = family.name, .config = config, .lm = {model_of(config, dtype), std::move(tokenizer)}};
-  load_weights(tensors, file, family, gguf, p.lm.model);
+  Pretrained p{.family = family.name, .config = config, .lm = {model_of(config, options.dtype), std::move(tokenizer)}};
+  p.quantized = load_weights(tensors, file, family, gguf, p.lm.model, options);
   return p;
 }
 
@@ -98,8 +98,7 @@ Pretrained load_folder(const fs::path& folder, const LoadPretrainedOptions& opti
   head_of_bert(config.options, weights.tensors());
   const Tokenizer tokenizer =
       options.tokenizer ? *options.tokenizer : Tokenizer(JsonTokenizer::load(folder / "tokenizer.json"));
-  Pretrained p =
-      with_weights(family, config, weights.tensors(), weights.path().string(), false, tokenizer, options.dtype);
+  Pretrained p = with_weights(family, config, weights.tensors(), weights.path().string(), false, tokenizer, options);
   add_end_tokens(p.end_tokens, view, config.options.vocabulary);
   if (const auto generation = json_in(folder / "generation_config.json"))
     add_end_tokens(p.end_tokens, JsonView(*generation, (folder / "generation_config.json").string()),
@@ -140,7 +139,7 @@ Pretrained load_gguf(const fs::path& path, const LoadPretrainedOptions& options)
     config.options.blocks.attention.rope_scaling =
         scaling_of(load(freqs->second, DType::float32).to_vector<float>(), config.options.blocks.attention.rope_base);
   Tokenizer tokenizer = options.tokenizer ? *options.tokenizer : Tokenizer(tokenizer_of(file));
-  Pretrained p = with_weights(family, config, file.tensors(), file.name(), true, std::move(tokenizer), options.dtype);
+  Pretrained p = with_weights(family, config, file.tensors(), file.name(), true, std::move(tokenizer), options);
   if (!options.tokenizer) p.end_tokens = end_tokens_of(file);
   for (const auto& [key, value] : file.metadata()) {
     if (key.starts_with("tokenizer.")) p.tokenizer_metadata[key] = value;
@@ -158,7 +157,10 @@ Pretrained load_gguf(const fs::path& path, const LoadPretrainedOptions& options)
 Pretrained load_own(const fs::path& path, const LoadPretrainedOptions& options) {
   Checkpoint c = load_checkpoint(path);
   if (options.tokenizer) c.texts["tokenizer"] = options.tokenizer->to_json();
-  Pretrained p{.config = from_json<GPTConfig>(c.text("config"), c.source), .lm = language_model_of(c, options.dtype)};
+  const bool rounds = options.dtype == DType::q8_0;
+  Pretrained p{.config = from_json<GPTConfig>(c.text("config"), c.source),
+               .lm = language_model_of(c, rounds ? DType::float32 : options.dtype)};
+  if (rounds) p.quantized = round_weights(p.lm.model);
   if (const Family* family = family_for(p.config, false)) p.family = family->name;
   if (!c.texts.contains("card")) return p;
   const JsonValue json = detail::parse_json_object(c.text("card"), c.source);

@@ -87,17 +87,32 @@ void save_folder(const fs::path& folder, Pretrained& p, StoredType type) {
 
 // The type of a weight: engines expect float32 for norms, biases and vectors of positions.
 StoredType type_of(const std::string& name, const Tensor& value, StoredType type) {
+  if (is_quantized(value.dtype())) return stored_type_for(value.dtype());
   if (value.rank() < 2 || name == "position_embd.weight" || name == "token_types.weight") return StoredType::f32;
   return type == StoredType::q8_0 && value.dim(-1) % items_per_block(type) != 0 ? StoredType::f16 : type;
 }
 
 std::uint32_t file_type(StoredType type) {  // ggml's enum of the type of most tensors
   switch (type) {
+    case StoredType::q4_0: return 2;
+    case StoredType::q4_1: return 3;
     case StoredType::f16: return 1;
     case StoredType::q8_0: return 7;
     case StoredType::bf16: return 32;
     default: return 0;
   }
+}
+
+// The type of most numbers, if weights are quantized; else `type`.
+StoredType most_frequent_type(const std::vector<GgufTensor>& tensors, StoredType type) {
+  std::map<StoredType, Index> numbers;
+  bool quantized = false;
+  for (const GgufTensor& t : tensors) {
+    numbers[t.type] += t.value.numel();
+    quantized |= is_quantized(t.value.dtype());
+  }
+  const auto fewer = [](const auto& a, const auto& b) { return a.second < b.second; };
+  return quantized ? std::ranges::max_element(numbers, fewer)->first : type;
 }
 
 // The entries about the tokenizer: those of the GGUF file from which it was read, or new ones.
@@ -126,7 +141,6 @@ void save_gguf_model(const fs::path& file, Pretrained& p, StoredType type) {
   for (const auto& [key, text] : p.card.texts) metadata["general." + key] = text;
   metadata["general.architecture"] = std::string(family.architecture);
   metadata["general.type"] = std::string("model");
-  metadata["general.file_type"] = file_type(type);
   if (!p.card.chat_template.empty()) metadata["tokenizer.chat_template"] = p.card.chat_template;
   GgufWriter writer(metadata, family.architecture);
   family.fields(writer, config);
@@ -137,6 +151,7 @@ void save_gguf_model(const fs::path& file, Pretrained& p, StoredType type) {
             " cannot hold the head of a masked language model");
     tensors.push_back({name, value, type_of(name, value, type)});
   });
+  metadata["general.file_type"] = file_type(most_frequent_type(tensors, type));
   const MultiHeadAttentionOptions& a = config.options.blocks.attention;
   if (a.rope_scaling.kind == RopeScalingKind::llama3) {
     const std::vector<float> divisors = divisors_of(a.rope_scaling, a.rope_base, a.head_size());

@@ -1,6 +1,9 @@
 // Weights between files and models: names, parts of stacked matrices, and forms.
 #include <algorithm>
+#include <cmath>
+#include <heed/core/parallel.hpp>
 #include <heed/io/pretrained/weights.hpp>
+#include <heed/layers/model.hpp>
 #include <set>
 #include <sstream>
 
@@ -30,6 +33,7 @@ struct Place {
   Tensor parameter;  // a view of the rows that the weight has
   Form form;
   Index heads;  // of rope_pairs
+  const NamedParameter* whole;
 };
 
 using ParametersByName = std::map<std::string, const NamedParameter*>;
@@ -64,8 +68,8 @@ void for_each_place(const Family& family, bool gguf, const std::string& prefix, 
       const auto [begin, end] = rows_of(w, p, parameters);
       const Form form = gguf ? w.gguf_form : w.hf_form;
       const Index heads = w.part == 0 ? a.heads : a.kv_heads > 0 ? a.kv_heads : a.heads;
-      use(Place{numbered(name_in_file(w, gguf, prefix), block), p.parameter->detach().slice(0, begin, end), form,
-                heads});
+      use(Place{numbered(name_in_file(w, gguf, prefix), block), p.parameter->detach().slice(0, begin, end), form, heads,
+                &p});
     }
   }
   for (const NamedParameter& p : named)
@@ -120,9 +124,100 @@ void check_tied_output(const StoredTensors& tensors, const std::string& file, co
           " differs from ", tokens.name, ", but the configuration ties them; set tie_word_embeddings to false");
 }
 
+// ---- Quantized weights ----
+
+// Sums of squares over the numbers that were rounded: of the numbers, and of the errors.
+struct Rounding {
+  Index numbers = 0;
+  double squares = 0, errors = 0;
+  double error() const { return squares > 0 ? std::sqrt(errors / squares) : 0; }
+};
+
+// x [rows, n] of float32, rounded to q8_0.
+Tensor rounded(const Tensor& x, Rounding& sums) {
+  const Tensor given = x.dense(), q = given.to(DType::q8_0), y = q.to(DType::float32);
+  const Index n = x.dim(-1);
+  std::vector<std::pair<double, double>> of_rows(static_cast<std::size_t>(x.rows()));
+  parallel_for_each(x.rows(), grain_for(n), [&](Index r) {
+    auto& [squares, errors] = of_rows[static_cast<std::size_t>(r)];
+    for (Index i = r * n; i < (r + 1) * n; ++i) {
+      const double value = given.ptr<float>()[i], error = value - y.ptr<float>()[i];
+      squares += value * value, errors += error * error;
+    }
+  });
+  for (const auto& [squares, errors] : of_rows) sums.squares += squares, sums.errors += errors;
+  sums.numbers += x.numel();
+  return q;
+}
+
+// A tensor of a file rounded to q8_0, some rows at a time, so that little memory is needed.
+Tensor rounded_from(const StoredTensor& stored, Rounding& sums) {
+  const Index n = stored.shape.back(), all = stored.shape[0], step = std::max<Index>(1, (Index{1} << 22) / n);
+  const auto row_bytes = stored.bytes.size() / static_cast<std::size_t>(all);
+  Tensor q = Tensor::empty(stored.shape, DType::q8_0);
+  for (Index row = 0; row < all; row += step) {
+    const Index end = std::min(all, row + step);
+    StoredTensor part = stored;
+    part.shape = {end - row, n};
+    part.bytes = stored.bytes.subspan(static_cast<std::size_t>(row) * row_bytes,
+                                      static_cast<std::size_t>(end - row) * row_bytes);
+    q.slice(0, row, end).copy_(rounded(load(part, DType::float32), sums));
+  }
+  return q;
+}
+
+bool keeps_rows(Form form) { return form == Form::plain || form == Form::rope_pairs; }
+
+// The dtype for a part of a parameter.
+DType dtype_of_part(const Place& place, const StoredTensor& stored, const LoadPretrainedOptions& options) {
+  const DType converted = detail::converted_type(*place.whole, options.dtype);
+  const bool is_weight = detail::converted_type(*place.whole, DType::bfloat16) == DType::bfloat16;
+  if (!options.as_stored || !is_weight || !is_quantized(stored.type) || !keeps_rows(place.form)) return converted;
+  return quantized_dtype(stored.type).value_or(DType::q8_0);
+}
+
+// Gives parameters the types that the options say. The maps in a stacked matrix that have different types become q8_0.
+void set_dtypes(const StoredTensors& tensors, const Family& family, bool gguf, const std::string& prefix, GPT& model,
+                const LoadPretrainedOptions& options) {
+  std::map<Parameter*, DType> types;
+  for_each_place(family, gguf, prefix, model, [&](const Place& place) {
+    const DType type = dtype_of_part(place, tensors.find(place.name)->second, options);
+    const auto [known, is_new] = types.try_emplace(place.whole->parameter, type);
+    if (known->second != type) known->second = DType::q8_0;
+  });
+  for (const NamedParameter& p : named_parameters(model))
+    if (const DType type = types.at(p.parameter); type != p.parameter->dtype()) {
+      *p.parameter = Parameter(Tensor::empty(p.parameter->shape(), type));
+      p.parameter->set_path(p.name);
+    }
+}
+
+// The values of a quantized part.
+Tensor blocks_for(const Place& place, const StoredTensor& stored, QuantizedWeights& counts, Rounding& sums) {
+  const DType type = place.parameter.dtype();
+  if (stored_type_for(type) == stored.type && keeps_rows(place.form)) {
+    counts.stored += place.parameter.numel();
+    return from_file(load(stored, type), place);
+  }
+  if (keeps_rows(place.form)) return from_file(rounded_from(stored, sums), place);
+  return rounded(from_file(load(stored, DType::float32), place), sums);
+}
+
 }  // namespace
 
-void load_weights(const StoredTensors& tensors, const std::string& file, const Family& family, bool gguf, GPT& model) {
+QuantizedWeights round_weights(GPT& model) {
+  const NoTape no_tape;
+  Rounding sums;
+  for (const NamedParameter& p : named_parameters(model)) {
+    if (detail::converted_type(p, DType::q8_0) != DType::q8_0) continue;
+    *p.parameter = Parameter(rounded(p.parameter->detach().to(DType::float32), sums));
+    p.parameter->set_path(p.name);
+  }
+  return {0, sums.numbers, sums.error()};
+}
+
+QuantizedWeights load_weights(const StoredTensors& tensors, const std::string& file, const Family& family, bool gguf,
+                              GPT& model, const LoadPretrainedOptions& options) {
   const NoTape no_tape;
   const std::string prefix = prefix_in(tensors, family, gguf);
   std::set<std::string_view> used;
@@ -139,19 +234,28 @@ void load_weights(const StoredTensors& tensors, const std::string& file, const F
     require(used.contains(name) || without_effect(family, name), file, ": heed does not know the tensor ", name,
             " in a model of the family ", family.name);
   check_tied_output(tensors, file, family, gguf, prefix, model.options());
+  set_dtypes(tensors, family, gguf, prefix, model, options);
+  QuantizedWeights counts;
+  Rounding sums;
   for_each_place(family, gguf, prefix, model, [&](const Place& place) {
     const StoredTensor& stored = tensors.find(place.name)->second;
     Tensor rows = place.parameter;
+    if (is_quantized(rows.dtype())) return rows.copy_(blocks_for(place, stored, counts, sums));
     const bool plain = place.form == Form::plain || place.form == Form::transposed;
     rows.copy_(from_file(load(stored, plain ? rows.dtype() : DType::float32), place));
   });
+  counts.rounded = sums.numbers, counts.error = sums.error();
+  return counts;
 }
 
 void for_each_weight(const Family& family, bool gguf, GPT& model,
                      const std::function<void(const std::string&, const Tensor&)>& write) {
   const NoTape no_tape;
-  for_each_place(family, gguf, family.prefix, model,
-                 [&](const Place& place) { write(place.name, to_file(place.parameter, place)); });
+  for_each_place(family, gguf, family.prefix, model, [&](const Place& place) {
+    const bool numbers = is_quantized(place.parameter.dtype()) && !(gguf && keeps_rows(place.form));
+    const Tensor& x = place.parameter;
+    write(place.name, to_file(numbers ? x.to(DType::float32) : x, place));
+  });
 }
 
 }  // namespace heed::detail::pretrained

@@ -128,3 +128,25 @@ TEST_CASE("finetune: the adapters of GPT-2 are those of its modules, and others 
   CHECK(contains(ran.output, "has no module for the map blocks.0.attention.q"));
   CHECK_FALSE(std::filesystem::exists(t.file("other.h5")));
 }
+
+TEST_CASE("finetune: an adapter learns on a quantized base, which a resumed run must have too") {
+  Tuning t;
+  Pretrained wide = load_pretrained(t.model);  // with rows of whole blocks
+  wide.config.options.blocks.attention.width = 64, wide.config.options.blocks.attention.key_size = 16;
+  Rng rng(1);
+  wide.lm.model = GPT(wide.config.options, rng, wide.config.factory());
+  t.model = t.file("wide");
+  save_pretrained(t.model, wide);
+  const Ran ran = t.train("--epochs 12 --log log --base-dtype q8_0");
+  INFO(ran.output);
+  REQUIRE(ran.exit_code == 0);
+  CHECK(contains(ran.output, "weights were rounded to q8_0, with a relative error of 0.00"));
+  const std::vector<nlohmann::json> log = json_lines(t.file("log"));
+  CHECK(log.back().at("val_loss").get<double>() < 0.7 * log.front().at("loss").get<double>());
+  const Ran other = t.run("--model " + t.model + " --data data.jsonl --resume --base-dtype f32");
+  CHECK(other.exit_code != 0);
+  CHECK(contains(other.output, "base-dtype"));
+  const Ran full = t.train("--full --base-dtype q8_0");
+  CHECK(full.exit_code == 1);
+  CHECK(contains(full.output, "--base-dtype is q8_0, but --full trains all weights"));
+}
