@@ -194,6 +194,7 @@ void copy_quantized(Tensor& to, const Tensor& from) {
     const std::size_t bytes = bytes_of(to.dtype(), to.shape().back());
     return for_each_row(to, [&](Index r) { std::memcpy(row_of(to, r), row_of(from, r), bytes); });
   }
+  if (to.dtype() == from.dtype()) refuse_quantized(to.dtype());
   if (is_quantized(from.dtype()) && !is_quantized(to.dtype())) {
     const bool direct = to.dtype() == DType::float32 && to.is_contiguous();
     Tensor numbers = direct ? to : Tensor::empty(from.shape());

@@ -102,7 +102,9 @@ std::string summary_text(const std::vector<NamedParameter>& parameters, const Ac
   Index total = 0, frozen = 0;
   for (const NamedParameter& p : parameters) {
     const auto place = kept.find(p.name.substr(0, p.name.rfind('.')));  // its module; the whole name without a dot
-    rows.push_back({p.name + (p.parameter->requires_grad() ? "" : " (frozen)"), to_string(p.parameter->shape()),
+    const DType dtype = p.parameter->dtype();
+    const std::string note = is_quantized(dtype) ? " (frozen, " + std::string(name_of(dtype)) + ")" : " (frozen)";
+    rows.push_back({p.name + (p.parameter->requires_grad() ? "" : note), to_string(p.parameter->shape()),
                     grouped(p.parameter->numel()),
                     place == kept.end() ? "" : grouped(static_cast<Index>(place->second))});
     if (place != kept.end()) kept.erase(place);

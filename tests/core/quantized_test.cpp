@@ -85,6 +85,8 @@ TEST_CASE("quantized: single numbers and parts of blocks are refused") {
   CHECK(refused([&] { return x.select(1, 0).to(DType::float32); }));
   CHECK(refused([&] { return x.slice(1, 16, 48).to(DType::float32); }));
   CHECK(refused([&] { return size_of(x.dtype()); }));
+  CHECK(refused([&] { return x.t().contiguous(); }));
+  CHECK(refused([&] { return x.raw(); }));
   CHECK(refused([&] { return Tensor::ones({32}, DType::q8_0); }));
   CHECK(contains(
       error_of([] {

@@ -372,7 +372,9 @@ TEST_CASE("load and store: blocks of quantized dtypes stay as they are, and all 
   CHECK(quantized_dtype(StoredType::q4_1) == DType::q4_1);
   CHECK_FALSE(quantized_dtype(StoredType::q6_k).has_value());
   CHECK(stored_type_for(DType::q4_0) == StoredType::q4_0);
-  CHECK(test::contains(test::error_of([&] { load({"x", x.shape(), StoredType::q8_0, bytes}, DType::q4_0); }),
+  CHECK(test::contains(test::error_of([&] {
+                         load({"x", x.shape(), StoredType::q8_0, bytes}, DType::q4_0);
+                       }),
                        "load: tensor 'x' is [3, 256] Q8_0; it cannot become q4_0"));
   CHECK(test::contains(test::error_of([&] { store(q, StoredType::q4_0); }), "store: the type is Q4_0"));
 }

@@ -55,7 +55,7 @@ TEST_CASE("to: q8_0 converts matrices and tables of tokens, and freezes them") {
     CHECK(types.at(name) == DType::q8_0);
   for (const char* name : {"positions.weight", "norm.weight", "blocks.0.mlp.up.bias"})
     CHECK(types.at(name) == DType::float32);
-  CHECK(contains(summary(model), "blocks.0.attention.qkv.weight (frozen)"));
+  CHECK(contains(summary(model), "blocks.0.attention.qkv.weight (frozen, q8_0)"));
   CHECK(contains(error_of([&] { freeze(model, false); }), "is q8_0, which is not trained"));
   CHECK(contains(error_of([&] { to(model, DType::q4_0); }), "to: the type is q4_0"));
 }
