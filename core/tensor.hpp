@@ -245,8 +245,7 @@ class Tensor {
 
   void* address(std::size_t offset) const {
     if (!defined()) return nullptr;
-    if (detail::Arrival* a = storage_->arrival.load(std::memory_order_acquire)) [[unlikely]]
-      a->wait();
+    if (detail::Arrival* a = storage_->arrival.load(std::memory_order_acquire)) [[unlikely]] a->wait();
     return static_cast<char*>(storage_->data) + offset;
   }
   void* checked(DType requested) const;
