@@ -144,3 +144,17 @@ TEST_CASE("generate: wrong flags are one line that says what is right, and exit 
     CHECK(contains(help.output, flag));
   for (const std::string& line : lines_of(help.output)) CHECK(line.size() <= 80);
 }
+
+TEST_CASE("generate: weights that are rounded to q8_0 are those of the library, and stderr tells the error") {
+  const Training training;
+  REQUIRE(test::run(training.on_stories("--data text.txt --layers 1 --heads 2 --width 32 --context 16 --steps 20"))
+              .exit_code == 0);
+  const LanguageModel lm = load_language_model(training.file("lm.h5"), DType::q8_0);
+  Rng rng(1, 2);
+  const Tokens ids = generate(lm.model, lm.tokenizer.encode("The "), 40, {.temperature = 0}, rng);
+  const Ran ran = test::run("exec " + test::program("generate") + " --checkpoint " + training.file("lm.h5") +
+                            " --prompt 'The ' --temperature 0 --tokens 40 --dtype q8_0");
+  CHECK(contains(ran.output, "The " + lm.tokenizer.decode(ids) + "\n"));
+  CHECK(contains(ran.output, "weights were rounded to q8_0, with a relative error of 0.00"));
+  CHECK(contains(test::run("exec " + test::program("generate") + " --dtype q4_0").output, "stored"));
+}
