@@ -18,8 +18,9 @@ namespace heed {
 // y = x W^T + b: x [..., in], weight [out, in], bias [out] or undefined -> [..., out].
 // dx = dy W;  dW = dy^T x;  db = sum of dy over rows.
 // Types: all float64, or all float32, where x and weight may also be bfloat16. If weight is bfloat16, a float32 x is
-// rounded to bfloat16. A quantized weight is unpacked to float32 as it is read, and gets no gradient. Products of bfloat16 values are summed in float32. The result is float32, or bfloat16 if
-// `result` says so: each sum is then rounded once, when it is stored. Throws Error for other shapes and types.
+// rounded to bfloat16. A quantized weight is unpacked to float32 as it is read, and gets no gradient. Products of
+// bfloat16 values are summed in float32. The result is float32, or bfloat16 if `result` says so: each sum is then
+// rounded once, when it is stored. Throws Error for other shapes and types.
 Tensor linear(In x, In weight, In bias, std::optional<DType> result = {});
 
 // As torch.matmul: [..., m, k] by [..., k, n] -> [..., m, n]. Batch axes broadcast. A vector counts as one row on the

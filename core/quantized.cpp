@@ -1,5 +1,5 @@
-// Blocks of ggml's quantized types, and copies of quantized tensors. All inner loops over a block have a constant number
-// of iterations, and vectorise.
+// Blocks of ggml's quantized types, and copies of quantized tensors. All inner loops over a block have a constant
+// number of iterations, and vectorise.
 #include <bit>
 #include <cstring>
 #include <heed/core/float16.hpp>

@@ -90,9 +90,9 @@ struct SavePretrainedOptions {
 };
 
 // Writes a model. Quantized weights are stored as they are in GGUF files, and as numbers in safetensors; ONNX files and
-// checkpoints have none. Writes a GGUF file if the path ends with ".gguf", a checkpoint if it ends with ".h5", an ONNX file of an
-// encoder if it ends with ".onnx" (io/onnx.hpp), else a folder with config.json, model.safetensors, tokenizer.json and
-// README.md. Old files are replaced whole or not at all.
+// checkpoints have none. Writes a GGUF file if the path ends with ".gguf", a checkpoint if it ends with ".h5", an ONNX
+// file of an encoder if it ends with ".onnx" (io/onnx.hpp), else a folder with config.json, model.safetensors,
+// tokenizer.json and README.md. Old files are replaced whole or not at all.
 //
 // Throws Error if the model is of no family that has the format, for example if a heed model has options that the
 // family lacks.

@@ -99,9 +99,9 @@ M clone(M& model) {
   });
 }
 
-// A table of all parameters: names, with the dtype if it is quantized, shapes, numbers of elements, and the total; and a
-// line with the options of the model, if they have fields() (layers/model_config.hpp). With a prediction, also the bytes
-// that a training step keeps for backward, per module, in the row of the module's first parameter:
+// A table of all parameters: names, with the dtype if it is quantized, shapes, numbers of elements, and the total; and
+// a line with the options of the model, if they have fields() (layers/model_config.hpp). With a prediction, also the
+// bytes that a training step keeps for backward, per module, in the row of the module's first parameter:
 //   std::cout << summary(gpt, gpt.predict_activations(12, 64)) << summary(mlp, predict_activations(mlp, {32, 784}));
 template <class M>
 std::string summary(M& model, const ActivationBytes& activations = {}) {

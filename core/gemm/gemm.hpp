@@ -60,8 +60,8 @@ struct Gemm {
   // [k, n], float64 if a is, else float32, bfloat16 or quantized. A quantized b begins with a block, has stride 1 along
   // its blocks and a multiple of 32 along the other axis, and is the same for all products of a batch.
   MatrixIn b = {};
-  // bfloat16: operands of float32 and quantized ones are rounded to bfloat16 as they are read. Both operands then hold bfloat16 values and
-  // are multiplied as such.
+  // bfloat16: operands of float32 and quantized ones are rounded to bfloat16 as they are read. Both operands then hold
+  // bfloat16 values and are multiplied as such.
   DType products = DType::float32;
   void* c = nullptr;  // [m, n], float64 if a is, else float32; each row is contiguous
   Index ldc = 0;      // stride of the rows of c, in elements
@@ -82,7 +82,8 @@ struct Gemm {
 // Computes the product in parallel over parts of c. The sizes of the parts depend on shapes and strides alone, so the
 // bits of the result are the same at any number of threads. If both operands hold bfloat16 values, they are multiplied
 // in pairs and summed in float32, and subnormals, also those of c, count as 0. Otherwise bfloat16 is widened to
-// float32. A quantized b is unpacked to float32 as it is read. c must not overlap a or b. Throws Error for dtypes that do not fit, and for a `finish` with a batch.
+// float32. A quantized b is unpacked to float32 as it is read. c must not overlap a or b. Throws Error for dtypes that
+// do not fit, and for a `finish` with a batch.
 void gemm(const Gemm& g);
 // gemm() on the calling thread, with the same bits, for callers that run many products in parallel.
 void gemm_here(const Gemm& g);

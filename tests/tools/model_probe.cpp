@@ -61,8 +61,7 @@ Tensor logits(const Request& r) {
 
 Tensor greedy(const Request& r) {
   Rng rng;
-  const Tokens made =
-      generate(load_pretrained(r.model).lm.model, ids_of(text_of(r.in)), 100, {.temperature = 0}, rng);
+  const Tokens made = generate(load_pretrained(r.model).lm.model, ids_of(text_of(r.in)), 100, {.temperature = 0}, rng);
   return Tensor::from(made, {static_cast<Index>(made.size())});
 }
 

@@ -29,8 +29,8 @@ struct GemmProblem {
     long stride, rows, bytes;
     bool write = false;
   } ahead[3] = {};
-  // If b is quantized: b_row or b_column is 1, along which there are blocks of 32 numbers; the other stride is a multiple
-  // of 32. b is the address of a block, and the product's b begins at number b_first from there.
+  // If b is quantized: b_row or b_column is 1, along which there are blocks of 32 numbers; the other stride is a
+  // multiple of 32. b is the address of a block, and the product's b begins at number b_first from there.
   Blocks b_blocks = Blocks::none;
   long b_first = 0;
 };
