@@ -49,9 +49,14 @@ JsonValue& JsonBuilder::open(Kind kind) {
   return made;
 }
 
+void refuse_zero_byte(std::string_view json, const std::string& source) {
+  require(json.find('\0') == json.npos, source, " has a zero byte; it must be JSON");
+}
+
 JsonValue parse_json_object(std::string_view text, const std::string& source) {
   constexpr std::size_t kMaxBytes = std::size_t{1} << 24;
   require(text.size() <= kMaxBytes, source, ": the text has ", text.size(), " bytes; it must have at most ", kMaxBytes);
+  refuse_zero_byte(text, source);
   JsonValue root;
   JsonBuilder events(root, source);
   nlohmann::json::sax_parse(text.begin(), text.end(), &events);
@@ -100,9 +105,13 @@ bool JsonView::has(std::string_view key) const {
   return v != nullptr && v->kind != Kind::null;
 }
 
+std::string JsonView::path_of(std::string_view key) const {
+  return path_.empty() ? excerpt(key) : path_ + "." + excerpt(key);
+}
+
 JsonView JsonView::at(std::string_view key) const {
   const JsonValue* v = find(key);
-  std::string path = path_.empty() ? excerpt(key) : path_ + "." + excerpt(key);
+  std::string path = path_of(key);
   require(v != nullptr, source_, ": ", path, " is missing");
   return {*v, source_, std::move(path)};
 }
@@ -118,7 +127,10 @@ std::vector<JsonView> JsonView::items() const {
 std::vector<std::pair<std::string, JsonView>> JsonView::members() const {
   require_kind(Kind::object, "an object");
   std::vector<std::pair<std::string, JsonView>> all;
-  for (const std::string& key : value_->keys) all.emplace_back(key, at(key));
+  for (std::size_t i = 0; i < value_->items.size(); ++i) {  // not at(), which searches for the key
+    const std::string& key = value_->keys[i];
+    all.emplace_back(key, JsonView(value_->items[i], source_, path_of(key)));
+  }
   return all;
 }
 

@@ -64,6 +64,7 @@ class JsonView {
 
  private:
   const JsonValue* find(std::string_view key) const;
+  std::string path_of(std::string_view key) const;
   void require_kind(JsonValue::Kind kind, const char* name) const;
 
   const JsonValue* value_;
@@ -111,6 +112,8 @@ class JsonBuilder {
   std::size_t values_ = 0;
 };
 
+// Throws Error, which begins with the source, if the text has a zero byte, which the JSON library takes as its end.
+void refuse_zero_byte(std::string_view json, const std::string& source);
 // Parses a text of at most 16 MiB. Throws Error, which begins with the source, if it is no JSON object.
 JsonValue parse_json_object(std::string_view text, const std::string& source);
 // The text in quotation marks, with JSON's escapes.

@@ -20,8 +20,7 @@ class SafetensorsJson : public nlohmann::json_sax<nlohmann::json> {
   explicit SafetensorsJson(std::string document) : document_(std::move(document)) {}
 
   void parse(std::string_view text) {
-    // nlohmann's parser takes a zero byte as the end of the text.
-    require(text.find('\0') == text.npos, "load_safetensors: ", document_, " has a zero byte; it must be JSON");
+    refuse_zero_byte(text, "load_safetensors: " + document_);
     nlohmann::json::sax_parse(text.begin(), text.end(), this);
   }
 

@@ -198,7 +198,9 @@ void add_template(Frame& frame, const JsonView& json) {
   json.only({"type", "single", "pair", "special_tokens"});  // `pair` is for two texts
   Tokens begin, end;
   int texts = 0;
-  for (const JsonView& piece : json.at("single").items()) {
+  const std::vector<JsonView> pieces = json.at("single").items();
+  frame.check_count(pieces.size());  // the token of each is searched for
+  for (const JsonView& piece : pieces) {
     piece.only({"Sequence", "SpecialToken"});
     if (piece.has("Sequence")) {
       piece.at("Sequence").only({"id", "type_id"});

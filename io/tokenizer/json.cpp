@@ -157,6 +157,7 @@ TokenizerFile parse_tokenizer_json(std::string_view json) {
   constexpr std::size_t kMaxBytes = std::size_t{1} << 28;
   require(json.size() <= kMaxBytes, "tokenizer.json: the text has ", json.size(), " bytes; it must have at most ",
           kMaxBytes);
+  refuse_zero_byte(json, "tokenizer.json");
   TokenizerFile file;
   Events events(file);
   nlohmann::json::sax_parse(json.begin(), json.end(), &events);

@@ -65,7 +65,8 @@ class Precompiled final : public Normalizer {
       node ^= offset(found);
       if ((found & 0x100) == 0) continue;
       const std::size_t begin = unit(node) & 0x7FFFFFFF;
-      require(begin < texts_.size(), "encode: ", path_, " of the tokenizer is damaged: it has no text at ", begin);
+      const bool is_text = begin < texts_.size() && (byte_of(texts_, begin) & 0xC0) != 0x80;  // not within a character
+      require(is_text, "encode: ", path_, " of the tokenizer is damaged: it has no text at ", begin);
       to.append(texts_, begin, texts_.find('\0', begin) - begin);
       return true;
     }

@@ -197,6 +197,10 @@ TEST_CASE("tokenizer.json: words that are not in the vocabulary of WordLevel") {
   CHECK(error_of_text(word.dump()) == "tokenizer.json: model.vocab must be an object");
 }
 
+TEST_CASE("tokenizer.json: a zero byte is not the end of the text") {
+  CHECK(error_of_text(small().dump() + std::string("\0}", 2)) == "tokenizer.json has a zero byte; it must be JSON");
+}
+
 TEST_CASE("tokenizer.json: damaged tables of Precompiled") {
   // One entry: "a" becomes "b". The root has the offset 1 xor 'a'. Its child has a leaf at 2.
   const auto table = [](std::vector<std::uint32_t> units, const std::string& texts, std::uint32_t size) {
@@ -227,6 +231,8 @@ TEST_CASE("tokenizer.json: damaged tables of Precompiled") {
         "encode: normalizer.precompiled_charsmap of the tokenizer is damaged: it has no entry 100");
   fails(table({units[0], units[1], 9}, text, 12),
         "encode: normalizer.precompiled_charsmap of the tokenizer is damaged: it has no text at 9");
+  fails(table({units[0], units[1], 1}, std::string("\u00e9\0", 3), 12),  // within a character
+        "encode: normalizer.precompiled_charsmap of the tokenizer is damaged: it has no text at 1");
   json file = small();
   file["normalizer"] = {{"type", "Precompiled"}, {"precompiled_charsmap", "abc"}};
   CHECK(contains(error_of_text(file.dump()), "the base64 text has 3 characters; it must have a multiple of 4"));
