@@ -8,10 +8,10 @@ namespace heed::detail::tokenizer {
 namespace {
 
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
-  std::size_t at = text.find(from), done = 0;
+  std::size_t at = find_text(text, from, 0), done = 0;
   if (at == text.npos) return;
   std::string made;
-  for (; at != text.npos; at = text.find(from, done)) {
+  for (; at != text.npos; at = find_text(text, from, done)) {
     made.append(text, done, at - done) += to;
     done = at + from.size();
   }

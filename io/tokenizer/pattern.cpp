@@ -211,7 +211,7 @@ Pattern Pattern::from_json(const JsonView& json) {
 
 std::optional<Range> Pattern::find(std::string_view text, std::size_t from, MatchState& state) const {
   if (!code_) {
-    const std::size_t at = text.find(text_, from);
+    const std::size_t at = find_text(text, text_, from);
     return at == text.npos ? std::nullopt : std::optional(range(at, at + text_.size()));
   }
   MatchState::Memory& m = *state.memory_;

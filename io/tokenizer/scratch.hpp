@@ -1,11 +1,13 @@
 // Memory that the stages of a tokenizer reuse from text to text, so that a piece of a text needs no allocation.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
 #include <heed/data/tokenizer.hpp>
 #include <heed/io/tokenizer/pattern.hpp>
 #include <heed/io/tokenizer/text.hpp>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -86,7 +88,8 @@ struct EncodeScratch {
   // Bounds what stages make of a text of `bytes` bytes, and their steps. Stages of a hostile file could double the text
   // again and again, or insert a long text at many places.
   void allow(std::size_t bytes) {
-    longest = bytes * kLongest + (std::size_t{1} << 16);
+    constexpr std::size_t kMax = std::numeric_limits<std::int32_t>::max();  // places in a text have 32 bits
+    longest = std::min(bytes * kLongest + (std::size_t{1} << 16), kMax);
     match.allow(bytes);
   }
   // Throws Error if a stage made a text of more bytes.

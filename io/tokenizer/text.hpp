@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <heed/data/text.hpp>
 #include <string>
 #include <string_view>
@@ -23,6 +24,16 @@ inline unsigned byte_of(std::string_view text, std::size_t i) { return static_ca
 inline std::size_t length_at(std::string_view text, std::size_t i) {
   const unsigned b = byte_of(text, i);
   return b < 0x80 ? 1 : b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4;
+}
+
+// The first place of `wanted`, which is not empty, at or after `from`; npos if there is none. Takes time in proportion
+// to both lengths: std::string_view::find may compare all of a long `wanted` at each byte.
+inline std::size_t find_text(std::string_view text, std::string_view wanted, std::size_t from) {
+  constexpr std::size_t kShort = 16;
+  if (wanted.size() <= kShort || from > text.size()) return text.find(wanted, from);
+  const void* found = ::memmem(text.data() + from, text.size() - from, wanted.data(), wanted.size());
+  if (found == nullptr) return text.npos;
+  return static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
 }
 
 // Returns the code point at `i` of valid UTF-8 and moves `i` to the next one.

@@ -95,6 +95,19 @@ TEST_CASE("tokenizer.json: patterns with all kinds of quantifiers and groups mat
   CHECK(matches("a{b", "a{bc") == Tokens{4, 2});
 }
 
+// A minute, if all of the long text is compared at each character.
+TEST_CASE("tokenizer.json: a long text is searched for in time proportional to it") {
+  json file = letters();
+  const std::string wanted = std::string(1'000'000, 'a') + "b", text(2'000'000, 'a');
+  file["pre_tokenizer"] = {
+      {"type", "Split"}, {"pattern", {{"String", wanted}}}, {"behavior", "Isolated"}, {"invert", false}};
+  file["decoder"] = {{"type", "BPEDecoder"}, {"suffix", wanted}};
+  file["model"]["vocab"][text] = 2;
+  const JsonTokenizer tokenizer = made(file);
+  CHECK(tokenizer.encode(text).size() == text.size());
+  CHECK(tokenizer.decode(Tokens{2, 0}) == text + "a");
+}
+
 TEST_CASE("tokenizer.json: stages take steps in proportion to the text") {
   json file = letters();
   file["normalizer"] = {{"type", "Prepend"}, {"prepend", std::string(20'000, 'a')}};
