@@ -81,6 +81,8 @@ class GgufTokenizer {
   std::string plain_vocabulary() const {
     return vocabulary([](std::size_t, const std::string& text) { return text; });
   }
+  struct Division;
+  std::vector<Division> divisions() const;
   std::string merges_by_score() const;
 
   const GgufFile& file_;
@@ -189,21 +191,19 @@ std::string GgufTokenizer::byte_level() const {
                R"("type":"BPE","ignore_merges":)" + whole_pieces + plain_vocabulary() + ",\"merges\":[" + merges + "]");
 }
 
-// The tokens of SentencePiece are merged by score: the pair whose token has the highest score is merged first. So each
-// division of a token into two tokens is a merge, and merges are in the order of the scores.
-//
-// Of several divisions of one token, SentencePiece merges the leftmost pair. Two such pairs can share a token: in
-// x|y|z with xy = yz, the left pair is divided at a period of the token, and the right pair is not. So divisions at a
-// period are first.
-std::string GgufTokenizer::merges_by_score() const {
-  constexpr std::size_t kLongest = 256;  // bytes of a token; divisions take their square
-  struct Merge {
-    float score;
-    std::int32_t id;
-    bool aperiodic;
-    std::uint32_t cut;
-    auto key() const { return std::tuple(-score, id, aperiodic, cut); }
-  };
+// A token as two other tokens. The second begins at byte `cut`.
+struct GgufTokenizer::Division {
+  float score;
+  std::int32_t id;
+  bool aperiodic;
+  std::uint32_t cut;
+  auto key() const { return std::tuple(-score, id, aperiodic, cut); }
+};
+
+// All divisions of tokens into two tokens.
+std::vector<GgufTokenizer::Division> GgufTokenizer::divisions() const {
+  constexpr std::size_t kLongest = 256;                    // bytes of a token; divisions take their square
+  constexpr std::size_t kPerByte = 16, kAlways = 1 << 16;  // bytes of divided tokens; Llama 2 has about 2 per byte
   const auto& scores = file_.array<float>(kScoresKey);
   if (scores.size() != tokens_.size())
     refuse(kScoresKey, "has ", scores.size(), " values; it must have one per token, ", tokens_.size());
@@ -211,23 +211,42 @@ std::string GgufTokenizer::merges_by_score() const {
     return type(id) == kNormal || type(id) == kUserDefined || type(id) == kUnused;
   };
   Vocabulary parts;
-  for (std::size_t i = 0; i < tokens_.size(); ++i)
+  std::size_t left = kAlways;
+  for (std::size_t i = 0; i < tokens_.size(); ++i) {
     if (joins(i) && parts.id_of(tokens_[i]) < 0) parts.add(tokens_[i], static_cast<std::int32_t>(i));
-  std::vector<Merge> merges;
+    left += kPerByte * tokens_[i].size();
+  }
+  std::vector<Division> all;
   for (std::size_t i = 0; i < tokens_.size(); ++i) {
     if (!joins(i)) continue;
     const std::string_view text = tokens_[i];
     if (!std::isfinite(scores[i])) refuse(kScoresKey, "is not finite at index ", i);
     if (text.size() > kLongest)
       refuse(kTokensKey, "has a text of ", text.size(), " bytes at index ", i, "; it must have at most ", kLongest);
-    for (std::size_t cut = 0; cut < text.size(); cut += length_at(text, cut))
-      if (cut > 0 && parts.id_of(text.substr(0, cut)) >= 0 && parts.id_of(text.substr(cut)) >= 0)
-        merges.push_back({scores[i], static_cast<std::int32_t>(i), !text.starts_with(text.substr(cut)),
-                          static_cast<std::uint32_t>(cut)});
+    for (std::size_t cut = 0; cut < text.size(); cut += length_at(text, cut)) {
+      if (cut == 0 || parts.id_of(text.substr(0, cut)) < 0 || parts.id_of(text.substr(cut)) < 0) continue;
+      if (text.size() > left)
+        refuse(kTokensKey, "has texts that are two other tokens in too many ways: these have more than ", kPerByte,
+               " times the bytes of all tokens");
+      left -= text.size();
+      all.push_back({scores[i], static_cast<std::int32_t>(i), !text.starts_with(text.substr(cut)),
+                     static_cast<std::uint32_t>(cut)});
+    }
   }
-  std::ranges::sort(merges, {}, &Merge::key);
+  return all;
+}
+
+// The tokens of SentencePiece are merged by score: the pair whose token has the highest score is merged first. So each
+// division of a token into two tokens is a merge, and merges are in the order of the scores.
+//
+// Of several divisions of one token, SentencePiece merges the leftmost pair. Two such pairs can share a token: in
+// x|y|z with xy = yz, the left pair is divided at a period of the token, and the right pair is not. So divisions at a
+// period are first.
+std::string GgufTokenizer::merges_by_score() const {
+  std::vector<Division> merges = divisions();
+  std::ranges::sort(merges, {}, &Division::key);
   std::string all;
-  for (const Merge& m : merges) {
+  for (const Division& m : merges) {
     const std::string_view text = tokens_[static_cast<std::size_t>(m.id)];
     all += (all.empty() ? "[" : ",[") + detail::quoted_json(text.substr(0, m.cut)) + "," +
            detail::quoted_json(text.substr(m.cut)) + "]";

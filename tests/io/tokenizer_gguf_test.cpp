@@ -286,6 +286,22 @@ TEST_CASE("tokenizers in GGUF: scores of SentencePiece") {
           "model.gguf: tokenizer.ggml.tokens has no token <0x00> of the type \"byte\", which is needed");
 }
 
+// Tokens of which each is two others in many ways would make a tokenizer.json hundreds of times as large.
+TEST_CASE("tokenizers in GGUF: the merges of a file take memory in proportion to its tokens") {
+  std::vector<std::string> tokens;
+  std::vector<std::int32_t> types;
+  for (int b = 0; b < 256; ++b) tokens.push_back(detail::formatted("<0x%02X>", b)), types.push_back(6);
+  for (std::size_t n = 1; n <= 200; ++n) tokens.push_back(std::string(n, 'a')), types.push_back(1);
+  const GgufMetadata metadata = {{"general.architecture", "llama"},
+                                 {"tokenizer.ggml.model", "llama"},
+                                 {"tokenizer.ggml.tokens", GgufArray(tokens)},
+                                 {"tokenizer.ggml.scores", GgufArray(std::vector<float>(tokens.size(), 0.0f))},
+                                 {"tokenizer.ggml.token_type", GgufArray(types)}};
+  CHECK(test::contains(error_of([&] { tokenizer_from(metadata); }),
+                       "model.gguf: tokenizer.ggml.tokens has texts that are two other tokens in too many ways: these "
+                       "have more than 16 times the bytes of all tokens"));
+}
+
 TEST_CASE("tokenizers in GGUF: added and named tokens") {
   GgufMetadata metadata = gguf_metadata("smollm", "smollm");
   metadata["tokenizer.ggml.add_bos_token"] = true;
