@@ -80,8 +80,8 @@ struct Settings {
 EncodeChat chat_encoder(const Pretrained& p, const Settings& s) {
   const auto* tokenizer = p.lm.tokenizer.as<JsonTokenizer>();
   if (tokenizer == nullptr || (s.chat_template.empty() && p.card.chat_template.empty())) return {};
-  const ChatTemplate chat = s.chat_template.empty() ? ChatTemplate::of_text(p.card.chat_template)
-                                                    : ChatTemplate::named(s.chat_template);
+  const ChatTemplate chat =
+      s.chat_template.empty() ? ChatTemplate::of_text(p.card.chat_template) : ChatTemplate::named(s.chat_template);
   return [chat, tokenizer = *tokenizer](const std::vector<ChatMessage>& messages) {
     ChatTokens tokens = chat.tokens(tokenizer, messages);
     return MarkedTokens{std::move(tokens.ids), std::move(tokens.answer)};
@@ -148,13 +148,17 @@ Index steps_of(const Settings& s, const SampleBatches& batches) {
   return s.steps > 0 ? s.steps : s.epochs * batches.size();
 }
 
-RunOptions run_options(RunOptions o, Settings s, Index steps) {
+RunOptions run_options(RunOptions o, Settings s, const Pretrained& p, Index steps) {
   o.steps = steps;
   o.seed = s.seed;
   o.precision = dtype_named(s.dtype);
   o.evaluation.every = s.eval_every > 0 ? s.eval_every : std::max<Index>(1, steps / 10);
   o.checkpoint.trainable_only = !s.full;
-  o.checkpoint.texts = {{"settings", SettingFields(s).json()}};
+  if (s.full)
+    o.checkpoint.texts = pretrained_texts(p);
+  else
+    o.checkpoint.texts = {{"base", s.model}};
+  o.checkpoint.texts.insert({"settings", SettingFields(s).json()});
   for (const std::string& file : s.data) o.inputs.emplace_back(file);
   return o;
 }
@@ -198,6 +202,16 @@ void print_start(const Pretrained& p, const Data& data, const TrainingMemory& me
       millions(trained), memory.process / (1 << 20), arch(), threads(), static_cast<long long>(steps));
 }
 
+// The memory of a step on the batch `first`, and of an evaluation on `held_out`, if it has inputs.
+TrainingMemory memory_of(GPT& model, const Optimizer& optimizer, const RunOptions& options, const Batch& first,
+                         const Batch& held_out) {
+  return predict_training_memory(
+      trainable_parameters(model), optimizer, options, [&] { return loss_of(model, first); },
+      [&] {
+        if (held_out.inputs.defined()) loss_of(model, held_out);
+      });
+}
+
 int train(const RunFlags& flags, Settings s, const std::string& out, const CommandLine& line) {
   set_threads(flags.threads);
   check_plot(flags.plot);
@@ -219,16 +233,15 @@ int train(const RunFlags& flags, Settings s, const std::string& out, const Comma
                                  .min_lr = s.lr / 10,
                                  .warmup = static_cast<Index>(s.warmup * static_cast<double>(steps)),
                                  .steps = std::max<Index>(steps, 1)});
-  RunOptions options = run_options(flags.options(start), s, steps);
-  const Batch first = batches.batch(s.seed, 0);
-  const TrainingMemory memory =
-      predict_training_memory(trainable_parameters(model), optimizer, options, [&] { return loss_of(model, first); });
+  RunOptions options = run_options(flags.options(start), s, p, steps);
+  EvaluationSet validation;
+  if (data.validation.size() > 0) validation = SampleEvaluation(data.validation, {.rows = s.batch});
+  const TrainingMemory memory = memory_of(model, optimizer, options, batches.batch(s.seed, 0),
+                                          validation.size() > 0 ? validation.batch(0) : Batch());
   check_memory("fine-tuning", memory.process);
   print_start(p, data, memory, steps);
   RunProfile profile(flags.profile);
   options.output.profile = profile.get();
-  EvaluationSet validation;
-  if (data.validation.size() > 0) validation = SampleEvaluation(data.validation, {.rows = s.batch});
   const RunResult result =
       run(model, optimizer, schedule, batches, validation, options, [&](const Batch& b) { return loss_of(model, b); });
   profile.report();

@@ -4,6 +4,7 @@
 //   train_lm --data shakespeare.txt --preset nano     your own text
 //   train_lm --model mlm --attention linformer        a masked language model: fills in hidden tokens
 //   mpirun -n 4 train_lm --shards 8                   four processes, each with two of the eight shards of a step
+//   train_lm --init SmolLM2.gguf --data poems.txt     trains all weights of a published model further
 //   train_lm --checkpoint lm.h5 --resume              continues a stopped run, to the same bits
 #include <cmath>
 #include <heed/heed.hpp>
@@ -29,11 +30,15 @@ double activation_mebibytes(const M& model, const LmSettings& s) {
 
 // Predicts the memory of training. Returns zeros if lists of keys depend on values, which a dry run does not compute.
 template <class M>
-TrainingMemory training_memory(M& model, const Optimizer& optimizer, const LmSettings& s, const RunOptions& options) {
+TrainingMemory training_memory(M& model, const Optimizer& optimizer, const LmSettings& s, const LmData& data,
+                               const RunOptions& options) {
   Rng rng;
   if (model.mechanism_factory()(0, rng).capabilities().discrete) return {};
   const Tensor x = Tensor::zeros({s.batch, s.gpt.context}, DType::int32);
-  return predict_training_memory(named_parameters(model), optimizer, options, [&] { return model.loss(x, x); });
+  const Batch held_out = data.validation.size() > 0 ? data.validation.batch(0) : Batch{x, x};
+  return predict_training_memory(
+      named_parameters(model), optimizer, options, [&] { return model.loss(x, x); },
+      [&] { model.loss(held_out.inputs, held_out.targets); });
 }
 
 void print_start(const LmSettings& s, const LmData& data, Index parameters, double mebibytes,
@@ -58,7 +63,9 @@ void print_result(const RunResult& result, const LmData& data) {
   std::fprintf(stderr, "\n");
 }
 
-RunOptions run_options(RunOptions o, const LmSettings& s, const LmData& data, const GPTConfig& config) {
+// `old`: the checkpoint that the run continues or starts from, or null.
+RunOptions run_options(RunOptions o, const LmSettings& s, const LmData& data, const GPTConfig& config,
+                       const Checkpoint* old) {
   o.steps = s.steps;
   o.accumulate = s.accumulate;
   o.shards = s.shards;
@@ -70,6 +77,8 @@ RunOptions run_options(RunOptions o, const LmSettings& s, const LmData& data, co
   o.evaluation.batches = s.eval_batches;
   o.checkpoint.texts = language_model_texts(config, data.tokenizer);
   o.checkpoint.texts.insert({"settings", to_json(s)});
+  for (const char* name : kPretrainedTexts)
+    if (old != nullptr && old->texts.contains(name)) o.checkpoint.texts.insert({name, old->text(name)});
   for (const FileUse& input : input_files(s)) o.inputs.push_back(input.path);
   if (data.floor) o.evaluation.floor = data.floor->loss;
   if (data.eval_floor) o.evaluation.batches_floor = data.eval_floor->loss;
@@ -92,7 +101,7 @@ int train_model(M& model, const LmFlags& all_flags, const LmRunFlags& flags, con
   Schedule schedule(s.schedule,
                     {.lr = s.lr, .min_lr = s.min_lr, .warmup = s.warmup, .steps = std::max<Index>(s.steps, 1)});
   if (s.recipe == "fast") std::fprintf(stderr, "recipe fast: %s\n", fast_flags(s).c_str());
-  const TrainingMemory memory = training_memory(model, *optimizer, s, options);
+  const TrainingMemory memory = training_memory(model, *optimizer, s, data, options);
   check_memory("training", memory.process);
   print_start(s, data, parameter_count(model), activation_mebibytes(model, s), memory,
               options.checkpoint.init.empty() && options.checkpoint.loaded != nullptr);
@@ -116,12 +125,17 @@ int train_model(M& model, const LmFlags& all_flags, const LmRunFlags& flags, con
   return 0;
 }
 
-// The run uses the tokenizer of the checkpoint `file`. Throws Error if --tokenizer names another tokenizer; the same
-// one in another file is accepted.
-void check_tokenizer(const LmFlags& flags, const LmSettings& s, const LmData& data, const std::string& file) {
-  if (!flags.given("--tokenizer") || s.tokenizer == "char" || s.tokenizer == "byte") return;
-  require(make_tokenizer(s.tokenizer, std::string_view(), unicode_form_of(s.text)).hash() == data.tokenizer.hash(),
-          s.tokenizer, " is not the tokenizer of ", file, "; it must be the same");
+// The run uses the tokenizer of the model in `file`. Throws Error if --tokenizer names another tokenizer; the same one
+// in another file is accepted.
+void check_tokenizer(const LmFlags& flags, const LmSettings& s, const Tokenizer& tokenizer, const std::string& file) {
+  if (!flags.given("--tokenizer")) return;
+  const std::string name = flags.line().word("--tokenizer"), kind = tokenizer.kind();
+  const bool is_file = name != "char" && name != "byte";
+  const bool same = is_file
+                        ? make_tokenizer(name, std::string_view(), unicode_form_of(s.text)).hash() == tokenizer.hash()
+                        : name == kind;
+  require(same, is_file ? "" : "--tokenizer is ", name, is_file ? " is not" : ", which is not", " the tokenizer of ",
+          file, "; it must be the same");
 }
 
 // A GPT or a BERT, with the values of the checkpoint `old` unless it is null.
@@ -153,10 +167,12 @@ std::string tokenizer_setting(const Checkpoint& old) {
 LmSettings settings_of(const LmFlags& flags, const Start& start, const std::string& file) {
   const Checkpoint* old = start.resumed ? start.resumed.get() : start.init.get();
   if (old == nullptr) return flags.resolve(nullptr);
+  check_whole_model(*old);
   const GPTConfig config = from_json<GPTConfig>(old->text("config"), file);  // fails for other programs
   const Index vocabulary = Tokenizer::from_json(old->text("tokenizer")).vocabulary_size();
   check_language_model(config, *old, vocabulary);
-  if (!start.resumed) return flags.resolve(config, file);
+  if (!start.resumed)
+    return flags.resolve(config, file, old->texts.contains("settings") ? &old->text("settings") : nullptr);
   std::vector<ChangedSetting> changed;
   const LmSettings s = flags.resolve(&old->text("settings"), &changed);
   check_config(s, config, file);
@@ -182,7 +198,7 @@ int train(const LmFlags& flags, Ranks* ranks) {
   check_plot(run_flags.plot);
   if (start.init) s.tokenizer = tokenizer_setting(*old);
   const LmData data = load_data(s, old ? &old->text("tokenizer") : nullptr);
-  if (old) check_tokenizer(flags, s, data, file);
+  if (old) check_tokenizer(flags, s, data.tokenizer, file);
 
   Rng rng(s.seed);
   const GPTConfig config = config_of(s, data, old, file);
@@ -193,7 +209,7 @@ int train(const LmFlags& flags, Ranks* ranks) {
                          .batch = s.batch,
                          .batches = s.accumulate * s.shards,
                          .moments = optimizer_states(s.optimizer, optimizer_options(s))});
-  RunOptions options = run_options(run_flags.options(start), s, data, config);
+  RunOptions options = run_options(run_flags.options(start), s, data, config, old);
   options.ranks.communicator = ranks;
   if (!config.options.causal) {
     // An error in the prompt is thrown now, not after the training.
@@ -206,9 +222,10 @@ int train(const LmFlags& flags, Ranks* ranks) {
   }
   if (run_flags.sample > 0) prompt_tokens(data.tokenizer, run_flags.prompt);
   LanguageModel lm{make_model<GPT>(config, rng, old), data.tokenizer};
+  if (start.converted) start.init->tensors.clear();  // the model has copies; run() clears those of a checkpoint
   return train_model(lm.model, flags, run_flags, s, data, options, {}, [&] {
-    generate_text(lm, {run_flags.prompt}, {.count = run_flags.sample, .sampling = run_flags.sampling, .seed = s.seed,
-                                           .on_text = print_piece});
+    generate_text(lm, {run_flags.prompt},
+                  {.count = run_flags.sample, .sampling = run_flags.sampling, .seed = s.seed, .on_text = print_piece});
     std::puts("");
   });
 }

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <heed/io/stored_tensor.hpp>
 #include <map>
 #include <memory>
@@ -116,6 +117,9 @@ struct GgufTensor {
   Tensor value = {};                  // at most 4 axes, none empty; row-major as in heed
   // f64, f32, f16, bf16, i64, i32 or q8_0, to which store() converts the value, or the type of a quantized value.
   StoredType type = StoredType::f32;
+  // Applied to the value when it is written, if set; returns a tensor of its shape. So the results for all tensors are
+  // not in memory at once.
+  std::function<Tensor(const Tensor&)> change = {};
 };
 
 // Writes version 3 of the format. Tensors are stored in the given order, each at the next multiple of the alignment:

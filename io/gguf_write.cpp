@@ -101,7 +101,10 @@ GgufHeader header_of(const GgufMetadata& metadata, const std::vector<GgufTensor>
 
 // Writes the values and the padding after them. Whole rows are converted at a time, because a block is in one row.
 void write_values(detail::NewFile& out, const GgufTensor& t, std::size_t alignment, const std::string& who) {
-  const Tensor x = t.value.detach().dense();
+  const Tensor made = t.change ? t.change(t.value.detach()) : t.value.detach();
+  require(made.shape() == t.value.shape(), who, ": tensor '", t.name, "' became ", made, "; it must keep its shape ",
+          t.value.shape());
+  const Tensor x = made.dense();
   const Index width = x.rank() == 0 ? 1 : x.shape().back(), rows = x.numel() / width;
   const Tensor matrix = x.view({rows, width});
   const std::size_t size = bytes_of(t), row_bytes = size / static_cast<std::size_t>(rows);

@@ -17,8 +17,8 @@
 //   const Pretrained p = load_pretrained("lm.h5");
 //   std::cout << generate_text(p.lm, {"ab"}, {.count = 4})[0] << '\n';
 #pragma once
+#include <cstdint>
 #include <filesystem>
-#include <heed/io/gguf.hpp>
 #include <heed/io/peft.hpp>
 #include <heed/io/stored_tensor.hpp>
 #include <heed/layers/language_model.hpp>
@@ -55,14 +55,14 @@ struct QuantizedWeights {
 
 // A published model.
 struct Pretrained {
-  std::string family = {};                      // "llama"; empty for a heed checkpoint of no family
-  GPTConfig config = {};                        // the options of the model
-  LanguageModel lm;                             // the model and its tokenizer
-  ModelCard card = {};                          // licence, author, chat template
-  Tokens end_tokens = {};                       // tokens that end a text or an answer
-  std::optional<SentencePooling> pooling = {};  // of an encoder for sentences
-  GgufMetadata tokenizer_metadata = {};         // the entries of a GGUF file about its tokenizer, for conversions
-  QuantizedWeights quantized = {};              // the weights that are quantized
+  std::string family = {};                       // "llama"; empty for a heed checkpoint of no family
+  GPTConfig config = {};                         // the options of the model
+  LanguageModel lm;                              // the model and its tokenizer
+  ModelCard card = {};                           // licence, author, chat template
+  std::optional<std::int32_t> begin_token = {};  // the token before a text, which some tokenizers do not add
+  Tokens end_tokens = {};                        // tokens that end a text or an answer
+  std::optional<SentencePooling> pooling = {};   // of an encoder for sentences
+  QuantizedWeights quantized = {};               // the weights that are quantized
 };
 
 // Options of load_pretrained().
@@ -82,21 +82,39 @@ struct LoadPretrainedOptions {
 // another shape.
 Pretrained load_pretrained(const std::filesystem::path& path, const LoadPretrainedOptions& options = {});
 
+// Whether load_pretrained() reads the path as a checkpoint, and not as a folder or a GGUF file. Throws Error as
+// load_pretrained() for a missing or pickled file.
+bool names_checkpoint(const std::filesystem::path& path);
+
 // Options of save_pretrained().
 struct SavePretrainedOptions {
   // The type of matrices: f32, f16, bf16, or in a GGUF file q8_0 (matrices whose rows are no multiple of 32 are f16
   // then). Other tensors are f32 in GGUF files, and of this type in safetensors.
   StoredType type = StoredType::f32;
+  // A folder's weights are divided into files of at most this many bytes, with an index. transformers does the same.
+  // A larger tensor has its own file.
+  std::int64_t max_file_bytes = 50'000'000'000;
 };
 
-// Writes a model. Quantized weights are stored as they are in GGUF files, and as numbers in safetensors; ONNX files and
-// checkpoints have none. Writes a GGUF file if the path ends with ".gguf", a checkpoint if it ends with ".h5", an ONNX
-// file of an encoder if it ends with ".onnx" (io/onnx.hpp), else a folder with config.json, model.safetensors,
-// tokenizer.json and README.md. Old files are replaced whole or not at all.
+// Writes a model: a GGUF file if the path ends with ".gguf", a checkpoint if it ends with ".h5", an ONNX file of an
+// encoder if it ends with ".onnx" (io/onnx.hpp), else a folder with config.json, model.safetensors, tokenizer.json,
+// tokenizer_config.json and README.md. An old file or folder is replaced whole or not at all. Tensors are converted one
+// at a time. Quantized weights are stored as they are in GGUF files, and as numbers in safetensors; ONNX files and
+// checkpoints have none.
+//
+// A model that heed trained is one of GPT-2 or Llama if they have its options; a model without biases becomes a GPT-2
+// with biases of zero. Its tokenizer is written by to_json_tokenizer() and tokenizer_metadata().
 //
 // Throws Error if the model is of no family that has the format, for example if a heed model has options that the
-// family lacks.
+// family lacks, if the format cannot express its tokenizer, and if the folder contains other files, which would be
+// lost.
 void save_pretrained(const std::filesystem::path& path, Pretrained& model, const SavePretrainedOptions& options = {});
+
+// The texts of a checkpoint of the model: those of language_model_texts(), and its card and tokens. A run that trains
+// the model stores them, so that load_pretrained() reads them again.
+std::map<std::string, std::string> pretrained_texts(const Pretrained& model);
+// The names of the card and the tokens there. A run that trains a model further keeps these texts.
+inline constexpr const char* kPretrainedTexts[] = {"card", "tokens"};
 
 // The names of the model's linear maps in the class of its family, for save_peft() and load_peft(). Throws Error if the
 // model is of no family.

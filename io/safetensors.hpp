@@ -11,7 +11,9 @@
 //   load_model(file, model);
 #pragma once
 #include <concepts>
+#include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <heed/data/checkpoint.hpp>
 #include <heed/io/stored_tensor.hpp>
 #include <map>
@@ -89,6 +91,16 @@ namespace detail {
 // Writes tensors in this order of names: the first name of a tied tensor is its name in the file.
 void write_safetensors(const std::filesystem::path& file, const std::vector<NamedTensor>& tensors,
                        const SafetensorsOptions& options);
+
+// "model-00001-of-00003.safetensors", the name of a file in transformers' layout.
+std::string shard_name(std::size_t number, std::size_t count);
+// Writes tensors in files whose values have at most `max_bytes` bytes (a larger tensor has its own file), in the layout
+// of transformers: model.safetensors, or several files and model.safetensors.index.json. path_of(name) returns the path
+// of the file with a name. One tensor at a time is in memory in the type of the file.
+using PathOfFile = std::function<std::filesystem::path(const std::string& name)>;
+void write_safetensors_shards(const PathOfFile& path_of, const std::vector<NamedTensor>& tensors, std::size_t max_bytes,
+                              const SafetensorsOptions& options = {});
+
 // The parameters and buffers of a model, a tied parameter under each of its names.
 std::vector<NamedTensor> named_tensors(const Members& members);
 // The tensors as a section of a checkpoint. Some refer to the mapped files, which the result keeps: do not write to

@@ -2,11 +2,13 @@
 #include <heed/core/names.hpp>
 #include <heed/data/detail/disk.hpp>
 #include <heed/data/text.hpp>
+#include <heed/io/json.hpp>
 #include <heed/io/safetensors.hpp>
 #include <heed/io/safetensors_header.hpp>
 //
 #include <algorithm>
 #include <set>
+#include <utility>
 
 namespace heed {
 namespace {
@@ -103,24 +105,93 @@ void write_values(detail::NewFile& out, const WrittenTensor& w) {
   out.write(bytes.data(), bytes.size());
 }
 
+// Writes one file.
+void write_file(const std::filesystem::path& file, std::vector<WrittenTensor> written,
+                const std::map<std::string, std::string>& metadata) {
+  sort_and_place(written);
+  std::vector<SafetensorsEntry> entries;
+  for (const WrittenTensor& w : written) entries.push_back(w.entry);
+  const std::string header = detail::safetensors_header(entries, metadata);
+  const std::size_t length = header.size() - detail::kSafetensorsLength;
+  require(length <= detail::kSafetensorsMaxHeader, kSaveSafetensors, ": ", file.string(), " would have a header of ",
+          length, " bytes; it must have at most ", detail::kSafetensorsMaxHeader);
+  detail::NewFile out(kSaveSafetensors, file, header.size() + (written.empty() ? 0 : entries.back().end));
+  out.write(header.data(), header.size());
+  for (const WrittenTensor& w : written) write_values(out, w);
+  out.finish();
+}
+
+// The tensors in files of at most `max_bytes` bytes of values, in their order. A larger tensor has its own file. These
+// are the files of transformers (split_torch_state_dict_into_shards() of huggingface_hub).
+std::vector<std::vector<WrittenTensor>> shards_of(std::vector<WrittenTensor> written, std::size_t max_bytes) {
+  std::vector<std::vector<WrittenTensor>> shards;
+  std::vector<WrittenTensor> open;
+  std::size_t size = 0;
+  for (WrittenTensor& w : written) {
+    const std::size_t bytes = stored_bytes(w.entry.type, w.entry.shape).value_or(max_bytes);
+    if (bytes > max_bytes) {
+      shards.push_back({std::move(w)});
+      continue;
+    }
+    if (bytes > max_bytes - size) {
+      shards.push_back(std::exchange(open, {}));
+      size = 0;
+    }
+    open.push_back(std::move(w));
+    size += bytes;
+  }
+  if (!open.empty() || shards.empty()) shards.push_back(std::move(open));
+  return shards;
+}
+
+// The index of transformers: the file of each tensor, and the sizes of all.
+std::string index_text(const std::vector<std::vector<WrittenTensor>>& shards) {
+  std::map<std::string, std::string> file_of;
+  std::int64_t bytes = 0, parameters = 0;
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    for (const WrittenTensor& w : shards[i]) {
+      file_of[w.entry.name] = detail::shard_name(i + 1, shards.size());
+      bytes += static_cast<std::int64_t>(stored_bytes(w.entry.type, w.entry.shape).value_or(0));
+      parameters += w.values.numel();
+    }
+  }
+  using detail::JsonValue;
+  JsonValue index = JsonValue::object(), sizes = JsonValue::object(), map = JsonValue::object();
+  sizes.set("total_parameters", JsonValue::of_integer(parameters));
+  sizes.set("total_size", JsonValue::of_integer(bytes));
+  for (const auto& [name, file] : file_of) map.items.push_back(JsonValue::of(file)), map.keys.push_back(name);
+  index.set("metadata", std::move(sizes));
+  index.set("weight_map", std::move(map));
+  return detail::json_text(index) + "\n";
+}
+
 }  // namespace
 
 void detail::write_safetensors(const std::filesystem::path& file, const std::vector<NamedTensor>& tensors,
                                const SafetensorsOptions& options) {
   check_options(options);
   std::map<std::string, std::string> metadata = options.metadata;
-  std::vector<WrittenTensor> written = untied(tensors, options, metadata);
-  sort_and_place(written);
-  std::vector<SafetensorsEntry> entries;
-  for (const WrittenTensor& w : written) entries.push_back(w.entry);
-  const std::string header = safetensors_header(entries, metadata);
-  const std::size_t length = header.size() - kSafetensorsLength;
-  require(length <= kSafetensorsMaxHeader, kSaveSafetensors, ": ", file.string(), " would have a header of ", length,
-          " bytes; it must have at most ", kSafetensorsMaxHeader);
-  NewFile out(kSaveSafetensors, file, header.size() + (written.empty() ? 0 : entries.back().end));
-  out.write(header.data(), header.size());
-  for (const WrittenTensor& w : written) write_values(out, w);
-  out.finish();
+  write_file(file, untied(tensors, options, metadata), metadata);
+}
+
+std::string detail::shard_name(std::size_t number, std::size_t count) {
+  const auto digits = [](std::size_t n) {
+    const std::string text = std::to_string(n);
+    return std::string(5 - std::min<std::size_t>(text.size(), 5), '0') + text;
+  };
+  return "model-" + digits(number) + "-of-" + digits(count) + ".safetensors";
+}
+
+void detail::write_safetensors_shards(const PathOfFile& path_of, const std::vector<NamedTensor>& tensors,
+                                      std::size_t max_bytes, const SafetensorsOptions& options) {
+  check_options(options);
+  std::map<std::string, std::string> metadata = options.metadata;
+  std::vector<std::vector<WrittenTensor>> shards = shards_of(untied(tensors, options, metadata), max_bytes);
+  if (shards.size() == 1) return write_file(path_of("model.safetensors"), std::move(shards[0]), metadata);
+  const std::string index = index_text(shards);
+  for (std::size_t i = 0; i < shards.size(); ++i)
+    write_file(path_of(shard_name(i + 1, shards.size())), shards[i], metadata);
+  replace_file(kSaveSafetensors, path_of("model.safetensors.index.json"), index);
 }
 
 void save_safetensors(const std::filesystem::path& file, const TensorsByName& tensors,

@@ -1,10 +1,10 @@
 // Tokenizers inside GGUF files: writes the tokenizer.json that tokenizer.ggml.* describe.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <heed/data/text.hpp>
 #include <heed/io/detail/gguf_tokenizer.hpp>
 #include <heed/io/json.hpp>
+#include <heed/io/tokenizer/pieces.hpp>
 #include <heed/io/tokenizer/text.hpp>
 #include <heed/io/tokenizer/vocabulary.hpp>
 #include <heed/io/tokenizer_gguf.hpp>
@@ -33,8 +33,10 @@ class GgufTokenizer {
     const std::string& model = file_.text(kModelKey);
     if (model == "gpt2") return byte_level();
     if (model == "llama") return scored();
+    if (model == "t5") return unigram();
     if (model == "bert") return word_piece();
-    refuse(kModelKey, "is \"", excerpt(model), "\"; it must be gpt2, llama or bert");
+    if (model == "rwkv") return symbols();
+    refuse(kModelKey, "is \"", excerpt(model), "\"; it must be gpt2, llama, t5, bert or rwkv");
   }
 
   // The token that a key names by its id.
@@ -59,31 +61,18 @@ class GgufTokenizer {
   }
   bool flag(const char* key, bool otherwise) const { return file_.has(key) ? file_.flag(key) : otherwise; }
 
-  // The parts of the file around the model.
-  std::string whole(const std::string& normalizer, const std::string& pre_tokenizer, const std::string& post_processor,
-                    const std::string& decoder, const std::string& model) const {
-    return "{\"version\":\"1.0\",\"truncation\":null,\"padding\":" + padding() + ",\"added_tokens\":" + added_tokens() +
-           ",\"normalizer\":" + normalizer + ",\"pre_tokenizer\":" + pre_tokenizer +
-           ",\"post_processor\":" + post_processor + ",\"decoder\":" + decoder + ",\"model\":{" + model + "}}";
-  }
-
   std::string byte_level() const;
+  PieceModel pieces() const;
   std::string scored() const;
+  std::string charsmap() const;
+  std::string unigram() const;
   std::string word_piece() const;
+  std::string symbols() const;
 
   const Pre& pre() const;
-  std::string added_tokens() const;
   std::string padding() const;
   std::string frame(const std::vector<const char*>& before, const std::vector<const char*>& after) const;
   std::string frame_of_flags(bool begin) const;
-  template <class Text>
-  std::string vocabulary(const Text& text) const;
-  std::string plain_vocabulary() const {
-    return vocabulary([](std::size_t, const std::string& text) { return text; });
-  }
-  struct Division;
-  std::vector<Division> divisions() const;
-  std::string merges_by_score() const;
 
   const GgufFile& file_;
   const std::vector<std::string>& tokens_;
@@ -93,20 +82,24 @@ class GgufTokenizer {
 // Keys of other programs are refused. Ids of named tokens change no tokens of a text; the number of token types is the
 // model's; texts of other programs are copies.
 void GgufTokenizer::check_keys() const {
-  constexpr std::string_view kRead[] = {kModelKey,     kPreNameKey,      kTokensKey, kTypesKey, kScoresKey, kMergesKey,
-                                        kLowercaseKey, kStripAccentsKey, kAddBegin,  kAddEnd,   kAddSpace};
+  constexpr std::string_view kRead[] = {kModelKey,  kPreNameKey, kTokensKey,     kTypesKey,
+                                        kScoresKey, kMergesKey,  kLowercaseKey,  kStripAccentsKey,
+                                        kAddBegin,  kAddEnd,     kSpacePrefixKey};
+  constexpr std::string_view kOfUnigram[] = {kTrimKey, kCharsMapKey, kEscapeKey, kSpaceSuffixKey};
   constexpr std::string_view kWithoutEffect[] = {"tokenizer.ggml.token_type_count", "tokenizer.ggml.add_sep_token",
                                                  "tokenizer.huggingface.json", "tokenizer.chat_templates",
                                                  "tokenizer.chat_template"};
-  constexpr char kTrims[] = "tokenizer.ggml.remove_extra_whitespaces";
+  const bool unigram = file_.text(kModelKey) == "t5";
   for (const auto& [key, value] : file_.metadata()) {
     if (!key.starts_with("tokenizer.") || key.starts_with("tokenizer.chat_template.")) continue;
     const bool is_known = std::ranges::find(kRead, key) != std::end(kRead) ||
                           std::ranges::find(kWithoutEffect, key) != std::end(kWithoutEffect) ||
+                          (unigram && std::ranges::find(kOfUnigram, key) != std::end(kOfUnigram)) ||
                           (key.starts_with("tokenizer.ggml.") && key.ends_with("_token_id"));
-    if (!is_known && key != kTrims) refuse(key.c_str(), "is a field that heed does not know; its effect would be lost");
+    if (!is_known && key != kTrimKey)
+      refuse(key.c_str(), "is a field that heed does not know; its effect would be lost");
   }
-  if (flag(kTrims, false)) refuse(kTrims, "is true; heed supports only false");
+  if (!unigram && flag(kTrimKey, false)) refuse(kTrimKey, "is true; heed supports only false");
 }
 
 const Pre& GgufTokenizer::pre() const {
@@ -116,17 +109,6 @@ const Pre& GgufTokenizer::pre() const {
   std::string names;
   for (const Pre& known : kPre) (names += names.empty() ? "" : ", ") += known.name;
   refuse(kPreNameKey, "is \"", excerpt(name), "\"; it must be one of ", names);
-}
-
-std::string GgufTokenizer::added_tokens() const {
-  std::string all;
-  for (std::size_t i = 0; i < tokens_.size(); ++i)
-    if (is_added(i))
-      all += std::string(all.empty() ? "" : ",") + "{\"id\":" + std::to_string(i) +
-             ",\"content\":" + detail::quoted_json(tokens_[i]) +
-             ",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":" +
-             (type(i) == kUserDefined ? "false}" : "true}");
-  return "[" + all + "]";
 }
 
 std::string GgufTokenizer::padding() const {
@@ -161,15 +143,6 @@ std::string GgufTokenizer::frame_of_flags(bool begin) const {
   return frame(before, after);
 }
 
-// `"vocab":{...}` with the texts that text(id, text) returns.
-template <class Text>
-std::string GgufTokenizer::vocabulary(const Text& text) const {
-  std::string all = "\"vocab\":{";
-  for (std::size_t i = 0; i < tokens_.size(); ++i)
-    (all += i > 0 ? "," : "") += detail::quoted_json(text(i, tokens_[i])) + ":" + std::to_string(i);
-  return all + "}";
-}
-
 std::string GgufTokenizer::byte_level() const {
   const Pre& kind = pre();
   std::string stages, merges;
@@ -185,73 +158,22 @@ std::string GgufTokenizer::byte_level() const {
     (merges += i > 0 ? "," : "") += detail::quoted_json(listed[i]);
   }
   const std::string whole_pieces = kind.ignore_merges ? "true," : "false,";
-  return whole(kind.nfc ? R"({"type":"NFC"})" : "null", R"({"type":"Sequence","pretokenizers":[)" + stages + "]}",
-               frame_of_flags(kind.begin),
-               R"({"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true})",
-               R"("type":"BPE","ignore_merges":)" + whole_pieces + plain_vocabulary() + ",\"merges\":[" + merges + "]");
+  return whole_json(
+      padding(), added_tokens_json(tokens_, types_), normalizer_json(kind.nfc ? UnicodeForm::nfc : UnicodeForm::none),
+      R"({"type":"Sequence","pretokenizers":[)" + stages + "]}", frame_of_flags(kind.begin),
+      R"({"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true})",
+      R"("type":"BPE","ignore_merges":)" + whole_pieces + vocabulary_json(tokens_) + ",\"merges\":[" + merges + "]");
 }
 
-// A token as two other tokens. The second begins at byte `cut`.
-struct GgufTokenizer::Division {
-  float score;
-  std::int32_t id;
-  bool aperiodic;
-  std::uint32_t cut;
-  auto key() const { return std::tuple(-score, id, aperiodic, cut); }
-};
-
-// All divisions of tokens into two tokens.
-std::vector<GgufTokenizer::Division> GgufTokenizer::divisions() const {
-  constexpr std::size_t kLongest = 256;                    // bytes of a token; divisions take their square
-  constexpr std::size_t kPerByte = 16, kAlways = 1 << 16;  // bytes of divided tokens; Llama 2 has about 2 per byte
+// The parts of `llama` and `t5`.
+PieceModel GgufTokenizer::pieces() const {
   const auto& scores = file_.array<float>(kScoresKey);
   if (scores.size() != tokens_.size())
     refuse(kScoresKey, "has ", scores.size(), " values; it must have one per token, ", tokens_.size());
-  const auto joins = [&](std::size_t id) {
-    return type(id) == kNormal || type(id) == kUserDefined || type(id) == kUnused;
-  };
-  Vocabulary parts;
-  std::size_t left = kAlways;
-  for (std::size_t i = 0; i < tokens_.size(); ++i) {
-    if (joins(i) && parts.id_of(tokens_[i]) < 0) parts.add(tokens_[i], static_cast<std::int32_t>(i));
-    left += kPerByte * tokens_[i].size();
-  }
-  std::vector<Division> all;
-  for (std::size_t i = 0; i < tokens_.size(); ++i) {
-    if (!joins(i)) continue;
-    const std::string_view text = tokens_[i];
-    if (!std::isfinite(scores[i])) refuse(kScoresKey, "is not finite at index ", i);
-    if (text.size() > kLongest)
-      refuse(kTokensKey, "has a text of ", text.size(), " bytes at index ", i, "; it must have at most ", kLongest);
-    for (std::size_t cut = 0; cut < text.size(); cut += length_at(text, cut)) {
-      if (cut == 0 || parts.id_of(text.substr(0, cut)) < 0 || parts.id_of(text.substr(cut)) < 0) continue;
-      if (text.size() > left)
-        refuse(kTokensKey, "has texts that are two other tokens in too many ways: these have more than ", kPerByte,
-               " times the bytes of all tokens");
-      left -= text.size();
-      all.push_back({scores[i], static_cast<std::int32_t>(i), !text.starts_with(text.substr(cut)),
-                     static_cast<std::uint32_t>(cut)});
-    }
-  }
-  return all;
-}
-
-// The tokens of SentencePiece are merged by score: the pair whose token has the highest score is merged first. So each
-// division of a token into two tokens is a merge, and merges are in the order of the scores.
-//
-// Of several divisions of one token, SentencePiece merges the leftmost pair. Two such pairs can share a token: in
-// x|y|z with xy = yz, the left pair is divided at a period of the token, and the right pair is not. So divisions at a
-// period are first.
-std::string GgufTokenizer::merges_by_score() const {
-  std::vector<Division> merges = divisions();
-  std::ranges::sort(merges, {}, &Division::key);
-  std::string all;
-  for (const Division& m : merges) {
-    const std::string_view text = tokens_[static_cast<std::size_t>(m.id)];
-    all += (all.empty() ? "[" : ",[") + detail::quoted_json(text.substr(0, m.cut)) + "," +
-           detail::quoted_json(text.substr(m.cut)) + "]";
-  }
-  return "\"merges\":[" + all + "]";
+  PieceModel model{.texts = tokens_, .scores = scores, .types = types_};
+  model.space_prefix = flag(kSpacePrefixKey, true);
+  if (file_.has(kUnknownKey)) model.unknown = static_cast<std::int32_t>(token(kUnknownKey));
+  return model;
 }
 
 std::string GgufTokenizer::scored() const {
@@ -261,39 +183,94 @@ std::string GgufTokenizer::scored() const {
   for (unsigned b = 0; b < 256; ++b)
     if (known.id_of(detail::formatted("<0x%02X>", b)) < 0)
       refuse(kTokensKey, "has no token ", detail::formatted("<0x%02X>", b), " of the type \"byte\", which is needed");
-  const bool space = flag(kAddSpace, true);
-  const std::string prepend = space ? R"({"type":"Prepend","prepend":"▁"},)" : "";
-  const std::string strip = space ? R"(,{"type":"Strip","content":" ","start":1,"stop":0})" : "";
-  const std::string unknown = file_.has(kUnknownKey) ? detail::quoted_json(tokens_[token(kUnknownKey)]) : "null";
-  return whole(R"({"type":"Sequence","normalizers":[)" + prepend +
-                   R"({"type":"Replace","pattern":{"String":" "},"content":"▁"}]})",
-               "null", frame_of_flags(true),
-               R"({"type":"Sequence","decoders":[{"type":"Replace","pattern":{"String":"▁"},"content":" "},)"
-               R"({"type":"ByteFallback"},{"type":"Fuse"})" +
-                   strip + "]}",
-               R"("type":"BPE","unk_token":)" + unknown + R"(,"fuse_unk":true,"byte_fallback":true,)" +
-                   plain_vocabulary() + "," + merges_by_score());
+  PieceModel model = pieces();
+  model.byte_fallback = true;
+  return json_of(model, "load_tokenizer: " + file_.name() + ": ", padding(), frame_of_flags(true));
+}
+
+// Bytes, which files store as uint8 or int8.
+std::string GgufTokenizer::charsmap() const {
+  const auto* array = std::get_if<GgufArray>(&file_.metadata().find(kCharsMapKey)->second);
+  if (array != nullptr && std::holds_alternative<std::vector<std::int8_t>>(array->values)) {
+    const auto& map = file_.array<std::int8_t>(kCharsMapKey);
+    return {map.begin(), map.end()};
+  }
+  const auto& map = file_.array<std::uint8_t>(kCharsMapKey);
+  return {map.begin(), map.end()};
+}
+
+std::string GgufTokenizer::unigram() const {
+  PieceModel model = pieces();
+  model.unigram = true;
+  if (model.unknown < 0) refuse(kUnknownKey, "is missing; unigram models need it");
+  model.trims = flag(kTrimKey, false);
+  if (model.trims && !model.space_prefix)
+    refuse(kTrimKey, "is true and ", kSpacePrefixKey, " is false; heed supports other combinations");
+  if (!flag(kEscapeKey, true) || flag(kSpaceSuffixKey, false))
+    refuse(kModelKey, "is t5 with unescaped spaces or spaces as suffixes; heed supports spaces as prefixes");
+  if (file_.has(kCharsMapKey)) model.charsmap = charsmap();
+  for (std::size_t i = 0; i < model.scores.size(); ++i)
+    if (!std::isfinite(model.scores[i])) refuse(kScoresKey, "is not finite at index ", i);
+  return json_of(model, {}, padding(), frame_of_flags(false));
+}
+
+// The bytes of a token of `rwkv`, which has escapes: \t, \n, \r, \xHH, and a backslash before any other byte.
+std::string unescaped(std::string_view text) {
+  std::string bytes;
+  const auto digit = [](char c) { return c >= 'a' ? c - 'a' + 10 : c - '0'; };
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '\\' || i + 1 == text.size()) {
+      bytes += text[i];
+    } else if (const char c = text[++i]; c == 'x' && i + 2 < text.size()) {
+      bytes += static_cast<char>(digit(text[i + 1]) << 4 | digit(text[i + 2]));
+      i += 2;
+    } else {
+      bytes += c == 't' ? '\t' : c == 'n' ? '\n' : c == 'r' ? '\r' : c;
+    }
+  }
+  return bytes;
+}
+
+// `rwkv`: the longest token at each place of a text. heed reads what heed writes: tokens of one byte or one character.
+std::string GgufTokenizer::symbols() const {
+  std::vector<std::string> symbols;
+  bool bytes = true, characters = true;
+  for (std::size_t i = 0; i < tokens_.size(); ++i) {
+    const std::string symbol = unescaped(tokens_[i]);
+    bytes = bytes && symbol.size() == 1;
+    characters = characters && !symbol.empty() && !find_invalid_utf8(symbol) && length_at(symbol, 0) == symbol.size();
+    if (!bytes && !characters)
+      refuse(kTokensKey, "has \"", excerpt(tokens_[i]), "\" at index ", i,
+             "; heed reads rwkv's tokenizers if all tokens are single bytes, or all are single characters");
+    symbols.push_back(symbol);
+  }
+  return characters ? characters_json(symbols, UnicodeForm::none) : bytes_json(symbols, UnicodeForm::none);
 }
 
 // GGUF writes "▁x" for a word that begins with x and "x" for a piece inside a word. BERT writes "x" and "##x".
 std::string GgufTokenizer::word_piece() const {
   constexpr std::string_view kWord = "▁";
-  const auto text = [&](std::size_t id, const std::string& token) {
-    if (token.starts_with(kWord)) return token.substr(kWord.size());
+  std::vector<std::string> texts = tokens_;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    const std::string& token = tokens_[i];
     const bool is_name = token.size() > 2 && token.starts_with('[') && token.ends_with(']');  // [CLS], [unused1]
-    return is_added(id) || is_name ? token : "##" + token;
-  };
+    if (token.starts_with(kWord))
+      texts[i] = token.substr(kWord.size());
+    else if (!is_added(i) && !is_name)
+      texts[i] = "##" + token;
+  }
   const bool lower = flag(kLowercaseKey, true);
   const bool strip = flag(kStripAccentsKey, lower);
   const auto boolean = [](bool value) { return std::string(value ? "true" : "false"); };
-  return whole(
+  return whole_json(
+      padding(), added_tokens_json(tokens_, types_),
       R"({"type":"BertNormalizer","clean_text":true,"handle_chinese_chars":true,"strip_accents":)" + boolean(strip) +
           ",\"lowercase\":" + boolean(lower) + "}",
       R"({"type":"BertPreTokenizer"})",
       frame({file_.has(kClassKey) ? kClassKey : kBeginKey}, {file_.has(kSeparatorKey) ? kSeparatorKey : kEndKey}),
       R"({"type":"WordPiece","prefix":"##","cleanup":true})",
       R"("type":"WordPiece","continuing_subword_prefix":"##","max_input_chars_per_word":100,"unk_token":)" +
-          detail::quoted_json(tokens_[token(kUnknownKey)]) + "," + vocabulary(text));
+          detail::quoted_json(tokens_[token(kUnknownKey)]) + "," + vocabulary_json(texts));
 }
 
 }  // namespace
@@ -305,6 +282,11 @@ JsonTokenizer tokenizer_of(const GgufFile& file) {
   } catch (const Error& e) {
     fail("load_tokenizer: ", file.name(), ": ", e.what());
   }
+}
+
+std::optional<std::int32_t> begin_token_of(const GgufFile& file) {
+  if (!file.has(kBeginKey)) return {};
+  return static_cast<std::int32_t>(GgufTokenizer(file).token(kBeginKey));
 }
 
 Tokens end_tokens_of(const GgufFile& file) {

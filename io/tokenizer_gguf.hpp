@@ -20,6 +20,7 @@
 #include <heed/data/text.hpp>
 #include <heed/io/gguf.hpp>
 #include <heed/io/tokenizer_json.hpp>
+#include <optional>
 #include <span>
 
 namespace heed {
@@ -27,7 +28,9 @@ namespace heed {
 // The tokenizer that the keys tokenizer.ggml.* describe. tokenizer.ggml.model is one of
 // - gpt2: byte-level BPE. tokenizer.ggml.pre names the pattern by which a text is divided;
 // - llama: the BPE of SentencePiece, in which the scores of tokens decide which pair is merged, with byte fallback;
-// - bert: WordPiece.
+// - t5: the unigram model of SentencePiece;
+// - bert: WordPiece;
+// - rwkv: the longest token at each place of a text, if all tokens are single bytes or all are single characters.
 // Tokens of the types "control", "unknown" and "user defined" are added tokens. The first two are special.
 // Throws Error, which names the file and the key, for another model, an unknown name in tokenizer.ggml.pre, and values
 // that are missing or contradict each other.
@@ -37,13 +40,21 @@ JsonTokenizer tokenizer_of(const GgufFile& file);
 // eom_token_id that the file has. Throws Error if an id is not below the number of tokens.
 Tokens end_tokens_of(const GgufFile& file);
 
-// The keys tokenizer.ggml.* that describe a tokenizer, for save_gguf(). The first three of `end_tokens` become the
-// tokens that end a text, a turn and a message. A model whose vocabulary is larger than the tokenizer's needs a token
-// for each row of its embedding: unused tokens [PAD32000], ... are added up to `vocabulary`. Byte-level BPE is written
-// as "gpt2", BPE with byte fallback as "llama", with scores in the order of the merges, and WordPiece as "bert". Throws
-// Error, which names the part of the tokenizer.json, if GGUF cannot describe the tokenizer: other models, and stages
-// for which tokenizer.ggml.pre has no name.
-GgufMetadata tokenizer_metadata(const JsonTokenizer& tokenizer, std::span<const std::int32_t> end_tokens = {},
-                                Index vocabulary = 0);
+// The token that begins a text, tokenizer.ggml.bos_token_id; nullopt if the file has none. Throws Error as
+// end_tokens_of().
+std::optional<std::int32_t> begin_token_of(const GgufFile& file);
+
+// The keys tokenizer.ggml.* that describe a tokenizer, for save_gguf(). `begin_token` becomes the token that begins a
+// text, unless the tokenizer adds another one. The first three of `end_tokens` become the tokens that end a text, a
+// turn and a message. A model whose vocabulary is larger than the tokenizer's needs a token for each row of its
+// embedding: unused tokens [PAD32000], ... are added up to `vocabulary`. Byte-level BPE is written as "gpt2", BPE with
+// byte fallback as "llama", with scores in the order of the merges, Unigram as "t5", WordPiece as "bert", and
+// tokenizers whose tokens are single bytes or characters as "rwkv".
+//
+// Two differences remain. Engines do not normalize texts to NFC. They have no byte fallback in "t5": a character that
+// is neither ASCII nor a piece is the unknown token. Throws Error, which names the part of the tokenizer.json, if GGUF
+// cannot describe the tokenizer: other models, and stages for which tokenizer.ggml.pre has no name.
+GgufMetadata tokenizer_metadata(const JsonTokenizer& tokenizer, std::optional<std::int32_t> begin_token = {},
+                                std::span<const std::int32_t> end_tokens = {}, Index vocabulary = 0);
 
 }  // namespace heed

@@ -62,9 +62,9 @@ class JsonTokenizer {
   // The same without special tokens.
   std::string decode_without_special(std::span<const std::int32_t> ids) const;
 
-  Index vocabulary_size() const;  // the largest id + 1
+  Index vocabulary_size() const;                         // the largest id + 1
   std::string kind() const { return "tokenizer.json"; }  // for Tokenizer
-  std::string state() const;  // the text of the file
+  std::string state() const;                             // the text of the file
   // "<unk>" is the unknown token of the model, "<s>" and "</s>" are the first and last token that the post-processor
   // adds, "<pad>" is the token of the field `padding`. If the file does not define one of them: the token of this name.
   std::optional<std::int32_t> special(std::string_view name) const;
@@ -84,5 +84,19 @@ class JsonTokenizer {
   explicit JsonTokenizer(std::shared_ptr<const Parts> parts) : parts_(std::move(parts)) {}
   std::shared_ptr<const Parts> parts_;
 };
+
+// A tokenizer as a tokenizer.json, which state() of the result is: for other programs, with equal ids and texts.
+// - byte: byte-level BPE without merges
+// - char: WordLevel, with a word per character. `tokenizers` refuses other characters, as CharTokenizer does
+// - sentencepiece: BPE, or Unigram
+// - a JsonTokenizer: itself
+//
+// Differences remain in rare texts. Names of special tokens ("<s>"), and of byte pieces of a unigram model ("<0x41>"),
+// are such tokens inside a text too. `tokenizers` applies a normalizer of SentencePiece to clusters of characters, and
+// sums scores of a unigram model in double precision.
+//
+// Throws Error for a tokenizer of another type, and for a SentencePiece model that is neither BPE nor unigram, or has
+// user-defined or unused pieces, spaces as suffixes or unescaped, or a normalizer for decoding.
+JsonTokenizer to_json_tokenizer(const Tokenizer& tokenizer);
 
 }  // namespace heed

@@ -27,7 +27,18 @@ LanguageModel load_language_model(const std::filesystem::path& file, DType dtype
   return language_model_of(load_checkpoint(file), dtype);
 }
 
+void check_whole_model(const Checkpoint& c) {
+  if (!c.texts.contains(detail::kBaseHash)) return;
+  const auto base = c.texts.find("base");
+  const std::string name = base == c.texts.end() ? "BASE" : printable(base->second);
+  fail(c.source, " has only the trained part of a model, such as an adapter, and not its base",
+       base == c.texts.end() ? "" : ", " + name,
+       "; load the base, and add the adapter that finetune wrote: convert --model ", name,
+       " --adapter FOLDER --merge --out FILE");
+}
+
 LanguageModel language_model_of(const Checkpoint& c, DType dtype) {
+  check_whole_model(c);
   const auto config = from_json<GPTConfig>(c.text("config"), c.source);
   const Tokenizer tokenizer = Tokenizer::from_json(c.text("tokenizer"));
   check_language_model(config, c, tokenizer.vocabulary_size());
@@ -42,8 +53,9 @@ void check_language_model(const GPTConfig& config, const Checkpoint& checkpoint,
   const GPTOptions& o = config.options;
   const std::string& source = checkpoint.source;
   const Index expected = o.causal ? vocabulary : vocabulary + 1;  // the last token of a masked model is the mask
-  require(o.vocabulary == expected, source, ": the tokenizer has ", vocabulary, " tokens and the model ", o.vocabulary,
-          "; the model must have ", expected);
+  // Published models may have more rows than their tokenizers have tokens.
+  require(o.vocabulary == expected || (o.causal && o.vocabulary > expected), source, ": the tokenizer has ", vocabulary,
+          " tokens and the model ", o.vocabulary, "; the model must have ", expected);
   const auto check_shape = [&](const std::string& name, const Shape& shape) {
     const Tensor& x = checkpoint.tensor("model/" + name);
     require(x.shape() == shape, source, ": ", name, " is ", x.shape(), " but the configuration requires ", shape);

@@ -58,6 +58,9 @@ LanguageModel load_language_model(const std::filesystem::path& file, DType dtype
 // The same for a loaded checkpoint.
 LanguageModel language_model_of(const Checkpoint& checkpoint, DType dtype = DType::float32);
 
+// Throws Error if a checkpoint has only the trained part of a model, such as an adapter (store_trainable()).
+void check_whole_model(const Checkpoint& checkpoint);
+
 // Throws Error unless the tensors of a checkpoint, and the vocabulary of its tokenizer, fit the configuration.
 void check_language_model(const GPTConfig& config, const Checkpoint& checkpoint, Index vocabulary);
 
@@ -67,12 +70,12 @@ Tokens prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt);
 
 // Options of generate_text().
 struct TextOptions {
-  Index count = 100;  // maximum number of tokens per text
+  Index count = 100;              // maximum number of tokens per text
   SamplingOptions sampling = {};  // how tokens are chosen
   // A text ends with the first occurrence of one of these, which are converted to the tokenizer's Unicode form.
   std::vector<std::string> stop = {};
-  Tokens stop_tokens = {};                     // a text ends with the first of these tokens, such as an end token
-  std::uint64_t seed = 1;                      // text i draws from Rng(seed, 2 + i)
+  Tokens stop_tokens = {};  // a text ends with the first of these tokens, such as an end token
+  std::uint64_t seed = 1;   // text i draws from Rng(seed, 2 + i)
   // Called with each piece of whole characters; the first piece of each text is its prompt.
   std::function<void(Index text, const std::string& piece)> on_text = {};
 };

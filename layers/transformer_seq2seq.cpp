@@ -205,30 +205,36 @@ TransformerSeq2SeqMechanisms TransformerSeq2SeqConfig::factory() const {
           mechanism_by_name(cross_attention, mechanism_options(options, cross_mechanism, Place::cross))};
 }
 
+// The order of all versions, so that equal options are equal texts.
+static const std::vector<std::string>& order_of_fields() {
+  static const std::vector<std::string> names = {"model",
+                                                 "source_vocabulary",
+                                                 "target_vocabulary",
+                                                 "width",
+                                                 "heads",
+                                                 "hidden",
+                                                 "encoder_layers",
+                                                 "decoder_layers",
+                                                 "dropout",
+                                                 "attention_dropout",
+                                                 "activation",
+                                                 "norm",
+                                                 "norm_first",
+                                                 "bias",
+                                                 "positions",
+                                                 "scaled_embedding",
+                                                 "context",
+                                                 "relative_clip",
+                                                 "joined",
+                                                 "tied",
+                                                 "label_smoothing"};
+  return names;
+}
+
 void TransformerSeq2SeqConfig::fields(OptionFields& f) {
   TransformerSeq2SeqOptions& o = options;
   std::string model = "transformer-seq2seq";
-  f.order({"model",
-           "source_vocabulary",
-           "target_vocabulary",
-           "width",
-           "heads",
-           "hidden",
-           "encoder_layers",
-           "decoder_layers",
-           "dropout",
-           "attention_dropout",
-           "activation",
-           "norm",
-           "norm_first",
-           "bias",
-           "positions",
-           "scaled_embedding",
-           "context",
-           "relative_clip",
-           "joined",
-           "tied",
-           "label_smoothing"});
+  f.order(order_of_fields());
   o.blocks = o.blocks.or_else(0.1, FeedForwardKind::relu, false);
   if (o.decoder_layers == 0) o.decoder_layers = o.blocks.layers;
   f("model", model);

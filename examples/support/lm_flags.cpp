@@ -46,7 +46,10 @@ void LmSettings::model_fields(SettingFields& f) {
   f.options(gpt, {{"layers", {.defaults = "by preset", .takes = whole(1)}},
                   {"heads", {.defaults = "by preset"}},
                   {"width", {.defaults = "by preset"}},
-                  {"context", {.defaults = "by preset; stories 144"}},
+                  {"context",
+                   {.defaults = "by preset; stories 144; of the model of --init, at most 512 if it is a "
+                                "published one",
+                    .kind = Kind::start}},
                   {"positions", {.defaults = "learned; rope with mlm; fast: rope"}},
                   {"norm", {.defaults = "layer; fast: rms"}},
                   {"activation", {.defaults = "gelu; gelu-tanh in gpt2; fast: relu-squared"}},
@@ -66,7 +69,9 @@ void LmSettings::training_fields(SettingFields& f) {
   f("shards", shards, Kind::run, "Parts of a step; their gradients are summed in a tree [1]", whole(1, kMaxShards));
   f("communication-dtype", communication_dtype, Kind::run,
     "Type of numbers sent between ranks; bf16: half the bytes [f32]", dtype_name());
-  f("lr", lr, Kind::run, "Peak learning rate [nano 3e-3, baby 1e-3, gpt2 6e-4; stories 5e-3; fast: 6e-3, 4e-3, 2e-3]",
+  f("lr", lr, Kind::run,
+    "Peak learning rate [nano 3e-3, baby 1e-3, gpt2 6e-4; stories 5e-3; fast: 6e-3, 4e-3, 2e-3; 2e-4 with --init of a "
+    "published model]",
     rate);
   f("min-lr", min_lr, Kind::training, "Final learning rate [a tenth of lr; fast: 0]", rate);
   f("warmup", warmup, Kind::training,

@@ -112,7 +112,7 @@ LmSettings settled(LmSettings s, const SettingOrigins& origins) {
 }  // namespace
 
 LmSettings LmFlags::resolve(const std::string* stored_text, std::vector<ChangedSetting>* changed) const {
-  if (stored_text == nullptr) return resolved(nullptr, {});
+  if (stored_text == nullptr) return resolved(nullptr, {}, nullptr);
   const StoredSettings stored(*stored_text, run_.checkpoint);
   const SettingOrigins origins(line_, run_.checkpoint, stored.names());
   LmSettings s = preset(given_.preset), given = given_;
@@ -129,23 +129,42 @@ LmSettings LmFlags::resolve(const std::string* stored_text, std::vector<ChangedS
   return settled(s, origins);
 }
 
-LmSettings LmFlags::resolve(const GPTConfig& init, const std::string& file) const { return resolved(&init, file); }
+LmSettings LmFlags::resolve(const GPTConfig& init, const std::string& file, const std::string* settings) const {
+  return resolved(&init, file, settings);
+}
+
+// The settings that follow from the model of --init. A published model may have a context too long for training, and
+// needs a low rate.
+static void take_init(const GPTConfig& config, const std::string& file, const std::string* settings, LmSettings& s) {
+  take_config(config, s);
+  if (settings != nullptr) {
+    LmSettings old = s;
+    SettingFields(old).read(StoredSettings(*settings, file), Kind::start);
+    s.gpt.context = std::min(s.gpt.context, old.gpt.context);
+  } else {
+    s.gpt.context = std::min<Index>(s.gpt.context, 512);
+    if (s.recipe == "plain") s.lr = 2e-4, s.min_lr = 2e-5;
+  }
+}
 
 // The settings of a new training. `init` is the config of the model to start from, or null.
-LmSettings LmFlags::resolved(const GPTConfig* init, const std::string& file) const {
+LmSettings LmFlags::resolved(const GPTConfig* init, const std::string& file, const std::string* settings) const {
   LmSettings s = preset(given_.preset), given = given_;
   if (!line_.given("--data") && !line_.given("--preset")) {
     // Stories: nearly all fit into this context, so their questions can be answered.
     s.gpt.context = 144, s.batch = 24, s.steps = 3000, s.lr = 5e-3, s.min_lr = 5e-4;
   }
   if (given_.recipe == "fast") make_fast(s);
-  if (init != nullptr) take_config(*init, s);
+  if (init != nullptr) take_init(*init, file, settings, s);
   const SettingFields fields(s);
   const SettingOrigins origins = init ? SettingOrigins(line_, file, fields.names(Kind::model)) : line_;
   check_mechanism_flags(origins, "--attention", {init ? s.attention : given_.attention});
   if (init && line_.given("--zero-init-residual"))
     throw UsageError("--zero-init-residual sets initial weights, but --init takes the weights of " + file +
                      "; leave one out");
+  if (init && line_.given("--context") && given.gpt.context > init->options.context)
+    throw UsageError("--context is " + std::to_string(given.gpt.context) + " but the model of " + file + " has " +
+                     std::to_string(init->options.context) + "; rows may be shorter, and not longer");
   init ? fields.init(line_, SettingFields(given), file) : fields.take(line_, SettingFields(given));
   // A masked model reads neighbours on both sides, for which distances matter more than positions.
   if (s.model == "mlm" && init == nullptr && !line_.given("--positions")) s.gpt.positions = PositionKind::rope;
@@ -174,7 +193,8 @@ void check_config(LmSettings settings, const GPTConfig& config, const std::strin
   const SettingFields all(settings), right(by_config);
   for (std::size_t i = 0; i < all.list().size(); ++i) {
     const Json here = all.list()[i].json(), there = right.list()[i].json();
-    const bool agree = here == there || here == 0;  // 0: unset
+    // 0: unset. Rows may be shorter than the context of the model.
+    const bool agree = here == there || here == 0 || (all.list()[i].name == "context" && here < there);
     require(agree, file, ": its settings have ", here.dump(), " for ", all.list()[i].name, " and its config ",
             there.dump(), "; they must agree");
   }

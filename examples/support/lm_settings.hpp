@@ -47,7 +47,7 @@ struct LmSettings {
 
 // Flags that may differ between a run and its continuation.
 struct LmRunFlags : RunFlags {
-  LmRunFlags() : RunFlags{"lm.h5"} {}
+  LmRunFlags() : RunFlags{"lm.h5"} { init_published = true; }
 
   Index sample = 300;
   std::string prompt;
@@ -71,9 +71,10 @@ class LmFlags {
   // if a flag contradicts a stored setting that cannot change, or has no effect with the others. File names may differ,
   // because files may have been moved: run() compares their contents.
   LmSettings resolve(const std::string* stored, std::vector<ChangedSetting>* changed = nullptr) const;
-  // The settings of a new training that starts from this model, which `file` contains. Throws UsageError also for a
-  // flag that contradicts the model.
-  LmSettings resolve(const GPTConfig& init, const std::string& file) const;
+  // The settings of a new training that starts from this model, which `file` contains, with the settings of its
+  // training if it was one of train_lm. Throws UsageError also for a flag that contradicts the model; but rows may be
+  // shorter than the context of the model (--context).
+  LmSettings resolve(const GPTConfig& init, const std::string& file, const std::string* settings = nullptr) const;
   // Throws FileError if a file to be written is also another file of the run, or one that its checkpoint names.
   void check_files(const LmSettings& resolved) const { examples::check_files(line_, input_files(resolved)); }
   // The command that continues this run, quoted for a shell: the program as it was called, with the flags of run()
@@ -85,7 +86,7 @@ class LmFlags {
   LmRunFlags run_;
   LmSettings given_;
 
-  LmSettings resolved(const GPTConfig* init, const std::string& file) const;
+  LmSettings resolved(const GPTConfig* init, const std::string& file, const std::string* settings) const;
 };
 
 // The settings as JSON, for a checkpoint.

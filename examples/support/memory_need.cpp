@@ -10,6 +10,7 @@
 #include <heed/autograd/tape.hpp>
 #include <heed/core/check.hpp>
 #include <heed/core/dry_run.hpp>
+#include <heed/core/mode.hpp>
 #include <heed/core/random.hpp>
 #include <heed/optim/ranks/ranks.hpp>
 
@@ -38,7 +39,8 @@ double held_by_pool() {
 }  // namespace
 
 TrainingMemory predict_training_memory(const std::vector<NamedParameter>& parameters, const Optimizer& optimizer,
-                                       const RunOptions& options, const std::function<Tensor()>& loss) {
+                                       const RunOptions& options, const std::function<Tensor()>& loss,
+                                       const std::function<void()>& evaluation) {
   struct Restore {
     Rng rng = default_rng();
     ~Restore() {
@@ -53,8 +55,12 @@ TrainingMemory predict_training_memory(const std::vector<NamedParameter>& parame
   detail::dry_run([&] {
     try {
       const MatmulPrecision scope(options.precision);
-      Tape tape;
-      tape.backward(loss());
+      {
+        Tape tape;
+        tape.backward(loss());
+      }
+      const Evaluation mode;
+      if (evaluation) evaluation();
     } catch (const Error&) {
       ran = false;
     }

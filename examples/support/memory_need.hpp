@@ -42,11 +42,12 @@ struct TrainingMemory {
   double process = 0;  // max resident: now, plus a step, plus some pages of a checkpoint being written
 };
 
-// Predicts the memory of a run by a dry run of a step, forward and backward (core/dry_run.hpp). Call it when
-// model and optimizer exist and nothing else was computed. Gradients are reset by zero_grad() after it. The memory of a
-// loaded checkpoint is subtracted, because the run releases it. Returns zeros if the loss depends on values that a dry
-// run does not compute.
+// Predicts the memory of a run by a dry run (core/dry_run.hpp) of a step, forward and backward, and of `evaluation`,
+// which computes the loss of a batch. Call it when model and optimizer exist and nothing else was computed. Gradients
+// are reset by zero_grad() after it. The memory of a loaded checkpoint is subtracted, because the run releases it.
+// Returns zeros if the loss depends on values that a dry run does not compute.
 TrainingMemory predict_training_memory(const std::vector<NamedParameter>& parameters, const Optimizer& optimizer,
-                                       const RunOptions& options, const std::function<Tensor()>& loss);
+                                       const RunOptions& options, const std::function<Tensor()>& loss,
+                                       const std::function<void()>& evaluation = {});
 
 }  // namespace heed::examples

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <heed/core/check.hpp>
+#include <heed/io/pretrained.hpp>
 
 namespace heed::examples {
 
@@ -24,8 +25,10 @@ void RunFlags::add_to(CommandLine& line, const std::string& picture, const FlagR
   line.add_switch("--resume-or-start", resume_or_start,
                   "As --resume, but start a new training if there is no checkpoint; for launchers");
   line.add_switch("--overwrite", overwrite, "Start a new training and replace the checkpoint");
-  line.add("--init", init, "Fine-tune: start a new training from the model and the tokenizer of a checkpoint",
-           file_name("FILE", FileRole::input));
+  line.add("--init", init,
+           std::string("Fine-tune: start a new training from the model and the tokenizer of a checkpoint") +
+               (init_published ? ", a folder of transformers or a GGUF file" : ""),
+           init_published ? model_name() : file_name("FILE", FileRole::input));
   line.add_switch("--other-data", other_data, "Resume on other data than the checkpoint was trained on");
   line.add("--log", log, "One JSON object per step", file_name("FILE.jsonl", FileRole::log));
   line.add("--plot", plot, "Picture of the " + picture + ", .svg or .png", file_name("FILE.svg|png", FileRole::output));
@@ -43,8 +46,10 @@ RunOptions RunFlags::options(const Start& start) const {
                            : resume_or_start ? RunStart::resume_or_start
                            : overwrite       ? RunStart::overwrite
                                              : RunStart::start,
-                  .init = start.init ? init : "",
-                  .loaded = start.resumed ? start.resumed : start.init,
+                  .init = start.init && !start.converted ? init : "",
+                  .loaded = start.converted ? nullptr
+                            : start.resumed ? start.resumed
+                                            : start.init,
                   .other_data = other_data};
   o.output = {.log = log, .progress = stderr};
   o.handle_interrupt = true;
@@ -70,6 +75,23 @@ static void check_together(const RunFlags& f) {
     throw UsageError("--other-data requires --resume; give --resume, or leave --other-data out");
 }
 
+// A model of any format as a checkpoint. The file of a checkpoint is read as it is.
+static void open_init(const RunFlags& f, Start& start) {
+  start.converted = f.init_published && !names_checkpoint(f.init);
+  if (!start.converted) {
+    start.init = std::make_shared<Checkpoint>(load_checkpoint(f.init));
+    return;
+  }
+  Pretrained p = load_pretrained(f.init);
+  require(p.config.options.causal, f.init,
+          " is an encoder, which does not continue texts; --init must be a model that ",
+          "does, or a checkpoint of train_lm");
+  start.init = std::make_shared<Checkpoint>();
+  store_model(*start.init, p.lm.model);
+  start.init->texts = pretrained_texts(p);
+  start.init->source = f.init;
+}
+
 Start open_start(const RunFlags& f, const std::string& best, bool first_rank) {
   check_together(f);
   const bool is_there = exists(f.checkpoint);
@@ -85,7 +107,7 @@ Start open_start(const RunFlags& f, const std::string& best, bool first_rank) {
     if (!f.overwrite && first_rank && !file.empty() && exists(file))
       throw UsageError(file + " exists already; --resume continues its training, --overwrite replaces it, and --init " +
                        file + " with another --checkpoint starts a new training from its weights");
-  if (!f.init.empty()) start.init = std::make_shared<Checkpoint>(load_checkpoint(f.init));
+  if (!f.init.empty()) open_init(f, start);
   return start;
 }
 

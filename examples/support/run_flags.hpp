@@ -14,6 +14,7 @@ namespace heed::examples {
 // The checkpoints that a training starts from.
 struct Start {
   std::shared_ptr<Checkpoint> resumed, init;  // at most one is not null
+  bool converted = false;                     // `init` is a model of another format, which run() cannot read
 };
 
 // The values of these flags.
@@ -22,6 +23,7 @@ struct RunFlags {
   Index checkpoint_every = 0;
   bool resume = false, resume_or_start = false, overwrite = false, other_data = false;
   std::string init = {};
+  bool init_published = false;  // --init takes published models, too
   int threads = 0;
   bool find_nan = false;
   ProfileFlags profile = {};

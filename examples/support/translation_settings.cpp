@@ -41,16 +41,9 @@ std::vector<std::string> mechanisms(const TranslationSettings& s) {
 }
 
 TransformerSeq2SeqConfig transformer_config(const TranslationSettings& s, Index source, Index target) {
-  TransformerSeq2SeqConfig c;
-  c.options = {.source_vocabulary = source,
-               .target_vocabulary = target,
-               .blocks = {.layers = s.layers,
-                          .attention = {.width = s.width, .heads = s.heads},
-                          .hidden = s.hidden,
-                          .dropout = s.dropout,
-                          .norm_first = s.norm_first},
-               .joined = s.built_in() || s.vocabulary > 0,
-               .label_smoothing = s.label_smoothing};
+  TransformerSeq2SeqConfig c{s.options};
+  c.options.source_vocabulary = source, c.options.target_vocabulary = target;
+  c.options.joined = s.built_in() || s.vocabulary > 0;
   if (s.attention_dropout >= 0) c.options.blocks.attention.dropout = s.attention_dropout;
   c.encoder_attention = s.encoder_attention, c.decoder_attention = s.decoder_attention;
   c.cross_attention = s.cross_attention;
@@ -60,20 +53,21 @@ TransformerSeq2SeqConfig transformer_config(const TranslationSettings& s, Index 
 
 Seq2SeqConfig recurrent_config(const TranslationSettings& s, Index source, Index target) {
   const auto [cell, attention] = cell_and_attention(s.model);
+  const TransformerOptions& blocks = s.options.blocks;
   Seq2SeqConfig c;
   c.options = {.source_vocabulary = source,
                .target_vocabulary = target,
-               .embedding = s.width,
-               .hidden = s.hidden,
-               .layers = s.layers,
+               .embedding = blocks.attention.width,
+               .hidden = blocks.hidden,
+               .layers = blocks.layers,
                .cell = cell == "gru" ? RecurrentKind::gru : RecurrentKind::lstm,
                .bidirectional = s.directions == 2,
                .attention = attention == "none"       ? DecoderAttention::none
                             : attention == "bahdanau" ? DecoderAttention::bahdanau
                                                       : DecoderAttention::luong,
                .input_feeding = s.input_feeding,
-               .dropout = s.dropout,
-               .label_smoothing = s.label_smoothing};
+               .dropout = *blocks.dropout,
+               .label_smoothing = s.options.label_smoothing};
   if (attention != "none") c.attention = attention;
   c.mechanism = s.mechanism;
   c.mechanism.context = s.longest + 1;
@@ -123,17 +117,18 @@ void TranslationSettings::model_fields(SettingFields& f) {
   mechanism_fields(f, mechanism, names, [](const MechanismOption& o, bool has_value) {
     return has_value || o.name != "global-every";  // older checkpoints have the others
   });
-  f("layers", layers, Kind::model, "Layers of the encoder and of the decoder, each [1]", whole(1));
-  f("heads", heads, Kind::model, "Heads of a transformer's attention [4]", whole(1));
-  f("width", width, Kind::model, "Width of embeddings, and of a transformer [128; 32 for dates with -bahdanau]",
-    whole(1));
-  f("hidden", hidden, Kind::model, "Size of a recurrent model's states, or of a transformer's feed-forward part [256]",
-    whole(2));
+  TransformerOptions& blocks = options.blocks;
+  f("layers", blocks.layers, Kind::model, "Layers of the encoder and of the decoder, each [1]", whole(1));
+  f("heads", blocks.attention.heads, Kind::model, "Heads of a transformer's attention [4]", whole(1));
+  f("width", blocks.attention.width, Kind::model,
+    "Width of embeddings, and of a transformer [128; 32 for dates with -bahdanau]", whole(1));
+  f("hidden", blocks.hidden, Kind::model,
+    "Size of a recurrent model's states, or of a transformer's feed-forward part [256]", whole(2));
   f("directions", directions, Kind::model, "Reading directions of a recurrent encoder [2]", whole(1, 2));
   f("input-feeding", input_feeding, Kind::model,
     "A recurrent decoder also reads its last attention output, as in Luong");
-  f("norm-first", norm_first, Kind::model, "Norms before each part of a transformer, not after it");
-  f("dropout", dropout, Kind::training, "Share of activations dropped in training [0.1]", number(0, 0.99));
+  f("norm-first", *blocks.norm_first, Kind::model, "Norms before each part of a transformer, not after it");
+  f("dropout", *blocks.dropout, Kind::training, "Share of activations dropped in training [0.1]", number(0, 0.99));
   f("attention-dropout", attention_dropout, Kind::training,
     "Share of a transformer's attention weights dropped in training [as --dropout]", number(0, 0.99));
 }
@@ -151,8 +146,8 @@ void TranslationSettings::training_fields(SettingFields& f) {
     whole(1));
   f("average-every", average_every, Kind::training, "Steps between kept weights, for --average-last [--eval-every]",
     whole(1));
-  f("label-smoothing", label_smoothing, Kind::training, "Share of each target's probability spread over all words [0]",
-    number(0, 0.99));
+  f("label-smoothing", options.label_smoothing, Kind::training,
+    "Share of each target's probability spread over all words [0]", number(0, 0.99));
   f("lr", lr, Kind::run, "Peak learning rate [2e-3]", number(0));
   f("beta2", beta2, Kind::training, "Adam beta2 [0.98]", number(0, 0.99999));
   f("grad-clip", grad_clip, Kind::run, "Max norm of the gradient; 0: no clipping [1]", number(0));
@@ -226,7 +221,7 @@ TranslationSettings settings_of(TranslationSettings given, const CommandLine& li
   if (old == nullptr) s = given;
   // With wider embeddings of about sixty characters, Bahdanau's attention has as much weight on the space before a word
   // as on the word: the backward state at the space has read the word (docs/translation.md).
-  if (s.built_in() && s.model.ends_with("-bahdanau") && !line.given("--width")) s.width = 32;
+  if (s.built_in() && s.model.ends_with("-bahdanau") && !line.given("--width")) s.options.blocks.attention.width = 32;
   std::set<std::string> stored;
   if (old != nullptr) {
     require(old->texts.contains("settings"), old->source, " is not a checkpoint of translate: it has no settings");

@@ -23,15 +23,22 @@ struct TranslationSettings {
   std::string model = "gru-bahdanau";
   std::string encoder_attention = "softmax", decoder_attention = "softmax", cross_attention = "softmax";
   MechanismOptions mechanism = {};  // for all attentions that have the option
-  Index layers = 1, heads = 4, width = 128, hidden = 256, directions = 2;
-  bool input_feeding = false, norm_first = false;
-  double dropout = 0.1, attention_dropout = -1;  // negative: as dropout
+  // The options of a transformer. A recurrent model has the layers, width, hidden, dropout and label smoothing of these.
+  TransformerSeq2SeqOptions options = {.blocks = {.layers = 1,
+                                                  .attention = {.width = 128, .heads = 4},
+                                                  .hidden = 256,
+                                                  .dropout = 0.1,
+                                                  .norm_first = false},
+                                       .label_smoothing = 0};
+  double attention_dropout = -1;  // negative: as dropout
+  Index directions = 2;
+  bool input_feeding = false;
 
   // The run ends at the first of these limits that is set; without any, after kDefaultSteps.
   Index steps = -1, epochs = 0;
   double minutes = 0;
   Index batch_tokens = 4096, shards = 1, eval_every = 500, average_last = 1, average_every = 0;
-  double label_smoothing = 0, lr = 2e-3, beta2 = 0.98, grad_clip = 1;
+  double lr = 2e-3, beta2 = 0.98, grad_clip = 1;
   Index warmup = 200;
   std::uint64_t seed = 1;
   std::string dtype = "f32", communication_dtype = "f32", schedule = "linear";

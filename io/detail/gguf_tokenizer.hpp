@@ -1,4 +1,4 @@
-// How GGUF files describe tokenizers: keys, types of tokens and names of patterns.
+// How GGUF files describe tokenizers: keys and names of patterns. Types of tokens are PieceType.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -12,14 +12,15 @@ inline constexpr char kModelKey[] = "tokenizer.ggml.model", kPreNameKey[] = "tok
                       kUnknownKey[] = "tokenizer.ggml.unknown_token_id",
                       kPaddingKey[] = "tokenizer.ggml.padding_token_id", kClassKey[] = "tokenizer.ggml.cls_token_id",
                       kTurnEndKey[] = "tokenizer.ggml.eot_token_id", kMessageEndKey[] = "tokenizer.ggml.eom_token_id",
+                      kSpacePrefixKey[] = "tokenizer.ggml.add_space_prefix",
+                      kTrimKey[] = "tokenizer.ggml.remove_extra_whitespaces",
+                      kCharsMapKey[] = "tokenizer.ggml.precompiled_charsmap",
+                      kEscapeKey[] = "tokenizer.ggml.escape_whitespaces",
+                      kSpaceSuffixKey[] = "tokenizer.ggml.treat_whitespace_as_suffix",
                       kLowercaseKey[] = "tokenizer.ggml.normalizer.lowercase",
                       kAddBegin[] = "tokenizer.ggml.add_bos_token", kAddEnd[] = "tokenizer.ggml.add_eos_token",
-                      kAddSpace[] = "tokenizer.ggml.add_space_prefix",
                       kStripAccentsKey[] = "tokenizer.ggml.normalizer.strip_accents",
                       kSeparatorKey[] = "tokenizer.ggml.seperator_token_id";  // misspelt in the format
-
-// Numbers in tokenizer.ggml.token_type.
-enum TokenType : std::int32_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
 
 // Patterns of pre-tokenizers, as regular expressions.
 inline constexpr char kLlama3[] = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"

@@ -103,6 +103,8 @@ Pretrained load_folder(const fs::path& folder, const LoadPretrainedOptions& opti
   if (const auto generation = json_in(folder / "generation_config.json"))
     add_end_tokens(p.end_tokens, JsonView(*generation, (folder / "generation_config.json").string()),
                    config.options.vocabulary);
+  if (view.has("bos_token_id"))
+    p.begin_token = static_cast<std::int32_t>(view.at("bos_token_id").integer(0, config.options.vocabulary - 1));
   p.card = {front_matter(folder / "README.md"), chat_template_text(folder).value_or("")};
   p.pooling = pooling_in(folder);
   return p;
@@ -140,9 +142,8 @@ Pretrained load_gguf(const fs::path& path, const LoadPretrainedOptions& options)
         scaling_of(load(freqs->second, DType::float32).to_vector<float>(), config.options.blocks.attention.rope_base);
   Tokenizer tokenizer = options.tokenizer ? *options.tokenizer : Tokenizer(tokenizer_of(file));
   Pretrained p = with_weights(family, config, file.tensors(), file.name(), true, std::move(tokenizer), options);
-  if (!options.tokenizer) p.end_tokens = end_tokens_of(file);
+  if (!options.tokenizer) p.begin_token = begin_token_of(file), p.end_tokens = end_tokens_of(file);
   for (const auto& [key, value] : file.metadata()) {
-    if (key.starts_with("tokenizer.")) p.tokenizer_metadata[key] = value;
     const auto* text = std::get_if<std::string>(&value);
     if (text != nullptr && key.starts_with("general.") && key != "general.architecture" && key != "general.type")
       p.card.texts[key.substr(8)] = *text;
@@ -162,28 +163,58 @@ Pretrained load_own(const fs::path& path, const LoadPretrainedOptions& options) 
                .lm = language_model_of(c, rounds ? DType::float32 : options.dtype)};
   if (rounds) p.quantized = round_weights(p.lm.model);
   if (const Family* family = family_for(p.config, false)) p.family = family->name;
-  if (!c.texts.contains("card")) return p;
-  const JsonValue json = detail::parse_json_object(c.text("card"), c.source);
-  for (const auto& [key, value] : JsonView(json, c.source).members())
-    (key == "chat_template" ? p.card.chat_template : p.card.texts[key]) = value.text();
+  if (c.texts.contains("card")) {
+    const JsonValue json = detail::parse_json_object(c.text("card"), c.source);
+    for (const auto& [key, value] : JsonView(json, c.source).members())
+      (key == "chat_template" ? p.card.chat_template : p.card.texts[key]) = value.text();
+  }
+  if (c.texts.contains("tokens")) {
+    const JsonValue json = detail::parse_json_object(c.text("tokens"), c.source);
+    const auto id_of = [&](const JsonView& id) {
+      return static_cast<std::int32_t>(id.integer(0, p.config.options.vocabulary - 1));
+    };
+    const JsonView tokens(json, c.source);
+    tokens.only({"begin", "end"});
+    if (tokens.has("begin")) p.begin_token = id_of(tokens.at("begin"));
+    if (tokens.has("end"))
+      for (const JsonView& id : tokens.at("end").items()) p.end_tokens.push_back(id_of(id));
+  }
   return p;
 }
 
 }  // namespace
 
-Pretrained load_pretrained(const fs::path& path, const LoadPretrainedOptions& options) {
-  if (fs::is_directory(path)) return load_folder(path, options);
+namespace {
+
+enum class ModelFormat { folder, gguf, checkpoint };
+
+ModelFormat model_format_of(const fs::path& path) {
   const std::string name = path.filename().string();
-  if (name == "config.json" || name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json"))
-    return load_folder(path.parent_path().empty() ? "." : path.parent_path(), options);
+  if (fs::is_directory(path) || name == "config.json" || name.ends_with(".safetensors") ||
+      name.ends_with(".safetensors.index.json"))
+    return ModelFormat::folder;
   for (const char* ending : {".bin", ".pt", ".pth", ".ckpt"})
     require(!name.ends_with(ending), "load_pretrained: ", path.string(),
             " is a pickled file, which may contain code; give a folder with safetensors, a GGUF file or a checkpoint");
   std::array<unsigned char, 4> magic{};
   const detail::InputFile file("load_pretrained", path);
   if (file.size() >= magic.size()) file.read_at(0, magic.data(), magic.size());
-  if (std::string_view(reinterpret_cast<const char*>(magic.data()), 4) == "GGUF") return load_gguf(path, options);
-  return load_own(path, options);
+  const bool gguf = std::string_view(reinterpret_cast<const char*>(magic.data()), 4) == "GGUF";
+  return gguf ? ModelFormat::gguf : ModelFormat::checkpoint;
+}
+
+}  // namespace
+
+bool names_checkpoint(const fs::path& path) { return model_format_of(path) == ModelFormat::checkpoint; }
+
+Pretrained load_pretrained(const fs::path& path, const LoadPretrainedOptions& options) {
+  switch (model_format_of(path)) {
+    case ModelFormat::gguf: return load_gguf(path, options);
+    case ModelFormat::checkpoint: return load_own(path, options);
+    case ModelFormat::folder: break;
+  }
+  if (fs::is_directory(path)) return load_folder(path, options);
+  return load_folder(path.parent_path().empty() ? "." : path.parent_path(), options);
 }
 
 }  // namespace heed

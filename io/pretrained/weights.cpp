@@ -57,20 +57,25 @@ void for_each_place(const Family& family, bool gguf, const std::string& prefix, 
   for (const NamedParameter& p : named) parameters[p.name] = &p;
   std::set<std::string> covered;
   const MultiHeadAttentionOptions& a = model.options().blocks.attention;
-  for (const Weight& w : family.weights(model.options())) {
-    const bool repeated = w.heed.find('#') != w.heed.npos;
-    for (Index block = 0; block < (repeated ? model.options().blocks.layers : 1); ++block) {
-      const auto at = parameters.find(numbered(w.heed, block));
-      require(at != parameters.end(), "a model of the family ", family.name, " must have the parameter ",
-              numbered(w.heed, block));
-      const NamedParameter& p = *at->second;
-      covered.insert(p.name);
-      const auto [begin, end] = rows_of(w, p, parameters);
-      const Form form = gguf ? w.gguf_form : w.hf_form;
-      const Index heads = w.part == 0 ? a.heads : a.kv_heads > 0 ? a.kv_heads : a.heads;
-      use(Place{numbered(name_in_file(w, gguf, prefix), block), p.parameter->detach().slice(0, begin, end), form, heads,
-                &p});
-    }
+  const std::vector<Weight> weights = family.weights(model.options());
+  const auto use_at = [&](const Weight& w, Index block) {
+    const auto at = parameters.find(numbered(w.heed, block));
+    require(at != parameters.end(), "a model of the family ", family.name, " must have the parameter ",
+            numbered(w.heed, block));
+    const NamedParameter& p = *at->second;
+    covered.insert(p.name);
+    const auto [begin, end] = rows_of(w, p, parameters);
+    const Form form = gguf ? w.gguf_form : w.hf_form;
+    const Index heads = w.part == 0 ? a.heads : a.kv_heads > 0 ? a.kv_heads : a.heads;
+    use(Place{numbered(name_in_file(w, gguf, prefix), block), p.parameter->detach().slice(0, begin, end), form, heads,
+              &p});
+  };
+  const auto repeated = [](const Weight& w) { return w.heed.find('#') != w.heed.npos; };
+  for (auto w = weights.begin(); w != weights.end();) {  // weights of blocks follow each other
+    const auto end = repeated(*w) ? std::find_if_not(w, weights.end(), repeated) : w + 1;
+    for (Index block = 0; block < (repeated(*w) ? model.options().blocks.layers : 1); ++block)
+      std::for_each(w, end, [&](const Weight& each) { use_at(each, block); });
+    w = end;
   }
   for (const NamedParameter& p : named)
     require(covered.contains(p.name), "models of the family ", family.name, " have no parameter ", p.name,
@@ -95,14 +100,24 @@ Tensor from_file(Tensor x, const Place& place) {
   return x;
 }
 
-Tensor to_file(const Tensor& x, const Place& place) {
+bool keeps_rows(Form form) { return form == Form::plain || form == Form::rope_pairs; }
+
+// GGUF files have quantized weights as they are, in forms that keep rows; others have their numbers.
+FileWeight to_file(const Place& place, bool gguf) {
+  const Tensor& x = place.parameter;
+  const bool numbers = is_quantized(x.dtype()) && !(gguf && keeps_rows(place.form));
+  const auto changed = [&](std::function<Tensor(const Tensor&)> change) {
+    return FileWeight{place.name, x,
+                      [numbers, change](const Tensor& y) { return change(numbers ? y.to(DType::float32) : y); }};
+  };
   switch (place.form) {
-    case Form::plain: return x;
-    case Form::transposed: return x.t().contiguous();
-    case Form::rope_pairs: return reordered(x, place.heads, false);
-    case Form::plus_one: return x + 1;
+    case Form::plain: return numbers ? changed([](const Tensor& y) { return y; }) : FileWeight{place.name, x};
+    case Form::transposed: return {place.name, x.t()};
+    case Form::rope_pairs:
+      return changed([heads = place.heads](const Tensor& y) { return reordered(y, heads, false); });
+    case Form::plus_one: return changed([](const Tensor& y) { return y + 1; });
   }
-  return x;
+  return {};
 }
 
 bool without_effect(const Family& family, const std::string& name) {
@@ -165,8 +180,6 @@ Tensor rounded_from(const StoredTensor& stored, Rounding& sums) {
   }
   return q;
 }
-
-bool keeps_rows(Form form) { return form == Form::plain || form == Form::rope_pairs; }
 
 // The dtype for a part of a parameter.
 DType dtype_of_part(const Place& place, const StoredTensor& stored, const LoadPretrainedOptions& options) {
@@ -248,14 +261,11 @@ QuantizedWeights load_weights(const StoredTensors& tensors, const std::string& f
   return counts;
 }
 
-void for_each_weight(const Family& family, bool gguf, GPT& model,
-                     const std::function<void(const std::string&, const Tensor&)>& write) {
+std::vector<FileWeight> file_weights(const Family& family, bool gguf, GPT& model) {
   const NoTape no_tape;
-  for_each_place(family, gguf, family.prefix, model, [&](const Place& place) {
-    const bool numbers = is_quantized(place.parameter.dtype()) && !(gguf && keeps_rows(place.form));
-    const Tensor& x = place.parameter;
-    write(place.name, to_file(numbers ? x.to(DType::float32) : x, place));
-  });
+  std::vector<FileWeight> all;
+  for_each_place(family, gguf, family.prefix, model, [&](const Place& place) { all.push_back(to_file(place, gguf)); });
+  return all;
 }
 
 }  // namespace heed::detail::pretrained

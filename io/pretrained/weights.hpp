@@ -23,8 +23,14 @@ QuantizedWeights load_weights(const StoredTensors& tensors, const std::string& f
 // Converts a model as to(model, DType::q8_0) does, and measures the error.
 QuantizedWeights round_weights(GPT& model);
 
-// Calls write(name in the file, tensor) for each weight of a model.
-void for_each_weight(const Family& family, bool gguf, GPT& model,
-                     const std::function<void(const std::string& name, const Tensor& value)>& write);
+// A weight as a file has it. Its values are change(value), made when they are written so that memory holds one at a
+// time; `change` is empty if they are `value`.
+struct FileWeight {
+  std::string name = {};
+  Tensor value = {};  // a view of a parameter, of the shape in the file
+  std::function<Tensor(const Tensor&)> change = {};
+};
+// The weights of a model in the order of files: block by block. Throws Error for a parameter that the family lacks.
+std::vector<FileWeight> file_weights(const Family& family, bool gguf, GPT& model);
 
 }  // namespace heed::detail::pretrained

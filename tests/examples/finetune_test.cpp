@@ -53,6 +53,11 @@ TEST_CASE("finetune: an adapter learns the answers, and is written for PEFT") {
   const Checkpoint c = load_checkpoint(t.file("finetune.h5"));
   CHECK(c.tensors.contains("model/blocks.0.attention.qkv.lora.a"));
   CHECK_FALSE(c.tensors.contains("model/blocks.0.attention.qkv.weight"));
+  const Ran made = test::run(test::program("generate") + " --checkpoint " + t.file("finetune.h5"));
+  test::check_refused(made, 1,
+                      "finetune.h5 has only the trained part of a model, such as an adapter, and not its base, " +
+                          t.model + "; load the base, and add the adapter that finetune wrote: convert --model " +
+                          t.model + " --adapter FOLDER --merge --out FILE");
 }
 
 TEST_CASE("finetune: a run that was stopped continues to the same bits") {
@@ -89,6 +94,7 @@ TEST_CASE("finetune: all weights, with frozen blocks, recomputation and bf16, ar
     const bool frozen = a[i].name.starts_with("tokens") || a[i].name.starts_with("blocks.0.");
     CHECK(test::same_bits(*a[i].parameter, *b[i].parameter) == frozen);
   }
+  CHECK(load_pretrained(t.file("finetune.h5")).family == "llama");  // the checkpoint is a model
 }
 
 TEST_CASE("finetune: bad data and another base are refused") {
@@ -107,6 +113,7 @@ TEST_CASE("finetune: bad data and another base are refused") {
   std::filesystem::copy(t.model, t.file("base"), std::filesystem::copy_options::recursive);
   Pretrained p = load_pretrained(t.model);
   named_parameters(p.lm.model).front().parameter->fill_(0.5);
+  std::filesystem::remove(t.file("base") + "/reference.safetensors");  // no file of a model
   save_pretrained(t.file("base"), p);
   ran = t.run("--model base --data data.jsonl --steps 4 --resume");
   INFO(ran.output);

@@ -149,11 +149,10 @@ TEST_CASE("pretrained: the tokenizer of a folder is written to a GGUF file") {
   const Pretrained again = load_pretrained(temporary.path / "llama.gguf");
   CHECK(again.lm.tokenizer.encode("abba") == Tokens{2, 1, 0});
   CHECK(again.lm.tokenizer.vocabulary_size() == p.config.options.vocabulary);
-  CHECK(again.tokenizer_metadata.contains("tokenizer.ggml.pre"));
-  Pretrained bytes = load_pretrained(reference("llama"), {.tokenizer = CharTokenizer("abc")});
-  CHECK(test::error_of([&] { save_pretrained(temporary.path / "bytes.gguf", bytes); }) ==
-        "save_pretrained: the tokenizer is of the kind char; a GGUF file requires a tokenizer that was read from a "
-        "tokenizer.json or a GGUF file");
+  Pretrained words = load_pretrained(reference("llama"), {.tokenizer = WordTokenizer("a b c")});
+  for (const char* name : {"words.gguf", "words"})
+    CHECK(test::error_of([&] { save_pretrained(temporary.path / name, words); }) ==
+          "tokenizer.json: the tokenizer is of the kind word; it must be byte, char, sentencepiece or tokenizer.json");
 }
 
 TEST_CASE("pretrained: both spellings of rope are read") {

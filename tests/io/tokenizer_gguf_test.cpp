@@ -142,16 +142,17 @@ TEST_CASE("tokenizers in GGUF: many texts") {
 TEST_CASE("tokenizers in GGUF: tokens and texts are those of the tokenizer.json") {
   const auto compare = [](const GgufMetadata& metadata, const std::string& kind) {
     INFO(kind);
-    const JsonTokenizer gguf = tokenizer_from(metadata), json = JsonTokenizer::from_state(test::tokenizer_file(kind));
-    CHECK(gguf.vocabulary_size() == json.vocabulary_size());
-    CHECK(gguf.with_special_tokens({9}) == json.with_special_tokens({9}));
+    const JsonTokenizer gguf = tokenizer_from(metadata),
+                        published = JsonTokenizer::from_state(test::tokenizer_file(kind));
+    CHECK(gguf.vocabulary_size() == published.vocabulary_size());
+    CHECK(gguf.with_special_tokens({9}) == published.with_special_tokens({9}));
     for (const auto& row : test::stored_tokenizers().at(kind).at("texts")) {
       const auto text = row[0].get<std::string>();
       const auto ids = row[1].get<Tokens>();
       INFO(printable(text));
       CHECK(gguf.encode(text) == ids);
-      CHECK(gguf.decode(ids) == json.decode(ids));
-      CHECK(gguf.decode_without_special(ids) == json.decode_without_special(ids));
+      CHECK(gguf.decode(ids) == published.decode(ids));
+      CHECK(gguf.decode_without_special(ids) == published.decode_without_special(ids));
     }
     CHECK(JsonTokenizer::from_state(gguf.state()).encode("a b") == gguf.encode("a b"));
   };
@@ -164,16 +165,16 @@ TEST_CASE("tokenizers in GGUF: written metadata") {
   const auto llama_cpp = test::json_file(test::in_source("tests/reference/tokenizers_gguf.json"));
   for (const char* kind : {"gpt2", "smollm", "llama3", "qwen2", "llama2", "mistral", "bert"}) {
     INFO(kind);
-    const JsonTokenizer json = JsonTokenizer::from_state(test::tokenizer_file(kind));
-    GgufMetadata metadata = tokenizer_metadata(json, Tokens{1, 0});
+    const JsonTokenizer published = JsonTokenizer::from_state(test::tokenizer_file(kind));
+    GgufMetadata metadata = tokenizer_metadata(published, {}, Tokens{1, 0});
     metadata["general.architecture"] = "llama";
     const JsonTokenizer gguf = tokenizer_from(metadata);
-    CHECK(gguf.vocabulary_size() == json.vocabulary_size());
-    CHECK(gguf.with_special_tokens({9}) == json.with_special_tokens({9}));
-    CHECK(gguf.special("<unk>") == json.special("<unk>"));
+    CHECK(gguf.vocabulary_size() == published.vocabulary_size());
+    CHECK(gguf.with_special_tokens({9}) == published.with_special_tokens({9}));
+    CHECK(gguf.special("<unk>") == published.special("<unk>"));
     for (std::int32_t id = 0; id < 20; ++id) {
-      CHECK(gguf.token(id) == json.token(id));
-      CHECK(gguf.is_special(id) == json.is_special(id));
+      CHECK(gguf.token(id) == published.token(id));
+      CHECK(gguf.is_special(id) == published.is_special(id));
     }
     if (llama_cpp.contains(kind)) {
       check_llama_cpp(gguf, llama_cpp.at(kind));
@@ -188,13 +189,13 @@ TEST_CASE("tokenizers in GGUF: written metadata") {
 }
 
 TEST_CASE("tokenizers in GGUF: a larger vocabulary is padded") {
-  const JsonTokenizer json = JsonTokenizer::from_state(test::tokenizer_file("smollm"));
-  GgufMetadata metadata = tokenizer_metadata(json, {}, 443);
+  const JsonTokenizer published = JsonTokenizer::from_state(test::tokenizer_file("smollm"));
+  GgufMetadata metadata = tokenizer_metadata(published, {}, {}, 443);
   metadata["general.architecture"] = "llama";
   const JsonTokenizer gguf = tokenizer_from(metadata);
   CHECK(gguf.vocabulary_size() == 443);
   CHECK(gguf.token(442) == "[PAD442]");
-  CHECK(gguf.encode("[PAD442] the") == json.encode("[PAD442] the"));
+  CHECK(gguf.encode("[PAD442] the") == published.encode("[PAD442] the"));
 }
 
 TEST_CASE("tokenizers in GGUF: tokenizers that GGUF cannot describe") {
@@ -202,13 +203,14 @@ TEST_CASE("tokenizers in GGUF: tokenizers that GGUF cannot describe") {
     const JsonTokenizer t = JsonTokenizer::from_state(test::tokenizer_file(kind));
     CHECK(error_of([&] { tokenizer_metadata(t); }) == "tokenizer.json: " + message);
   };
-  refuses("unigram", "model.type is \"Unigram\"; it must be one of BPE, WordPiece");
+  refuses("unigram", "normalizer.normalizers[0] has no counterpart in a GGUF file");
+  refuses("word_level", "model.type is \"WordLevel\"; a GGUF file can have it for words of one character");
   refuses("prefix_space", "added_tokens[2].lstrip is true; a GGUF file cannot say so");
   refuses("clip", "normalizer.normalizers[1].type has no name in tokenizer.ggml.pre");
   refuses("unknowns", "pre_tokenizer.pretokenizers[0] has no name in tokenizer.ggml.pre");
   refuses("cased_bert", "normalizer.type is \"Sequence\"; it must be one of BertNormalizer");
   const JsonTokenizer t = JsonTokenizer::from_state(test::tokenizer_file("smollm"));
-  CHECK(error_of([&] { tokenizer_metadata(t, Tokens{440}); }) ==
+  CHECK(error_of([&] { tokenizer_metadata(t, {}, Tokens{440}); }) ==
         "tokenizer_metadata: token 440 is not in the vocabulary of 440 tokens");
   const auto changed = [](const char* kind, const char* pointer, const char* value) {
     auto file = nlohmann::json::parse(test::tokenizer_file(kind));
@@ -345,7 +347,8 @@ TEST_CASE("tokenizers in GGUF: refused values") {
     CHECK(message.starts_with("load_tokenizer: "));
     CHECK_MESSAGE(message.ends_with("model.gguf: " + reason), message);
   };
-  refuses("tokenizer.ggml.model", "rwkv", "tokenizer.ggml.model is \"rwkv\"; it must be gpt2, llama or bert");
+  refuses("tokenizer.ggml.model", "plamo2",
+          "tokenizer.ggml.model is \"plamo2\"; it must be gpt2, llama, t5, bert or rwkv");
   refuses("tokenizer.ggml.pre", "viking",
           "tokenizer.ggml.pre is \"viking\"; it must be one of gpt-2, phi-2, mpt, olmo, exaone4, smollm, starcoder, "
           "refact, command-r, codeshell, exaone, llama-bpe, llama3, llama-v3, falcon3, lfm2, dbrx, smaug-bpe, qwen2, "

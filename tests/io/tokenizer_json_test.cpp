@@ -85,8 +85,8 @@ TEST_CASE("tokenizer.json: many texts") {
 }
 
 TEST_CASE("tokenizer.json: as a Tokenizer") {
-  const JsonTokenizer json = tokenizer_named("qwen2");
-  const Tokenizer t = json;
+  const JsonTokenizer qwen = tokenizer_named("qwen2");
+  const Tokenizer t = qwen;
   CHECK(t.kind() == "tokenizer.json");
   CHECK(t.state() == stored()["qwen2"]["file"].get<std::string>());
   CHECK(t.vocabulary_size() == 445);

@@ -1,10 +1,11 @@
 """Writes tests/reference/safetensors: files of the safetensors package, which tests read, or write byte for byte.
 
-usage: python3 tests/reference/safetensors_files.py        (packages: safetensors 0.8, numpy)
+usage: python3 tests/reference/safetensors_files.py        (packages: safetensors 0.8, numpy, torch, huggingface_hub)
 
 types.safetensors     a tensor of each type that heed reads, a scalar, an empty tensor, and a name with escapes
 written.safetensors   the types that heed writes
 sharded               a folder with two files and the index of transformers' save_pretrained()
+shards                the same for more tensors, divided by the function that save_pretrained() calls: at most 28 bytes
 """
 import json
 import pathlib
@@ -69,3 +70,24 @@ for name, tensors in files.items():
 index = {"metadata": {"total_size": 36, "total_parameters": 12},
          "weight_map": {tensor: name for name, tensors in files.items() for tensor in tensors}}
 (FOLDER / "sharded" / "model.safetensors.index.json").write_text(json.dumps(index, indent=2, sort_keys=True) + "\n")
+
+
+def write_shards():
+    import torch
+    from huggingface_hub import split_torch_state_dict_into_shards
+    from safetensors.torch import save_file
+
+    state = {"embed.weight": torch.tensor([[1., 2], [3, 4], [5, 6]]), "norm.weight": torch.ones(2, dtype=torch.bfloat16),
+             "mlp.weight": torch.arange(1., 9).view(2, 4), "ids": torch.tensor([7], dtype=torch.int32),
+             "bias": torch.tensor([0.5]), "last": torch.tensor([0.25, -1], dtype=torch.float64)}
+    split = split_torch_state_dict_into_shards(state, filename_pattern="model{suffix}.safetensors", max_shard_size=28)
+    folder = FOLDER / "shards"
+    folder.mkdir(exist_ok=True)
+    for name, tensors in split.filename_to_tensors.items():
+        save_file({tensor: state[tensor] for tensor in tensors}, folder / name, {"format": "pt"})
+    index = {"metadata": {"total_parameters": sum(x.numel() for x in state.values()), **split.metadata},
+             "weight_map": split.tensor_to_filename}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2, sort_keys=True) + "\n")
+
+
+write_shards()

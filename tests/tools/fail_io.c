@@ -293,6 +293,9 @@ PATH_CALL(kTruncate, truncate64, (const char* path, off64_t size), path, (path, 
           record("truncate", size, 0, path, NULL))
 PATH_CALL(kRename, rename, (const char* from, const char* to), to, (from, to), NOTE_RENAME)
 PATH_CALL(kRename, renameat, (int a, const char* from, int b, const char* to), to, (a, from, b, to), NOTE_RENAME)
+// An exchange of two folders is not recorded, since crash_states.hpp knows no folders.
+PATH_CALL(kRename, renameat2, (int a, const char* from, int b, const char* to, unsigned flags), to,
+          (a, from, b, to, flags), (void)0)
 PATH_CALL(kUnlink, unlink, (const char* path), path, (path), NOTE_UNLINK)
 PATH_CALL(kUnlink, remove, (const char* path), path, (path), NOTE_UNLINK)
 
