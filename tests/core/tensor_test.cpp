@@ -344,7 +344,7 @@ TEST_CASE("tensor: errors have messages that show the input") {
          Tensor::from(std::vector<long>{1, 2}, {3});
        }},
       {"Parameter: the value is undefined; it must have values", [&] { Parameter p(none); }},
-      {"Parameter: the value is [2] int32; it must be float32, float64 or bfloat16",
+      {"Parameter: the value is [2] int32; it must be float32, float64, bfloat16 or quantized",
        [] { Parameter(Tensor::arange(2)); }},
       {"Parameter: it is undefined (moved from, or default-constructed)", [] { Parameter().grad(); }},
   });

@@ -325,7 +325,9 @@ TEST_CASE("gemm: dtypes that cannot be multiplied are errors") {
   g.a = {x, DType::float32, 2, 1};
   g.b = {y, DType::float64, 2, 1};
   CHECK_THROWS_WITH_AS(gemm(g),
-                       "gemm: a is float32 and b is float64; both must be float64, or each float32 or bfloat16", Error);
+                       "gemm: a is float32 and b is float64; both must be float64, or each float32 or bfloat16, or b "
+                       "quantized",
+                       Error);
   g.b = {x, DType::int32, 2, 1};
   CHECK_THROWS_AS(gemm(g), Error);
 }
