@@ -1,4 +1,5 @@
-// Runs the commands of docs/pretrained.md that lead from a folder to llama.cpp, with a tiny model and without llama.cpp.
+// Runs the commands of docs/pretrained.md that lead from a folder to llama.cpp, with a tiny model and a script in place
+// of llama.cpp.
 #include <fstream>
 
 #include "tests/docs/pages.hpp"
@@ -23,8 +24,7 @@ TEST_CASE("pages: the lines from a folder to llama.cpp run") {
   fs::permissions(llama, fs::perms::owner_all);
   std::ofstream(folder.path / "lines.sh") << block.text;
   std::ofstream(folder.path / "questions") << "Who are you?\n";
-  const Ran ran =
-      run("cd " + quoted(folder.path.string()) + " && PATH=$PWD:$PATH exec sh -e lines.sh < questions");
+  const Ran ran = run("cd " + quoted(folder.path.string()) + " && PATH=$PWD:$PATH exec sh -e lines.sh < questions");
   INFO(ran.output);
   CHECK(ran.exit_code == 0);
   CHECK(contains(ran.output, "adapter: adapter\n"));

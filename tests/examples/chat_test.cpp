@@ -80,7 +80,7 @@ class Terminal {
 
 }  // namespace
 
-TEST_CASE("chat: lines of a pipe are answered; /reset starts a new conversation, and /quit ends") {
+TEST_CASE("chat: lines of a pipe are answered, /reset starts a new conversation, and /quit ends") {
   const Talk talk(256, "--tokens 12");
   const Ran one = talk.with("hello\n"), twice = talk.with("hello\r\n/reset\n\nhello\n/quit\nhello\n");
   INFO(twice.output);
