@@ -23,7 +23,7 @@ struct TranslationSettings {
   std::string model = "gru-bahdanau";
   std::string encoder_attention = "softmax", decoder_attention = "softmax", cross_attention = "softmax";
   MechanismOptions mechanism = {};  // for all attentions that have the option
-  // The options of a transformer. A recurrent model has the layers, width, hidden, dropout and label smoothing of these.
+  // The options of a transformer. A recurrent model has these layers, width, hidden, dropout and label smoothing.
   TransformerSeq2SeqOptions options = {.blocks = {.layers = 1,
                                                   .attention = {.width = 128, .heads = 4},
                                                   .hidden = 256,
