@@ -162,7 +162,7 @@ std::string index_text(const std::vector<std::vector<WrittenTensor>>& shards) {
   for (const auto& [name, file] : file_of) map.items.push_back(JsonValue::of(file)), map.keys.push_back(name);
   index.set("metadata", std::move(sizes));
   index.set("weight_map", std::move(map));
-  return detail::json_text(index) + "\n";
+  return detail::json_text(index);
 }
 
 }  // namespace

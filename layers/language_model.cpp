@@ -55,7 +55,7 @@ void check_language_model(const GPTConfig& config, const Checkpoint& checkpoint,
   const Index expected = o.causal ? vocabulary : vocabulary + 1;  // the last token of a masked model is the mask
   // Published models may have more rows than their tokenizers have tokens.
   require(o.vocabulary == expected || (o.causal && o.vocabulary > expected), source, ": the tokenizer has ", vocabulary,
-          " tokens and the model ", o.vocabulary, "; the model must have ", expected);
+          " tokens and the model ", o.vocabulary, "; the model must have ", o.causal ? "at least " : "", expected);
   const auto check_shape = [&](const std::string& name, const Shape& shape) {
     const Tensor& x = checkpoint.tensor("model/" + name);
     require(x.shape() == shape, source, ": ", name, " is ", x.shape(), " but the configuration requires ", shape);

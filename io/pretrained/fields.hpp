@@ -18,8 +18,9 @@ namespace heed::detail::pretrained {
 struct FieldKey {
   const char* json = "";
   const char* gguf = "";
-  // The key in GGUF's metadata. `prefix`: the architecture and a dot.
+  // The key in GGUF's metadata; the other name if GGUF has no such field. `prefix`: the architecture and a dot.
   std::string in_gguf(const std::string& prefix) const {
+    if (*gguf == 0) return json;
     return std::string_view(gguf).starts_with("tokenizer.") ? gguf : prefix + gguf;
   }
 };

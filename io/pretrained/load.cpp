@@ -158,6 +158,7 @@ Pretrained load_gguf(const fs::path& path, const LoadPretrainedOptions& options)
 Pretrained load_own(const fs::path& path, const LoadPretrainedOptions& options) {
   Checkpoint c = load_checkpoint(path);
   if (options.tokenizer) c.texts["tokenizer"] = options.tokenizer->to_json();
+  check_whole_model(c);
   const bool rounds = options.dtype == DType::q8_0;
   Pretrained p{.config = from_json<GPTConfig>(c.text("config"), c.source),
                .lm = language_model_of(c, rounds ? DType::float32 : options.dtype)};

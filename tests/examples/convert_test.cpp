@@ -141,7 +141,7 @@ TEST_CASE("convert: a folder in several files, and wrong sizes") {
   CHECK(ran.output == "Wrote " + out.string() + ", a model of the family llama.\n");
   CHECK_FALSE(fs::exists(out / "model.safetensors"));
   CHECK(fs::exists(out / "model.safetensors.index.json"));
-  CHECK(fs::exists(out / "model-00001-of-00005.safetensors"));
+  CHECK(fs::exists(out / "model-00001-of-00008.safetensors"));
   CHECK(load_pretrained(out).family == "llama");
   test::check_refused(test::run(convert(tiny("llama"), out, "--max-file-size 0")), 2, "--max-file-size");
   test::check_refused(test::run(convert(tiny("llama"), out, "--max-file-size 1e-12")), 1, "it must be positive");

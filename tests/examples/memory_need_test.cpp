@@ -21,7 +21,7 @@ TEST_CASE("memory need: an evaluation with more rows than a step counts, and one
   };
   const examples::TrainingMemory step = predicted(0), same = predicted(2), more = predicted(200);
   CHECK(step.tensors > 0);
-  CHECK(same.tensors == step.tensors);
+  CHECK(same.tensors < 1.001 * step.tensors);
   CHECK(more.tensors > 2 * step.tensors);
   CHECK(more.process > step.process);
 }

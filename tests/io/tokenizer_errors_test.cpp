@@ -357,7 +357,9 @@ TEST_CASE("tokenizer.json: a file that is cut at any byte, or has any byte chang
         t.decode(t.with_special_tokens(t.encode("ab <e> \u00e9 99 \n")));
         ++read;
       } catch (const Error& e) {
-        CHECK(std::string(e.what()).starts_with("tokenizer.json: "));
+        const std::string message = e.what();
+        const bool zero = message == "tokenizer.json has a zero byte; it must be JSON";
+        CHECK((zero || message.starts_with("tokenizer.json: ")));
       }
     }
   }

@@ -58,7 +58,7 @@ int differences(const Tokenizer& own, const JsonTokenizer& other, const std::vec
 
 SentencePieceTokenizer taught(const std::string& model, bool word_begins, UnicodeForm form = UnicodeForm::nfc) {
   return SentencePieceTokenizer::train_on_text(
-      kTaught, {.vocabulary = 340, .model = model, .word_begins = word_begins, .unicode = form});
+      kTaught, {.vocabulary = 310, .model = model, .word_begins = word_begins, .unicode = form});
 }
 
 // A SentencePiece model with other fields of its trainer (2), normalizer (3) or denormalizer (5).

@@ -224,7 +224,8 @@ TEST_CASE("language model: an invalid configuration, or one of another model, is
       has("\"gelu\\u001b\" for activation", "geglu, geglu-tanh, gelu, gelu-tanh, relu, relu-squared, silu or swiglu"));
   CHECK(with("model", "gpt5") == has("\"gpt5\" for model", "gpt or mlm"));
   CHECK(with("tied", json(json::value_t::discarded)) == "the configuration lacks tied");
-  CHECK(with("vocabulary", 5) == "the tokenizer has 4 tokens and the model 5; the model must have 4");
+  CHECK(with("vocabulary", 3) == "the tokenizer has 4 tokens and the model 3; the model must have at least 4");
+  CHECK(with("vocabulary", 5) == "tokens.weight is [4, 8] but the configuration requires [5, 8]");
   CHECK(with("model", "mlm") == "the tokenizer has 4 tokens and the model 4; the model must have 5");
   CHECK(with("width", 1 << 20) == "tokens.weight is [4, 8] but the configuration requires [4, 1048576]");
   CHECK(with("context", 1 << 20) == "positions.weight is [6, 8] but the configuration requires [1048576, 8]");
@@ -237,7 +238,7 @@ TEST_CASE("language model: an invalid configuration, or one of another model, is
   }
   c = good;
   c.texts["tokenizer"] = Tokenizer(CharTokenizer("abcde")).to_json();
-  CHECK(refusal(c) == "the tokenizer has 5 tokens and the model 4; the model must have 5");
+  CHECK(refusal(c) == "the tokenizer has 5 tokens and the model 4; the model must have at least 5");
   c = small_model(true, PositionKind::relative);
   json config = test::parse_json(c.text("config"));
   config["relative_clip"] = 1 << 20;
