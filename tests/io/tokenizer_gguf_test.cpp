@@ -298,7 +298,8 @@ TEST_CASE("tokenizers in GGUF: the merges of a file take memory in proportion to
                                  {"tokenizer.ggml.model", "llama"},
                                  {"tokenizer.ggml.tokens", GgufArray(tokens)},
                                  {"tokenizer.ggml.scores", GgufArray(std::vector<float>(tokens.size(), 0.0f))},
-                                 {"tokenizer.ggml.token_type", GgufArray(types)}};
+                                 {"tokenizer.ggml.token_type", GgufArray(types)},
+                                 {"tokenizer.ggml.bos_token_id", std::uint32_t{0}}};
   CHECK(test::contains(error_of([&] { tokenizer_from(metadata); }),
                        "model.gguf: tokenizer.ggml.tokens has texts that are two other tokens in too many ways: these "
                        "have more than 16 times the bytes of all tokens"));

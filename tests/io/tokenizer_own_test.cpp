@@ -129,9 +129,10 @@ TEST_CASE("own tokenizers: SentencePiece's normalizer, and spaces that are remov
   const std::string map = detail::from_base64(
       nlohmann::json::parse(test::tokenizer_file("precompiled"))["normalizer"]["precompiled_charsmap"]
           .get<std::string>());
-  std::vector<std::string> texts = texts_like_taught(200);
-  for (const char* text : {"  the  ﬁrst ", "Ａ ①  ", "\u00a0the\u3000cat\n", "   ", "the\n\n cat  \n"})
-    texts.push_back(text);
+  std::vector<std::string> known = texts_like_taught(200);  // without bytes, which unigram models in GGUF lack
+  for (const char* text : {"  the  ﬁrst ", "   ", "the\n\n cat  \n"}) known.push_back(text);
+  std::vector<std::string> texts = known;
+  for (const char* text : {"Ａ ①  ", "\u00a0the\u3000cat\n"}) texts.push_back(text);
   for (const std::string model : {"bpe", "unigram"}) {
     for (const bool prefix : {true, false}) {
       INFO(model << ", begins a text with a space: " << prefix);
@@ -147,7 +148,7 @@ TEST_CASE("own tokenizers: SentencePiece's normalizer, and spaces that are remov
         CHECK(contains(error_of([&] { tokenizer_metadata(published); }),
                        "normalizer changes texts more than GGUF's BPE"));
       else if (prefix)
-        CHECK(differences(own, through_gguf(published), texts) == 0);
+        CHECK(differences(own, through_gguf(published), known) == 0);
       else
         CHECK(
             contains(error_of([&] { tokenizer_metadata(published); }), "normalizer removes spaces and does not begin"));
