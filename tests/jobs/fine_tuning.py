@@ -203,7 +203,7 @@ def qwen4b(build, layers, flags):
         write_qwen4b(model, layers)
         data.write_text((ROOT / "docs/attention.md").read_text())
         printed, log, _, peak = finetune(build, folder, model, data, "--recompute", "--batch", "1", "--context", "512",
-                                         "--held-out", "0", "--steps", "3", *flags)
+                                         "--held-out", "0", "--steps", "2", *flags)
         rate = steps_per_second(log, 512)
         print(indented(printed))
         print(f"  {layers} layers, a file of {model.stat().st_size / 2**30:.2f} GiB: {1 / rate:.1f} s per step, peak "
