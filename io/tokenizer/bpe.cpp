@@ -24,10 +24,12 @@ class Pairs {
     while (size < count * 2) size *= 2;
     slots_.resize(size);
   }
-  // The last merge of a pair counts.
+  // The last merge of a pair counts. Throws Error if the pairs are chosen to collide.
   void set(std::int32_t left, std::int32_t right, Result result) {
-    Slot& s = slots_[place(key_of(left, right))];
-    s.key = key_of(left, right), s.result = result;
+    const std::uint64_t key = key_of(left, right);
+    const std::size_t at = place(key);
+    slots_[at].key = key, slots_[at].result = result;
+    probes_.add((at - begin_of(key)) & (slots_.size() - 1), slots_.size() / 2);
   }
   Result find(std::int32_t left, std::int32_t right) const {
     return slots_[place(key_of(left, right))].result;  // an empty slot has the rank kNone
@@ -42,15 +44,19 @@ class Pairs {
   static std::uint64_t key_of(std::int32_t left, std::int32_t right) {
     return static_cast<std::uint64_t>(left) << 32 | static_cast<std::uint32_t>(right);
   }
-  std::size_t place(std::uint64_t key) const {
+  std::size_t begin_of(std::uint64_t key) const {
     std::uint64_t hash = key * 0x9E3779B97F4A7C15;
     hash ^= hash >> 32;
-    std::size_t i = hash & (slots_.size() - 1);
+    return hash & (slots_.size() - 1);
+  }
+  std::size_t place(std::uint64_t key) const {
+    std::size_t i = begin_of(key);
     while (slots_[i].key != key && slots_[i].key != kEmpty) i = (i + 1) & (slots_.size() - 1);
     return i;
   }
 
   std::vector<Slot> slots_;  // a power of two
+  Probes probes_;
 };
 
 class Bpe final : public Model {

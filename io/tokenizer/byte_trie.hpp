@@ -1,6 +1,7 @@
 // A trie of texts: finds all entries that begin at a byte of a text.
 #pragma once
 #include <cstdint>
+#include <heed/io/tokenizer/probes.hpp>
 #include <string_view>
 #include <vector>
 
@@ -13,7 +14,7 @@ class ByteTrie {
 
   ByteTrie() : values_{kNone}, steps_(64) {}
 
-  // Adds a text that is not empty. The last value of a text counts.
+  // Adds a text that is not empty. The last value of a text counts. Throws Error if the texts are chosen to collide.
   void add(std::string_view text, std::int32_t value) {
     std::int32_t node = kRoot;
     for (const char c : text) {
@@ -63,14 +64,17 @@ class ByteTrie {
     return made;
   }
   void insert(Step s) {
-    std::size_t i = place(s.key);
-    while (steps_[i].node != kNone) i = (i + 1) & (steps_.size() - 1);
-    steps_[i] = s;
+    const std::size_t begin = place(s.key), mask = steps_.size() - 1;
+    std::size_t steps = 0;
+    while (steps_[(begin + steps) & mask].node != kNone) ++steps;
+    steps_[(begin + steps) & mask] = s;
+    probes_.add(steps, values_.size());
   }
 
   std::vector<std::int32_t> values_;  // by node
   std::vector<Step> steps_;           // a power of two
   bool begins_[256] = {};
+  Probes probes_;
 };
 
 }  // namespace heed::detail::tokenizer

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <heed/io/tokenizer/probes.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,7 +17,7 @@ class Vocabulary {
     texts_.reserve(ids);
     bytes_.reserve(bytes);
   }
-  // Adds a token. Both the text and the id must be new.
+  // Adds a token. Both the text and the id must be new. Throws Error if the texts are chosen to collide.
   void add(std::string_view text, std::int32_t id) {
     const auto at = static_cast<std::size_t>(id);
     if (at >= texts_.size()) texts_.resize(at + 1);
@@ -60,9 +61,10 @@ class Vocabulary {
 
   void insert(std::int32_t id) {
     const std::size_t hash = std::hash<std::string_view>()(text(id)), mask = slots_.size() - 1;
-    std::size_t i = hash & mask;
-    while (slots_[i].id >= 0) i = (i + 1) & mask;
-    slots_[i] = {tag_of(hash), id};
+    std::size_t steps = 0;
+    while (slots_[(hash + steps) & mask].id >= 0) ++steps;
+    slots_[(hash + steps) & mask] = {tag_of(hash), id};
+    probes_.add(steps, count_);
   }
   void grow() {
     std::vector<Slot> old(slots_.empty() ? 64 : slots_.size() * 2);
@@ -75,6 +77,7 @@ class Vocabulary {
   std::vector<Text> texts_;  // by id
   std::vector<Slot> slots_;  // a hash table with linear probing; its size is a power of two
   std::size_t count_ = 0;
+  Probes probes_;
 };
 
 }  // namespace heed::detail::tokenizer
