@@ -103,7 +103,8 @@ Tensor losses(const Request& r) {
 Tensor adapter(const Request& r) {
   Pretrained p = load_pretrained(r.model);
   Rng rng(1);
-  add_lora(p.lm.model, {.rank = 4, .alpha = 8}, rng);
+  const bool stacked = p.family == "gpt2";  // queries, keys and values are one module
+  add_lora(p.lm.model, {.rank = 4, .alpha = 8, .targets = stacked ? "qkv,proj,up,down" : "all"}, rng);
   for (const NamedParameter& q : trainable_parameters(p.lm.model)) init::normal_(*q.parameter, rng, 0, 0.1);
   save_peft(r.adapter, p.lm.model, peft_names(p));
   const NoTape no_tape;
