@@ -37,8 +37,8 @@ struct ChatOptions {
   bool generation_prompt = false;    // whether the text ends with the beginning of an answer (add_generation_prompt)
   bool special_in_content = false;   // special tokens inside a content are such tokens, as in transformers
   bool thinking = true;              // qwen3: false adds empty thoughts to the generation prompt (enable_thinking)
-  // llama-3.1: the "Today Date" of the system turn (date_string). The templates of Llama 3.2 and 3.3 have the date of the
-  // day in transformers; here, the same conversation always has the same tokens.
+  // llama-3.1: the "Today Date" of the system turn (date_string). The templates of Llama 3.2 and 3.3 have the date of
+  // the day in transformers; here, the same conversation always has the same tokens.
   std::string date = "26 Jul 2024";
 };
 
