@@ -41,6 +41,26 @@ Tensor cross_entropy(In logits, In targets, const CrossEntropyOptions& options =
 // for cross_entropy().
 Tensor linear_cross_entropy(In x, In weight, In bias, In targets, const CrossEntropyOptions& options = {});
 
+// Options of ctc_loss().
+struct CtcOptions {
+  Index blank = 0;                        // the class of no label
+  bool zero_infinity = false;             // loss and gradient are 0 for sequences that no path fits
+  Reduction reduction = Reduction::mean;  // mean: of the losses, each divided by its number of labels (at least 1)
+};
+
+// Connectionist temporal classification: -log P(labels), where P sums the probabilities of all paths, one class per
+// step, that give the labels when equal neighbours are merged and then blanks are removed. log_probs [N, T, C], float32
+// or float64, for example of log_softmax(); targets [N, S] int32, not blank. The lengths [N] int32 are the steps and
+// the labels that count; undefined: T and S. (PyTorch's log_probs are [T, N, C].) The loss is infinite, and its
+// gradient NaN, for a sequence that is too short for its labels. Sums are in float64. Throws Error for other shapes and
+// types, for lengths out of range, and for the first target out of range.
+//
+// The gradient is the derivative by log_probs, -P(class c in step t | labels). PyTorch's includes the derivative of
+// log_softmax; behind log_softmax() both give the same gradient of the logits. Graves et al., "Connectionist temporal
+// classification", 2006.
+Tensor ctc_loss(In log_probs, In targets, const Tensor& input_lengths = {}, const Tensor& target_lengths = {},
+                const CtcOptions& options = {});
+
 // Losses of elements: x and target have one shape and one dtype, float32 or float64, and both may need gradients. The
 // mean is over all elements (NaN if there are none, as in PyTorch). Throws Error for other shapes and types.
 

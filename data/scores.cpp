@@ -1,4 +1,4 @@
-// Implements BLEU and chrF.
+// Implements BLEU, chrF and the edit distance.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -7,6 +7,7 @@
 #include <heed/data/text.hpp>
 #include <heed/data/unicode.hpp>
 #include <map>
+#include <numeric>
 
 namespace heed {
 
@@ -276,6 +277,20 @@ std::string Chrf::signature() const {
   return formatted("nrefs:%lld|case:%s|eff:yes|nc:%lld|nw:%lld|space:no", static_cast<long long>(references),
                    options.lowercase ? "lc" : "mixed", static_cast<long long>(options.characters),
                    static_cast<long long>(options.words));
+}
+
+Index edit_distance(std::span<const std::int32_t> made, std::span<const std::int32_t> reference) {
+  std::vector<Index> row(reference.size() + 1);  // distances of the beginnings of `reference` to one of `made`
+  std::iota(row.begin(), row.end(), Index{0});
+  for (const std::int32_t label : made) {
+    Index diagonal = row[0]++;
+    for (std::size_t j = 1; j < row.size(); ++j) {
+      const Index replaced = diagonal + (label == reference[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row.back();
 }
 
 }  // namespace heed

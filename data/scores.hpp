@@ -1,4 +1,4 @@
-// Scores of translations: BLEU and chrF.
+// Scores of translations, BLEU and chrF, and the edit distance of label sequences.
 //
 // Example:
 //
@@ -8,6 +8,7 @@
 //   std::cout << score.text() << '\n' << score.signature() << '\n' << corpus_chrf(made, {references}).text() << '\n';
 #pragma once
 #include <array>
+#include <cstdint>
 #include <heed/core/dtype.hpp>
 #include <span>
 #include <string>
@@ -70,6 +71,11 @@ struct Chrf {
 // Arguments and errors as corpus_bleu(). Also throws Error for characters below 1, words below 0 or beta not above 0.
 Chrf corpus_chrf(std::span<const std::string> texts, const std::vector<std::vector<std::string>>& references,
                  const ChrfOptions& options = {});
+
+// The minimum number of insertions, deletions and replacements that turn one sequence into the other (Levenshtein
+// 1966). Their sum over a data set, divided by the number of reference labels, is the label, character or word error
+// rate.
+Index edit_distance(std::span<const std::int32_t> made, std::span<const std::int32_t> reference);
 
 // The words of a text as BLEU counts them.
 std::vector<std::string> bleu_words(std::string_view text, const BleuOptions& options = {});

@@ -134,6 +134,13 @@ struct PaddedTokens {
 };
 }  // namespace detail
 
+// ---- CTC ----
+
+// The labels of the likeliest path of each sequence: the best class of each step, equal neighbours merged, blanks
+// removed. scores [N, T, C] are logits or log probabilities; lengths int32 [N] are the steps that count, undefined: T.
+// The loss is ctc_loss() (autograd/losses.hpp). Throws Error for other shapes and types.
+std::vector<Tokens> ctc_greedy(const Tensor& scores, const Tensor& lengths = {}, Index blank = 0);
+
 // ---- Beams ----
 
 // The score of a text, from the sum of the log probabilities of its n tokens, including the stop token.

@@ -13,6 +13,7 @@
 #include <heed/core/kernels/linear_attention/log_attention.hpp>
 #include <heed/core/kernels/linear_attention/products_of_two.hpp>
 #include <heed/core/kernels/losses/cross_entropy.hpp>
+#include <heed/core/kernels/losses/ctc.hpp>
 #include <heed/core/kernels/losses/pointwise.hpp>
 #include <heed/core/kernels/optimizer.hpp>
 #include <heed/core/kernels/peak.hpp>
@@ -29,6 +30,7 @@ HEED_KERNEL_TABLE(ActivationTable, activation_table)
 HEED_KERNEL_TABLE(AdditiveTable, additive_attention_table)
 HEED_KERNEL_TABLE(AttentionTable, attention_table)
 HEED_KERNEL_TABLE(CrossEntropyTable, cross_entropy_table)
+HEED_KERNEL_TABLE(CtcTable, ctc_table)
 HEED_KERNEL_TABLE(DropoutTable, dropout_table)
 HEED_KERNEL_TABLE(ElementwiseTable, elementwise_table)
 HEED_KERNEL_TABLE(EmbeddingTable, embedding_table)

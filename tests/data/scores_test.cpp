@@ -73,3 +73,16 @@ RELEASE_TEST_CASE("BLEU and chrF have the same lines in every locale") {
     return b.text() + b.signature() + corpus_chrf(made, {expected}).text();
   });
 }
+
+TEST_CASE("edit_distance counts insertions, deletions and replacements") {
+  const auto distance = [](const Tokens& a, const Tokens& b) {
+    CHECK(edit_distance(a, b) == edit_distance(b, a));
+    return edit_distance(a, b);
+  };
+  CHECK(distance({}, {}) == 0);
+  CHECK(distance({1, 2, 3}, {}) == 3);
+  CHECK(distance({1, 2, 3}, {1, 3}) == 1);
+  CHECK(distance({1, 2, 3}, {1, 4, 3}) == 1);
+  CHECK(distance({2, 1}, {1, 2}) == 2);
+  CHECK(distance({'k', 'i', 't', 't', 'e', 'n'}, {'s', 'i', 't', 't', 'i', 'n', 'g'}) == 3);
+}
