@@ -1,11 +1,12 @@
 """The llama.cpp peer of bench_generation: generates 200 tokens with a model of random weights, with 12 layers,
 12 heads, width 768, and 85 million parameters without the embeddings.
 
-usage: python3 generation_llama_cpp.py [f32|bf16] [threads]    (pip install xllamacpp gguf numpy)
-The model file is stored in the temporary folder and reused. llama.cpp spins, so it is slow on a busy machine.
+usage: python3 generation_llama_cpp.py [f32|bf16|FILE.gguf] [threads]    (pip install xllamacpp gguf numpy)
+A file is read with a prompt of 206 tokens. A model of random weights file is stored in the temporary folder and reused. llama.cpp spins, so it is slow on a busy machine.
 """
 import json
 import os
+import statistics
 import sys
 import tempfile
 
@@ -65,13 +66,25 @@ def write_model(path, dtype):
 
 dtype = sys.argv[1] if len(sys.argv) > 1 else "f32"
 threads = int(sys.argv[2]) if len(sys.argv) > 2 else os.cpu_count()
-path = os.path.join(tempfile.gettempdir(), f"heed_generation_{dtype}.gguf")
+published = dtype.endswith(".gguf")
+path = dtype if published else os.path.join(tempfile.gettempdir(), f"heed_generation_{dtype}.gguf")
 if not os.path.exists(path):
     write_model(path, dtype)
 c = xllamacpp.CommonParams()
 c.model.path, c.n_ctx, c.n_parallel, c.warmup = path, CONTEXT, 1, True
 c.cpuparams.n_threads = c.cpuparams_batch.n_threads = threads
-request = {"prompt": "a b c d", "n_predict": 200, "max_tokens": 200, "temperature": 0, "ignore_eos": True}
-r = xllamacpp.Server(c).handle_completions(request)
-ms = (r if isinstance(r, dict) else json.loads(r))["timings"]["predicted_per_token_ms"]
-print(f"llama.cpp 85M parameters, {dtype}, {threads} threads, 1 rows: {ms:.2f} ms per step, {1000 / ms:.1f} tokens/s")
+prompt = np.random.default_rng(3).integers(1000, 20000, 206).tolist() if published else "a b c d"
+request = {"prompt": prompt, "n_predict": 200, "max_tokens": 200, "temperature": 0, "ignore_eos": True,
+           "cache_prompt": False}
+server = xllamacpp.Server(c)
+times = []
+for _ in range(3 if published else 1):
+    r = server.handle_completions(request)
+    times.append((r if isinstance(r, dict) else json.loads(r))["timings"])
+ms = statistics.median(t["predicted_per_token_ms"] for t in times)
+name = os.path.basename(path) if published else f"85M parameters, {dtype}"
+print(f"llama.cpp {name}, {threads} threads, 1 rows: {ms:.2f} ms per step, {1000 / ms:.1f} tokens/s", end="")
+if published:
+    print(f"; {statistics.median(t['prompt_per_token_ms'] for t in times):.2f} ms per token of a prompt of 206 tokens",
+          end="")
+print()
