@@ -81,6 +81,8 @@ const StoredTensor& GgufFile::tensor(std::string_view name) const {
   return found->second;
 }
 
+void GgufFile::forget(const StoredTensor& tensor) const { mapping_->forget(tensor.bytes); }
+
 const GgufValue& GgufFile::value(std::string_view key) const {
   const auto found = metadata_.find(key);
   require(found != metadata_.end(), "GGUF file: ", name_, " has no '", excerpt(key), "' in its metadata");

@@ -82,6 +82,8 @@ class GgufFile {
   const std::map<std::string, StoredTensor, std::less<>>& tensors() const { return tensors_; }
   // Throws Error, which names the tensor and the file, if there is none with this name.
   const StoredTensor& tensor(std::string_view name) const;
+  // Releases the memory of a tensor's bytes, for example after load(). A later use reads them from the file again.
+  void forget(const StoredTensor& tensor) const;
 
   // Whether the metadata has the key.
   bool has(std::string_view key) const { return metadata_.find(key) != metadata_.end(); }

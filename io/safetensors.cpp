@@ -1,4 +1,5 @@
 // Reads safetensors files: one file, or the files that an index names.
+#include <functional>
 #include <heed/data/detail/mapped_file.hpp>
 #include <heed/io/safetensors.hpp>
 #include <heed/io/safetensors_header.hpp>
@@ -99,6 +100,15 @@ const StoredTensor& SafetensorsFile::tensor(std::string_view name) const {
   const auto place = tensors_.find(name);
   require(place != tensors_.end(), kLoadSafetensors, ": ", path_.string(), " has no tensor ", excerpt(name));
   return place->second;
+}
+
+void SafetensorsFile::forget(const StoredTensor& tensor) const {
+  const std::byte* data = tensor.bytes.data();
+  for (const auto& file : mapped_) {
+    const std::span<const std::byte> all = file->bytes();
+    if (std::less_equal<>()(all.data(), data) && std::less<>()(data, all.data() + all.size()))
+      file->forget(tensor.bytes);
+  }
 }
 
 TensorsByName load_safetensors(const fs::path& path) {

@@ -26,6 +26,10 @@
 
 namespace heed {
 
+namespace detail {
+class MappedFile;
+}
+
 // A safetensors file, or the files of a model that is split by an index. The files are mapped: their values are read
 // when they are used. Copies of this object share the mapping. While it exists, no program may truncate the files.
 //
@@ -46,6 +50,8 @@ class SafetensorsFile {
   const std::map<std::string, StoredTensor, std::less<>>& tensors() const { return tensors_; }
   // The tensor with a name. Throws Error, which names the tensor and the file, if there is none.
   const StoredTensor& tensor(std::string_view name) const;
+  // Releases the memory of a tensor's bytes, for example after load(). A later use reads them from the file again.
+  void forget(const StoredTensor& tensor) const;
   // The texts of __metadata__, such as "format" = "pt". With several files, the first file that has a key gives its
   // text.
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
@@ -56,7 +62,7 @@ class SafetensorsFile {
   std::filesystem::path path_;
   std::map<std::string, StoredTensor, std::less<>> tensors_;
   std::map<std::string, std::string> metadata_;
-  std::vector<std::shared_ptr<const void>> mapped_;  // the files
+  std::vector<std::shared_ptr<const detail::MappedFile>> mapped_;  // the files
 
   void open_files_of_index();
 };

@@ -29,13 +29,15 @@ GPT model_of(const GPTConfig& config, DType dtype) {
   return model;
 }
 
-Pretrained with_weights(const Family& family, GPTConfig config, const StoredTensors& tensors, const std::string& file,
-                        bool gguf, Tokenizer tokenizer, const LoadPretrainedOptions& options) {
+template <class File>
+Pretrained with_weights(const Family& family, GPTConfig config, const File& tensors, const std::string& file, bool gguf,
+                        Tokenizer tokenizer, const LoadPretrainedOptions& options) {
   require(tokenizer.vocabulary_size() <= config.options.vocabulary, file, ": the tokenizer has ",
           tokenizer.vocabulary_size(), " tokens and the model ", config.options.vocabulary,
           "; the model must have at least as many");
   Pretrained p{.family = family.name, .config = config, .lm = {model_of(config, options.dtype), std::move(tokenizer)}};
-  p.quantized = load_weights(tensors, file, family, gguf, p.lm.model, options);
+  p.quantized = load_weights(tensors.tensors(), file, family, gguf, p.lm.model, options,
+                             [&](const StoredTensor& tensor) { tensors.forget(tensor); });
   return p;
 }
 
@@ -98,7 +100,7 @@ Pretrained load_folder(const fs::path& folder, const LoadPretrainedOptions& opti
   head_of_bert(config.options, weights.tensors());
   const Tokenizer tokenizer =
       options.tokenizer ? *options.tokenizer : Tokenizer(JsonTokenizer::load(folder / "tokenizer.json"));
-  Pretrained p = with_weights(family, config, weights.tensors(), weights.path().string(), false, tokenizer, options);
+  Pretrained p = with_weights(family, config, weights, weights.path().string(), false, tokenizer, options);
   add_end_tokens(p.end_tokens, view, config.options.vocabulary);
   if (const auto generation = json_in(folder / "generation_config.json"))
     add_end_tokens(p.end_tokens, JsonView(*generation, (folder / "generation_config.json").string()),
@@ -141,7 +143,7 @@ Pretrained load_gguf(const fs::path& path, const LoadPretrainedOptions& options)
     config.options.blocks.attention.rope_scaling =
         scaling_of(load(freqs->second, DType::float32).to_vector<float>(), config.options.blocks.attention.rope_base);
   Tokenizer tokenizer = options.tokenizer ? *options.tokenizer : Tokenizer(tokenizer_of(file));
-  Pretrained p = with_weights(family, config, file.tensors(), file.name(), true, std::move(tokenizer), options);
+  Pretrained p = with_weights(family, config, file, file.name(), true, std::move(tokenizer), options);
   if (!options.tokenizer) p.begin_token = begin_token_of(file), p.end_tokens = end_tokens_of(file);
   for (const auto& [key, value] : file.metadata()) {
     const auto* text = std::get_if<std::string>(&value);

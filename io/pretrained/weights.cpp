@@ -230,7 +230,8 @@ QuantizedWeights round_weights(GPT& model) {
 }
 
 QuantizedWeights load_weights(const StoredTensors& tensors, const std::string& file, const Family& family, bool gguf,
-                              GPT& model, const LoadPretrainedOptions& options) {
+                              GPT& model, const LoadPretrainedOptions& options,
+                              const std::function<void(const StoredTensor&)>& forget) {
   const NoTape no_tape;
   const std::string prefix = prefix_in(tensors, family, gguf);
   std::set<std::string_view> used;
@@ -253,9 +254,12 @@ QuantizedWeights load_weights(const StoredTensors& tensors, const std::string& f
   for_each_place(family, gguf, prefix, model, [&](const Place& place) {
     const StoredTensor& stored = tensors.find(place.name)->second;
     Tensor rows = place.parameter;
-    if (is_quantized(rows.dtype())) return rows.copy_(blocks_for(place, stored, counts, sums));
     const bool plain = place.form == Form::plain || place.form == Form::transposed;
-    rows.copy_(from_file(load(stored, plain ? rows.dtype() : DType::float32), place));
+    if (is_quantized(rows.dtype()))
+      rows.copy_(blocks_for(place, stored, counts, sums));
+    else
+      rows.copy_(from_file(load(stored, plain ? rows.dtype() : DType::float32), place));
+    forget(stored);
   });
   counts.rounded = sums.numbers, counts.error = sums.error();
   return counts;

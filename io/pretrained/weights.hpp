@@ -16,9 +16,10 @@ using StoredTensors = std::map<std::string, StoredTensor, std::less<>>;
 
 // Copies the tensors of a file into a model of the family, whose parameters get the types that the options say. Throws
 // Error, which names the file and the tensor, if one is missing, has another shape, or is not used and may have an
-// effect. All checks precede the first change.
+// effect. All checks precede the first change. forget() is called after the values of a tensor were copied.
 QuantizedWeights load_weights(const StoredTensors& tensors, const std::string& file, const Family& family, bool gguf,
-                              GPT& model, const LoadPretrainedOptions& options);
+                              GPT& model, const LoadPretrainedOptions& options,
+                              const std::function<void(const StoredTensor&)>& forget);
 
 // Converts a model as to(model, DType::q8_0) does, and measures the error.
 QuantizedWeights round_weights(GPT& model);
