@@ -1,0 +1,101 @@
+// Runs the programs of examples/articles.
+#include <heed/data/checkpoint.hpp>
+
+#include "tests/examples/programs.hpp"
+
+using namespace heed;
+using test::bytes_of;
+using test::contains;
+using test::Ran;
+using test::TemporaryFolder;
+
+namespace {
+
+// A program of examples/articles in a folder.
+struct Article {
+  std::string name;
+  TemporaryFolder folder;
+
+  explicit Article(std::string program) : name(std::move(program)) {}
+  std::string file(const std::string& of) const { return (folder.path / of).string(); }
+  std::string arguments(const std::string& flags) const {
+    return "env -C " + test::quoted(folder.path.string()) + " " + test::program(name, "examples/articles") + " " +
+           test::starting(flags);
+  }
+  Ran run(const std::string& flags) const { return test::run("exec " + arguments(flags)); }
+};
+
+// A run leaves the same checkpoint whole, and stopped and resumed at another number of threads.
+void check_resumes(const std::string& name, const std::string& flags) {
+  const Article whole(name), parts(name);
+  const std::string all = flags + " --checkpoint-every 50 --log log ";
+  REQUIRE(whole.run(all + "--threads 1").exit_code == 0);
+  const Ran stopped = test::run("cd " + parts.folder.path.string() + "; : > log; " +
+                                test::in_background(parts.arguments(all + "--threads 2")) +
+                                "while [ $(wc -l < log) -lt 20 ]; do sleep 0.01; done; kill -INT $pid; wait $pid");
+  INFO(stopped.output);
+  CHECK(stopped.exit_code == 130);
+  REQUIRE(parts.run("--threads 2 --log log --checkpoint-every 50 --resume").exit_code == 0);
+  CHECK((bytes_of(whole.file(name + ".h5")) == bytes_of(parts.file(name + ".h5"))));
+}
+
+// Runs a program, and returns the number after `before` in what it prints.
+double number_after(const Article& article, const std::string& flags, const std::string& before) {
+  const Ran ran = article.run(flags);
+  INFO(ran.output);
+  REQUIRE(ran.exit_code == 0);
+  const std::size_t at = ran.output.find(before);
+  REQUIRE(at != std::string::npos);
+  return std::stod(ran.output.substr(at + before.size()));
+}
+
+void check_picture(const Article& article, const std::string& name) {
+  CHECK(contains(bytes_of(article.file(name)), "<svg"));
+}
+
+}  // namespace
+
+RELEASE_TEST_CASE("speech: learns to hear and draws what it hears") {
+  const Article speech("speech");
+  CHECK(number_after(speech, "--steps 250 --noise 0.1 --width 48 --layers 1 --held-out 100 --plot heard.svg",
+                     "error rate of labels: ") < 20);
+  check_picture(speech, "heard.svg");
+}
+
+RELEASE_TEST_CASE("neural_turing_machine: learns to copy, and draws copies and weights") {
+  const Article machine("neural_turing_machine");
+  const std::string flags = "--length 3 --bits 3 --rows 8 --size 6 --hidden 32 --batch 16 --held-out 30 --lr 1e-2 ";
+  CHECK(number_after(machine, flags + "--steps 600 --plot copy.svg", "wrong bits per sequence of up to 3 vectors: ") <
+        0.5);
+  check_picture(machine, "copy.svg");
+  check_picture(machine, "copy_heads.svg");
+}
+
+RELEASE_TEST_CASE("image_generation: learns digits and draws new ones") {
+  const Article images("image_generation");
+  CHECK(number_after(images, "--steps 100 --width 32 --layers 1 --held-out 40 --batch 8 --plot digits.svg", "") < 1);
+  check_picture(images, "digits.svg");
+}
+
+RELEASE_TEST_CASE("draw: learns digits and draws new ones stroke by stroke") {
+  const Article draw("draw");
+  CHECK(number_after(draw, "--steps 150 --hidden 32 --strokes 4 --held-out 50 --plot strokes.svg", "at most ") < 150);
+  check_picture(draw, "strokes.svg");
+}
+
+RELEASE_TEST_CASE("programs of articles: stopped and resumed, and at any number of threads, the same bits") {
+  check_resumes("speech", "--steps 600 --width 16 --heads 2 --layers 1 --batch 4 --held-out 20 --attention linear");
+  check_resumes("neural_turing_machine", "--steps 200 --length 4 --bits 3 --rows 8 --size 6 --hidden 16 --held-out 5");
+  check_resumes("image_generation", "--steps 200 --width 16 --heads 2 --layers 1 --batch 2 --held-out 20");
+  check_resumes("draw", "--steps 200 --hidden 16 --strokes 3 --batch 4 --held-out 20");
+}
+
+TEST_CASE("programs of articles: wrong flags and files of other programs are refused") {
+  if (!test::has_program("articles/speech")) return;
+  const Article speech("speech"), draw("draw");
+  test::check_refused(speech.run("--width 30"), 2, "the width is 30 and there are 4 heads; the width must be even");
+  test::check_refused(speech.run("--attention top-k"), 2, "--attention: it is 'top-k'; it must be softmax, linear or");
+  REQUIRE(draw.run("--steps 0 --held-out 1").exit_code == 0);
+  test::check_refused(draw.run("--resume --hidden 7"), 2, "--hidden is 7 but the checkpoint was made with 96");
+  test::check_refused(speech.run("--init " + draw.file("draw.h5")), 1, "is not a checkpoint of speech");
+}
