@@ -102,6 +102,11 @@ static void gemma3_query_scale(ModelFields& f, GPTOptions& o) {
   if (f.gguf() && f.reads()) scalar = in_engines;
   if (f.gguf() && std::abs(scalar - in_engines) > 1e-6 * in_engines)
     f.fail_at({"", "query_pre_attn_scalar"}, "is ", scalar, "; a GGUF file requires ", in_engines, " for this model");
+  const double nearest = std::round(scalar);
+  if (!f.reads() && std::abs(scalar - nearest) < 1e-9 * scalar) {
+    auto number = static_cast<Index>(nearest);  // transformers requires an integer
+    return f.or_else<Index>({"query_pre_attn_scalar"}, number, number);
+  }
   f.or_else<double>({"query_pre_attn_scalar"}, scalar, f.gguf() ? scalar : 256);
   a.query_scale = scalar == size ? 0 : std::sqrt(size / scalar);
 }
