@@ -63,7 +63,7 @@ class Probe:
     """The program tests/tools/model_probe, which writes what a model computes."""
 
     def __init__(self, build, model):
-        self.program, self.model = build / "tests/tools/model_probe", model
+        self.build, self.program, self.model = build, build / "tests/tools/model_probe", model
 
     def run(self, task, lines, *more):
         import numpy as np
@@ -118,19 +118,23 @@ def answer(server, **request):
 def completion(server, ids, **options):
     """llama.cpp's likeliest tokens after these, with their log probabilities."""
     given = answer(server, prompt=ids, temperature=0, ignore_eos=True, cache_prompt=False, **options)
+    assert given.get("logprobs"), f"llama.cpp gave no log probabilities: {given}"
     return given["logprobs"]["content"]
 
 
-def in_llama_cpp(server, prompts, probe):
-    """The largest difference of the log probabilities of all tokens after prompts, by llama.cpp and by heed."""
+def in_llama_cpp(server, prompts, probe, logits_of=None):
+    """The largest difference of the log probabilities of all tokens after prompts, by llama.cpp and by heed, or by
+    logits_of(prompt)."""
     import numpy as np
     worst = 0
+    # The next token is a letter, because the server tells nothing of an unfinished character.
+    bias = [[int(encoded(probe.build, probe.model, ["a"])[0][0]), 100.0]]
     for ids in prompts:
-        ours = probe.run("logits", [ids])[-1].astype(np.float64)
+        ours = (logits_of(ids) if logits_of else probe.run("logits", [ids])[-1]).astype(np.float64)
         ours -= np.logaddexp.reduce(ours)
-        listed = completion(server, ids, max_tokens=1, n_predict=1, logprobs=len(ours))[0]["top_logprobs"]
+        listed = completion(server, ids, max_tokens=1, n_predict=1, logprobs=len(ours), logit_bias=bias)[0]
         theirs = np.full(len(ours), np.nan)
-        for token in listed:
+        for token in listed["top_logprobs"]:
             theirs[token["id"]] = token["logprob"]
         assert np.isfinite(theirs).all()
         worst = max(worst, np.abs(ours - theirs).max())
