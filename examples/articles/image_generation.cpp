@@ -89,7 +89,7 @@ void train(const Settings& s, Article& article) {
   const SampleEvaluation held_out(Images{s.held_out, 2 * s.seed + 1}, {.rows = 20});
   if (!article.train(model, s, s.attention + " attention", training, held_out)) return;
   if (article.result().validation_loss)
-    std::printf("%.3f bits per pixel; 2 without a model\n", *article.result().validation_loss / std::log(2.));
+    std::printf("bits per pixel: %.3f; 2 without a model\n", *article.result().validation_loss / std::log(2.));
   const auto begin = std::chrono::steady_clock::now();
   const std::vector<Tokens> prompts(16, Tokens{kStart});
   const std::vector<Tokens> images = generate(model, prompts, {.count = kPixels, .seed = s.seed});
