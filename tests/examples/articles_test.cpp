@@ -66,8 +66,8 @@ RELEASE_TEST_CASE("speech: learns to hear and draws what it hears") {
 RELEASE_TEST_CASE("neural_turing_machine: learns to copy, and draws copies and weights") {
   const Article machine("neural_turing_machine");
   const std::string flags = "--length 3 --bits 3 --rows 8 --size 6 --hidden 32 --batch 16 --held-out 30 --lr 1e-2 ";
-  CHECK(number_after(machine, flags + "--steps 900 --plot copy.svg", "wrong bits per sequence of up to 3 vectors: ") <
-        0.5);
+  const std::string told = "wrong bits per sequence of up to 3 vectors: ";  // 3 by chance
+  CHECK(number_after(machine, flags + "--steps 600 --plot copy.svg", told) < 1);
   check_picture(machine, "copy.svg");
   check_picture(machine, "copy_heads.svg");
 }

@@ -7,6 +7,7 @@
 
 #include "tests/data/temporary_folder.hpp"
 #include "tests/support.hpp"
+#include "tests/tools/json.hpp"
 #include "tests/tools/paths.hpp"
 
 using namespace heed;
@@ -303,6 +304,14 @@ TEST_CASE("pretrained: a GGUF file of Gemma 3 has the numbers that engines use")
   const std::string layers = R"(["sliding_attention", "full_attention", "sliding_attention", "full_attention"])";
   CHECK(error_with(gemma3_for_gguf(temporary.path, "10000.0", "8", layers)) ==
         "gemma3.attention.sliding_window_pattern is 2; a GGUF file of Gemma 3 requires 6");
+}
+
+TEST_CASE("pretrained: a Gemma 3 is written with an integer as query_pre_attn_scalar, as transformers requires") {
+  const test::TemporaryFolder temporary;
+  Pretrained p = load_pretrained(reference("gemma3_text"));
+  save_pretrained(temporary.path / "written", p);
+  const auto config = test::json_file(temporary.path / "written/config.json");
+  CHECK(config.at("query_pre_attn_scalar").is_number_integer());
 }
 
 TEST_CASE("pretrained: encoders are written as ONNX files, and decoders are not") {
