@@ -26,7 +26,7 @@ struct Settings : TrainingSettings {
   std::string attention = "linear";
   Index layers = 3, heads = 4, width = 64;
 
-  Settings() { batch = 16; }
+  Settings() { steps = 4000, batch = 16; }
   void fields(SettingFields& f) {
     f("attention", attention, Kind::model, "Attention mechanism: " + choice(mechanism_names(), ", ") + " [linear]",
       one_of(mechanism_names(), "NAME"));
