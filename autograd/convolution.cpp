@@ -79,14 +79,6 @@ Convolution convolution_sizes(const char* op, In x, In weight, const Convolution
 // A tensor [N, H, W, C] as a matrix of rows.
 Tensor pixel_rows(const Tensor& x) { return x.view({x.rows(), x.dim(-1)}); }
 
-// The gradient of the weight [out, C / groups, KH, KW] or [out, C / groups, K], from that of filters [out, taps, C /
-// groups].
-Tensor filter_gradient(const Convolution& c, const Tensor& by_tap, int rank) {
-  const Index out = c.outputs();
-  if (rank == 3) return by_tap.view({out, c.w.kernel, c.channels}).t();
-  return by_tap.view({out, c.h.kernel, c.w.kernel, c.channels}).permute({0, 3, 1, 2});
-}
-
 // Rows of dy as the products of backward read them.
 Tensor product_rows(const Tensor& dy, DType products) {
   return pixel_rows(dy).to(products == DType::bfloat16 ? products : dy.dtype());
@@ -110,11 +102,7 @@ Tensor by_products(const char* op, const Convolution& c, In last, In weight, In 
          [c, type, products](Grads& d, const Tensor& dy, const Tensor& x, const Tensor& filters) {
            const Tensor g = product_rows(dy, products);
            if (const Target dx = pixel_target(d)) detail::input_gradient(c, g, filters, dx, products);
-           if (d.needs(1)) {
-             const Tensor by_tap = Tensor::empty({c.outputs(), c.depth()}, type);
-             detail::filters_gradient(c, x, g, by_tap, products);
-             d.add(1, filter_gradient(c, by_tap, filters.rank()));
-           }
+           if (d.needs(1)) detail::weight_gradient(c, x, g, d.dense(1), products);
            if (d.needs(2)) d.add(2, detail::sum_to(pixel_rows(dy), {c.outputs()}).to(type));
          });
   return y;
@@ -130,13 +118,13 @@ Tensor by_channels(const char* op, const Convolution& c, In last, In weight, In 
   const Tensor b = bias->dense();
   detail::depthwise(c, rows, taps, b, pixel_rows(y));
   record(op, last.where(), y, {last, weight, bias}, saved(needs_gradient({weight}) ? rows : Tensor(), taps),
-         [c, type, rank = weight.rank()](Grads& d, const Tensor& dy, const Tensor& x, const Tensor& by_tap) {
+         [c, type, shape = weight.shape()](Grads& d, const Tensor& dy, const Tensor& x, const Tensor& by_tap) {
            const Tensor g = pixel_rows(dy);
            if (const Target dx = pixel_target(d)) detail::depthwise_input_gradient(c, g, by_tap, dx);
            if (d.needs(1)) {
              const Tensor dtaps = Tensor::empty({c.taps(), c.groups}, type);
              detail::depthwise_taps_gradient(c, x, g, dtaps);
-             d.add(1, filter_gradient(c, dtaps.t().dense(), rank));
+             d.add(1, dtaps.t().dense().view(shape));
            }
            if (d.needs(2)) d.add(2, detail::sum_to(g, {c.outputs()}).to(type));
          });

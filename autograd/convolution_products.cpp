@@ -1,6 +1,7 @@
 // Convolutions by matrix products. The windows that some rows of the result read are copied next to each other, and the
 // copy is multiplied by the filters. A task copies the windows of its rows alone, so the copy stays in its caches.
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <heed/autograd/detail/convolution.hpp>
 #include <heed/autograd/detail/products.hpp>
@@ -10,7 +11,8 @@
 namespace heed::detail {
 namespace {
 
-constexpr Index kPackedRows = 96;               // rows of a task that multiplies with packed filters
+// Rows of a task that multiplies with packed filters, if there are enough tasks of this size, and else.
+constexpr Index kPackedRows = 96, kFewPackedRows = 48;
 constexpr Index kGatheredRows = 512;            // up to this number, all windows are copied before one product
 constexpr Index kChunkBytes = Index{16} << 20;  // of copied windows, in products over chunks of rows
 constexpr Index kMinChunkRows = 512;            // of such a chunk: each adds to all of the filters' gradient
@@ -127,9 +129,11 @@ void convolve_packed(const Convolution& c, const ConvolutionTensors& t, bool acc
   const Index stride = row_stride(c, t.x.dtype()), size = size_in_bytes(t.x.dtype());
   count_flops(products == DType::bfloat16 ? products : t.y.dtype(),
               2 * static_cast<double>(c.rows()) * static_cast<double>(c.depth() * c.filters));
-  ThreadScratch<char> copies(kPackedRows * stride * size);
-  parallel_for_each((c.rows() + kPackedRows - 1) / kPackedRows, 1, [&](Index task) {
-    const Index first = task * kPackedRows, rows = std::min(kPackedRows, c.rows() - first);
+  // The bits of a row do not depend on the other rows of its task.
+  const Index step = c.rows() >= 8 * kPackedRows * threads() ? kPackedRows : kFewPackedRows;
+  ThreadScratch<char> copies(step * stride * size);
+  parallel_for_each((c.rows() + step - 1) / step, 1, [&](Index task) {
+    const Index first = task * step, rows = std::min(step, c.rows() - first);
     char* copy = copies.mine();
     for (Index i = 0; i < rows; ++i) copy_window(c, t.x, first + i, copy + i * stride * size);
     Gemm g = product_with(c, t, first, rows, {copy, stride});
@@ -138,23 +142,54 @@ void convolve_packed(const Convolution& c, const ConvolutionTensors& t, bool acc
   });
 }
 
+// to [filters, taps, channels] = from [filters, channels, taps], for all groups. T has the size of the elements.
+template <class T>
+void order_by_tap(const Convolution& c, const Tensor& from, const Tensor& to) {
+  const Index channels = c.channels, taps = c.taps();
+  parallel_for_each(c.outputs(), grain_for(c.depth()), [&](Index filter) {
+    const T* x = static_cast<const T*>(from.raw()) + filter * c.depth();
+    T* y = static_cast<T*>(to.raw()) + filter * c.depth();
+    for (Index tap = 0; tap < taps; ++tap)
+      for (Index j = 0; j < channels; ++j) y[tap * channels + j] = x[j * taps + tap];
+  });
+}
+
+// The inverse for gradients: adds to `to` if it accumulates.
+template <class T>
+void order_by_channel(const Convolution& c, const Tensor& from, const Target& to) {
+  const Index channels = c.channels, taps = c.taps();
+  parallel_for_each(c.outputs(), grain_for(c.depth()), [&](Index filter) {
+    const T* x = from.ptr<T>() + filter * c.depth();
+    T* y = to.gradient.ptr<T>() + filter * c.depth();
+    for (Index j = 0; j < channels; ++j)
+      for (Index tap = 0; tap < taps; ++tap, ++y) *y = x[tap * channels + j] + (to.accumulate ? *y : T(0));
+  });
+}
+
 }  // namespace
 
 Tensor filters_by_tap(const Convolution& c, const Tensor& weight) {
-  const Tensor by_tap = weight.rank() == 3 ? weight.t() : weight.permute({0, 2, 3, 1});
-  return by_tap.dense().view({c.outputs(), c.depth()});
+  const Tensor from = weight.dense();
+  if (c.taps() == 1) return from.view({c.outputs(), c.depth()});
+  const Tensor to = Tensor::empty({c.outputs(), c.depth()}, weight.dtype());
+  switch (size_of(weight.dtype())) {
+    case 2: order_by_tap<std::uint16_t>(c, from, to); break;
+    case 4: order_by_tap<std::uint32_t>(c, from, to); break;
+    default: order_by_tap<std::uint64_t>(c, from, to);
+  }
+  return to;
 }
 
+// Reversing the order of all taps reverses it along both axes.
 Tensor transposed_filters(const Convolution& c, const Tensor& weight) {
-  const Index kh = c.h.kernel, kw = c.w.kernel;
-  const Tensor from = weight.dense().view({c.groups, c.filters, c.channels, kh, kw});
-  const Tensor to = Tensor::empty({c.groups, c.channels, kh, kw, c.filters}, weight.dtype());
-  for (Index i = 0; i < kh; ++i)
-    for (Index j = 0; j < kw; ++j) {
-      Tensor part = to.select(2, i).select(2, j);  // [groups, channels, filters]
-      copy_values(part, from.select(3, kh - 1 - i).select(3, kw - 1 - j).t());
-    }
-  return to.view({c.width(), c.taps() * c.filters});
+  const Index taps = c.taps();
+  const Tensor from = filters_by_tap(c, weight).view({c.groups, c.filters, taps, c.channels});
+  const Tensor to = Tensor::empty({c.groups, c.channels, taps, c.filters}, weight.dtype());
+  for (Index tap = 0; tap < taps; ++tap) {
+    Tensor part = to.select(2, tap);  // [groups, channels, filters]
+    copy_values(part, from.select(2, taps - 1 - tap).t());
+  }
+  return to.view({c.width(), taps * c.filters});
 }
 
 Convolution transposed(const Convolution& c) {
@@ -175,8 +210,11 @@ void convolve(const Convolution& c, const ConvolutionTensors& t, bool accumulate
   convolve_packed(c, t, accumulate, products);
 }
 
-void filters_gradient(const Convolution& c, const Tensor& x, const Tensor& dy, const Tensor& dfilters, DType products) {
-  if (dfilters.numel() == 0) return;
+namespace {
+
+// dfilters [outputs, depth] (+)= the gradient of the filters, ordered by tap.
+void add_filters_gradient(const Convolution& c, const Tensor& x, const Tensor& dy, const Target& dfilters,
+                          DType products) {
   const Index size = size_in_bytes(dy.dtype());
   each_chunk(c, x, chunk_rows(c, x.dtype()), [&](Index first, Index rows, const CopiedRows& b) {
     Gemm g{.m = c.filters,
@@ -185,12 +223,22 @@ void filters_gradient(const Convolution& c, const Tensor& x, const Tensor& dy, c
            .a = {static_cast<const char*>(dy.raw()) + first * c.outputs() * size, dy.dtype(), 1, c.outputs()},
            .b = {b.data, x.dtype(), b.stride, 1},
            .products = products,
-           .c = dfilters.raw(),
+           .c = dfilters.gradient.raw(),
            .ldc = c.depth(),
-           .accumulate = first > 0};
+           .accumulate = dfilters.accumulate || first > 0};
     g.batch[1] = {.count = c.groups, .a = c.filters, .b = c.depth(), .c = c.filters * c.depth()};
     gemm(g);
   });
+}
+
+}  // namespace
+
+void weight_gradient(const Convolution& c, const Tensor& x, const Tensor& dy, const Target& dweight, DType products) {
+  if (dweight.gradient.numel() == 0) return;
+  if (c.taps() == 1) return add_filters_gradient(c, x, dy, dweight, products);
+  const Tensor by_tap = Tensor::empty({c.outputs(), c.depth()}, dweight.gradient.dtype());
+  add_filters_gradient(c, x, dy, {by_tap}, products);
+  with_float(by_tap.dtype(), [&]<class T>(T) { order_by_channel<T>(c, by_tap, dweight); });
 }
 
 namespace {

@@ -36,9 +36,9 @@ struct ConvolutionTensors {
 };
 void convolve(const Convolution& c, const ConvolutionTensors& t, bool accumulate, DType products);
 
-// The gradient of the filters: dfilters [outputs, depth] = the sums over rows of dy [rows, outputs] times the windows of
-// x.
-void filters_gradient(const Convolution& c, const Tensor& x, const Tensor& dy, const Tensor& dfilters, DType products);
+// The gradient of the weight, `dweight` [out, C / groups, KH, KW], contiguous: (+)= the sums over rows of dy [rows,
+// outputs] times the windows of x.
+void weight_gradient(const Convolution& c, const Tensor& x, const Tensor& dy, const Target& dweight, DType products);
 
 // dx [positions, width] (+)= the transposed convolution of dy, for any strides. `weight` is [out, C / groups, KH, KW].
 void input_gradient(const Convolution& c, const Tensor& dy, const Tensor& weight, const Target& dx, DType products);
