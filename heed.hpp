@@ -7,6 +7,7 @@
 //   std::cout << gelu(rng.normal({2, 3}));
 #pragma once
 #include <heed/autograd/attention.hpp>
+#include <heed/autograd/convolution.hpp>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/embedding.hpp>
 #include <heed/autograd/flex_attention.hpp>
@@ -62,6 +63,7 @@
 #include <heed/layers/attention/softmax.hpp>
 #include <heed/layers/attention/sparse.hpp>
 #include <heed/layers/attention/states.hpp>
+#include <heed/layers/convolution.hpp>
 #include <heed/layers/decoding.hpp>
 #include <heed/layers/embedding.hpp>
 #include <heed/layers/feed_forward.hpp>

@@ -1,4 +1,4 @@
-// Normalisation: layer norm, RMS norm, vectors of length 1, and softmax.
+// Normalisation: layer norm, RMS norm, vectors of length 1, group norm, batch norm, and softmax.
 //
 // Example:
 //
@@ -33,6 +33,24 @@ Tensor rms_norm(In x, In weight, double eps = 1e-6);
 // Where |x| is 0, y is 0 and passes on no gradient. (torch.nn.functional.normalize divides by at least 1e-12.) Types
 // and errors as for layer_norm().
 Tensor normalize(In x);
+
+// ---- Group norm, batch norm ----
+
+// Normalisation of x [N, C, ...] with channels on axis 1, float32 or float64; weight and bias [C], each may be undefined.
+// The order of the result in memory is that of conv1d() (autograd/convolution.hpp). Throws Error for other shapes and
+// types, and for a negative eps.
+
+// y = weight * (x - mean) / sqrt(variance + eps) + bias, with the mean and the biased variance over the positions of a
+// group of C / groups channels, for each of the N examples. Throws Error unless groups divides C. As
+// torch.nn.functional.group_norm. Wu and He, "Group normalization", ECCV 2018.
+Tensor group_norm(In x, Exactly<Index> groups, In weight, In bias, double eps = 1e-5);
+
+// The same with the mean and the biased variance of each channel over all examples and positions. BatchNorm
+// (layers/norm.hpp) keeps running statistics, too. Ioffe and Szegedy, "Batch normalization", ICML 2015.
+Tensor batch_norm(In x, In weight, In bias, double eps = 1e-5);
+
+// The same with given statistics, mean and variance [C], through which gradients flow.
+Tensor batch_norm(In x, In mean, In variance, In weight, In bias, double eps = 1e-5);
 
 // ---- Softmax ----
 

@@ -55,8 +55,8 @@ Tensor run_again(const Function& f, const std::vector<Tensor>& inputs, const Con
     ~Restore() { default_rng() = rng; }
   } restore{now};
   bool training = conditions.training;
-  const detail::ModeScope mode([](detail::Mode& m, void* on) { m.training = *static_cast<const bool*>(on); },
-                               &training);
+  const detail::ModeScope mode(
+      [](detail::Mode& m, void* on) { m.training = *static_cast<const bool*>(on), m.second_run = true; }, &training);
   const MatmulPrecision scope(conditions.precision);
   return f(inputs);
 }

@@ -4,6 +4,7 @@
 set(HEED_HEADERS
     heed.hpp
     autograd/attention.hpp
+    autograd/convolution.hpp
     autograd/elementwise.hpp
     autograd/embedding.hpp
     autograd/flex_attention.hpp
@@ -61,6 +62,7 @@ set(HEED_HEADERS
     layers/attention/softmax.hpp
     layers/attention/sparse.hpp
     layers/attention/states.hpp
+    layers/convolution.hpp
     layers/decoding.hpp
     layers/embedding.hpp
     layers/feed_forward.hpp

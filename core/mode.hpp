@@ -27,6 +27,7 @@ struct Mode {
   Tape* tape = nullptr;      // innermost tape that records; null if none
   bool suspended = false;    // inside NoTape: results are constants
   bool training = false;     // dropout acts
+  bool second_run = false;   // in the second run of recompute()'s function, which repeats the first
   FirstRun* first_run = nullptr;  // set in the first run of recompute()'s function, which may not use values of a tape
   // Notifies the tape of a copy made in core, by contiguous(), clone(), to() or reshape(), also inside NoTape. Null if
   // there is no tape.

@@ -1,5 +1,8 @@
 // Layers of normalisation.
+#include <heed/autograd/detail/running_statistics.hpp>
+#include <heed/autograd/reductions.hpp>
 #include <heed/layers/norm.hpp>
+#include <vector>
 
 namespace heed {
 
@@ -18,5 +21,45 @@ static std::variant<LayerNorm, RMSNorm> layer_of(const NormLayerOptions& o, Inde
 }
 
 Norm::Norm(const NormLayerOptions& options, Exactly<Index> width) : layer(layer_of(options, width)) {}
+
+GroupNorm::GroupNorm(Exactly<Index> num_groups, Exactly<Index> num_channels, const GroupNormOptions& options)
+    : groups(num_groups), eps(options.eps) {
+  require(groups > 0 && num_channels > 0 && num_channels % groups == 0, "GroupNorm: num_groups is ", groups,
+          " and num_channels is ", Index{num_channels},
+          "; both must be 1 or more, and num_groups must divide num_channels");
+  if (!options.affine) return;
+  weight = Parameter(Tensor::ones({num_channels}));
+  bias = Parameter(Tensor::zeros({num_channels}));
+}
+
+BatchNorm::BatchNorm(Exactly<Index> num_features, const BatchNormOptions& o) : eps(o.eps), momentum(o.momentum) {
+  require(num_features > 0, "BatchNorm: num_features is ", Index{num_features}, "; it must be 1 or more");
+  require(eps >= 0 && momentum >= 0 && momentum <= 1, "BatchNorm: eps is ", eps, " and momentum is ", momentum,
+          "; eps must not be negative, and momentum must be in [0, 1]");
+  if (o.affine) {
+    weight = Parameter(Tensor::ones({num_features}));
+    bias = Parameter(Tensor::zeros({num_features}));
+  }
+  if (!o.track_running_stats) return;
+  running_mean = Tensor::zeros({num_features});
+  running_var = Tensor::ones({num_features});
+}
+
+Tensor BatchNorm::operator()(In x) const {
+  if (!is_training() && running_mean.defined()) return batch_norm(x, running_mean, running_var, weight, bias, eps);
+  const Tensor y = batch_norm(x, weight, bias, eps);
+  if (!is_training() || x.numel() == 0) return y;
+  check(x.numel() > x.dim(1), x.where(), "BatchNorm: x is ", x.tensor(),
+        "; in training a channel must have two values or more");
+  if (!running_mean.defined()) return y;
+  check(running_mean.shape() == Shape{x.dim(1)}, x.where(), "BatchNorm: x is ", x.tensor(), " and the layer has ",
+        running_mean.dim(0), " channels; axis 1 of x must have this size");
+  const NoTape no_tape;
+  std::vector<int> axes = {0};
+  for (int a = 2; a < x.rank(); ++a) axes.push_back(a);
+  detail::update_statistics(running_mean, mean(x, axes), momentum);
+  detail::update_statistics(running_var, variance(x, axes), momentum);
+  return y;
+}
 
 }  // namespace heed

@@ -1,4 +1,4 @@
-// Normalisation over the last axis: layers.
+// Normalisation: layers. LayerNorm and RMSNorm over the last axis, GroupNorm and BatchNorm of channels.
 //
 // Example:
 //
@@ -69,6 +69,63 @@ struct Norm {
 
   void members(auto&& visit) {  // those of the chosen layer
     std::visit([&](auto& chosen) { chosen.members(visit); }, layer);
+  }
+};
+
+// Options of GroupNorm, in the order of PyTorch's arguments.
+struct GroupNormOptions {
+  double eps = 1e-5;   // added to the variance
+  bool affine = true;  // false: no weight and no bias
+};
+
+// Normalisation of groups of channels, as torch.nn.GroupNorm (Wu, He, "Group normalization", 2018).
+struct GroupNorm {
+  Index groups;
+  Parameter weight, bias;  // [channels], or undefined; initially 1 and 0
+  double eps;
+
+  // Throws Error unless num_groups divides num_channels.
+  GroupNorm(Exactly<Index> num_groups, Exactly<Index> num_channels, const GroupNormOptions& options = {});
+
+  Tensor operator()(In x) const { return group_norm(x, groups, weight, bias, eps); }  // [N, C, ...], the same shape
+
+  void members(auto&& visit) {  // weight, bias
+    visit("weight", weight);
+    visit("bias", bias);
+  }
+};
+
+// Options of BatchNorm, in the order of PyTorch's arguments.
+struct BatchNormOptions {
+  double eps = 1e-5;                // added to the variance
+  double momentum = 0.1;            // part of a batch in the running statistics
+  bool affine = true;               // false: no weight and no bias
+  bool track_running_stats = true;  // false: evaluations, too, use the statistics of their batch
+};
+
+// Normalisation of channels over the batch, as torch.nn.BatchNorm1d and BatchNorm2d (Ioffe, Szegedy, "Batch
+// normalization", 2015). In training (is_training()), the statistics are those of x, in a run() those of a batch of one
+// shard, and
+//   running = (1 - momentum) * running + momentum * statistics of x
+// follows, with the unbiased variance. Outside of training, the running statistics are used. A step of run() updates
+// them when it ends, in the order of its shards, so they have the same bits in any number of ranks. recompute() updates
+// them once.
+struct BatchNorm {
+  Parameter weight, bias;            // [channels], or undefined; initially 1 and 0
+  Tensor running_mean, running_var;  // [channels], or undefined; initially 0 and 1
+  double eps, momentum;
+
+  // Throws Error for fewer than 1 channel, a negative eps, and a momentum outside of [0, 1].
+  explicit BatchNorm(Exactly<Index> num_features, const BatchNormOptions& options = {});
+
+  // [N, C, ...], the same shape. In training, throws Error if a channel has one value.
+  Tensor operator()(In x) const;
+
+  void members(auto&& visit) {  // weight, bias; buffers running_mean, running_var
+    visit("weight", weight);
+    visit("bias", bias);
+    visit.buffer("running_mean", running_mean);
+    visit.buffer("running_var", running_var);
   }
 };
 

@@ -17,6 +17,7 @@
 //   run(model, updates, task, {}, {.steps = 4});
 #pragma once
 #include <functional>
+#include <heed/core/members.hpp>
 #include <heed/data/batches.hpp>
 #include <heed/data/checkpoint.hpp>
 #include <heed/optim/optimizers/optimizer.hpp>
@@ -48,6 +49,8 @@ struct RunParts {
   // Means over the targets of an evaluation batch: "loss" and others by name, which the progress line, the log and the
   // checkpoint show. Empty: {"loss", loss(batch)}.
   std::function<Metrics(const Batch&)> metrics = {};
+  // The buffers of the model. Runs with several ranks need them if a layer has running statistics (BatchNorm).
+  std::function<std::vector<NamedBuffer>()> buffers = {};
 };
 
 // The batches that the run of a checkpoint has read, grouped by their limits, oldest first, for continued().

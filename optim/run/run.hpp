@@ -79,7 +79,8 @@ RunResult run(M& model, std::vector<Update> updates, Dataset data, EvaluationSet
               .updates = std::move(updates),
               .data = std::move(data),
               .validation = std::move(validation),
-              .metrics = std::move(metrics)},
+              .metrics = std::move(metrics),
+              .buffers = [&model] { return named_buffers(model); }},
              options);
 }
 

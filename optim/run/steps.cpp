@@ -5,6 +5,7 @@
 #include <heed/autograd/matmul.hpp>
 #include <heed/core/clock.hpp>
 #include <heed/core/profiler.hpp>
+#include <heed/optim/ranks/messages.hpp>
 #include <heed/optim/run/metrics.hpp>
 #include <heed/optim/run/steps.hpp>
 #include <numeric>
@@ -133,6 +134,36 @@ RunSteps::Applied RunSteps::apply(std::size_t first, std::size_t end, StepGradie
   return {norm, scale};
 }
 
+// Makes the updates of running statistics of all shards, in their order. `here`: those of this rank's shards. `of_any`:
+// whether any rank has some.
+void RunSteps::update_running(std::vector<StatisticsUpdate>& here, bool of_any) {
+  if (run_.ranks.is_alone()) {
+    for (StatisticsUpdate& u : here) u.apply();
+    return;
+  }
+  if (!of_any) return;
+  await_values();  // so that no other exchange is in progress
+  std::map<std::string, Tensor> buffers;
+  if (run_.parts.buffers)
+    for (const NamedBuffer& b : run_.parts.buffers()) buffers[b.name] = *b.buffer;
+  Packed mine;
+  for (const StatisticsUpdate& u : here) {
+    const auto named =
+        std::ranges::find_if(buffers, [&](const auto& b) { return b.second.storage() == u.buffer.storage(); });
+    require(named != buffers.end(), "run: the buffer of running statistics ", u.buffer,
+            " is not a member of the model; members() must name it, and RunParts::buffers must list it");
+    mine.add(named->first);
+    mine.add(u.momentum);
+    for (const double v : u.values) mine.add(v);
+  }
+  for (std::string& bytes : run_.ranks.gather(mine.bytes()))
+    for (Packed all(std::move(bytes)); !all.at_end();) {
+      StatisticsUpdate u{.buffer = buffers.at(all.text()), .momentum = all.number()};
+      for (Index i = 0; i < u.buffer.numel(); ++i) u.values.push_back(all.number());
+      u.apply();
+    }
+}
+
 // This rank's shards of the next step. The numbers for dropout depend on the seed, the step and the shard only.
 std::vector<RunSteps::Shard> RunSteps::shards() const {
   const RunOptions& o = run_.options;
@@ -160,16 +191,18 @@ void RunSteps::follow_loss(std::size_t first, std::size_t end, std::vector<Shard
   if (gradients == nullptr) gradients = run_.ranks.gradients();
   gradients->begin();
   const Loss& loss_of = updates[first].loss ? updates[first].loss : run_.parts.loss;
+  StatisticsUpdates statistics;
   const std::vector<ShardSums> sums = compute(loss_of, shards, totals, *gradients);
   // The loss and the reasons to end are summed over all ranks while optimizers step.
   const RunEnd here = end_here();
-  bool flags[] = {here.stop, here.out_of_time};
+  bool flags[] = {here.stop, here.out_of_time, !statistics.list().empty()};
   std::vector<double> losses;
   for (const ShardSums& s : sums) losses.push_back(s.loss);
   run_.ranks.start_sum_of_shards(std::move(losses), flags);
   const auto [norm, scale] = apply(first, end, *gradients, sums, totals()[0]);
   const double loss = scale * run_.ranks.finish_sum_of_shards(flags);
   end_ = {flags[0], flags[1]};
+  update_running(statistics.list(), flags[2]);
   const std::string& name = run_.names[first];
   for (std::size_t i = first; i < end; ++i)
     (i == 0 ? made.lr : made.others["lr_" + run_.names[i]]) = updates[i].optimizer.lr();

@@ -1,6 +1,7 @@
 // The steps of run(): batches, gradients, optimizer steps and averages. Private to optim/run.
 #pragma once
 #include <functional>
+#include <heed/autograd/detail/running_statistics.hpp>
 #include <heed/core/random.hpp>
 #include <heed/optim/ranks/step_gradients.hpp>
 #include <heed/optim/run/state.hpp>
@@ -72,6 +73,7 @@ class RunSteps {
   std::vector<ShardSums> compute(const Loss& loss, std::vector<Shard>& shards, const Totals& totals,
                                  StepGradients& gradients);
   ShardSums compute(const Loss& loss, const Shard& shard, bool is_last, const Totals& totals, StepGradients& gradients);
+  void update_running(std::vector<StatisticsUpdate>& here, bool of_any);
   bool is_one_batch() const { return run_.options.shards * run_.options.accumulate == 1; }
   std::string advice() const;
   double checked_norm(const Optimizer& optimizer, StepGradients& gradients, std::span<double> of_shards) const;

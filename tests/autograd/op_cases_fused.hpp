@@ -4,6 +4,7 @@
 #include <heed/autograd/flex_attention.hpp>
 
 #include "tests/autograd/op_cases.hpp"
+#include "tests/autograd/op_cases_convolution.hpp"
 
 namespace heed::test {
 
@@ -351,7 +352,7 @@ inline const std::vector<OpCase>& op_cases() {
   static const std::vector<OpCase> all = [] {
     std::vector<OpCase> list;
     for (auto part : {elementwise_cases(), reduction_cases(), shape_cases(), product_cases(), fused_cases(),
-                      attention_cases(), member_cases()})
+                      convolution_cases(), attention_cases(), member_cases()})
       list.insert(list.end(), part.begin(), part.end());
     return list;
   }();

@@ -170,21 +170,31 @@ inline std::vector<BitsOp> bits_ops() {
       {"rms_norm", {{1041, 65}, {65}}, [](const List& x) { return rms_norm(x[0], x[1]); }},
       {"sums of columns", {{4097, 24}}, [](const List& x) { return variance(x[0], 0); }},
       {"softmax of columns", {{1500, 33}}, [](const List& x) { return softmax(x[0], 0); }},
+      {"conv1d",
+       {{3, 24, 301}, {35, 24, 3}, {35}},
+       [](const List& x) { return conv1d(x[0], x[1], x[2], {.dilation = 2, .causal = true}); },
+       true},
+      {"conv1d strided, of groups",
+       {{3, 24, 301}, {36, 8, 4}, {36}},
+       [](const List& x) { return conv1d(x[0], x[1], x[2], {.stride = 2, .padding = 1, .groups = 3}); },
+       true},
+      {"conv1d of channels",
+       {{3, 33, 701}, {33, 1, 4}, {33}},
+       [](const List& x) { return conv1d(x[0], x[1], x[2], {.groups = 33, .causal = true}); }},
+      {"avg_pool1d", {{3, 33, 301}}, [](const List& x) { return avg_pool1d(x[0], 3, {.stride = 2}); }},
+      {"group_norm", {{3, 32, 301}, {32}, {32}}, [](const List& x) { return group_norm(x[0], 4, x[1], x[2]); }},
       {"cumsum of columns", {{1500, 33}}, [](const List& x) { return cumsum(x[0], 0); }},
       {"recurrent_sequence",
        {{129, 9, 132}, {132, 33}, {129, 66}, {132}},
        [](const List& x) { return recurrent_sequence(RecurrentKind::lstm, x[0], x[2], x[1], x[3]); }},
       {"attention", heads, [](const List& x) { return attention(x[0], x[1], x[2], {.causal = true}); }, true},
-      {"attention, all keys, dropout",
-       heads,
-       [](const List& x) { return attention(x[0], x[1], x[2], {.dropout = 0.2}); },
-       true},
-      {"efficient_attention",
-       heads,
+      {"attention, all keys, dropout", heads,
+       [](const List& x) { return attention(x[0], x[1], x[2], {.dropout = 0.2}); }, true},
+      {"efficient_attention", heads,
        [](const List& x) { return efficient_attention(x[0], x[1], x[2], {.causal = true}); }},
-      {"additive_attention",
-       {{1, 2, 300, 8}, {1, 2, 300, 8}, {1, 2, 300, 12}, {2, 8}},
-       [](const List& x) { return additive_attention(x[0], x[1], x[2], x[3], {.causal = true}); }}};
+      {"additive_attention", {{1, 2, 300, 8}, {1, 2, 300, 8}, {1, 2, 300, 12}, {2, 8}}, [](const List& x) {
+         return additive_attention(x[0], x[1], x[2], x[3], {.causal = true});
+       }}};
   using std::pair;
   for (const auto& [name, a] :
        {pair{"relu", Activation::relu}, {"gelu", Activation::gelu}, {"silu", Activation::silu}})

@@ -298,10 +298,36 @@ inline std::vector<LayerCase> transformer_layers() {
   return list;
 }
 
+// Layers of channels [N, C, ...], on sequences [B, T, C].
+inline std::vector<LayerCase> channel_layers() {
+  const auto sequence = [](Index n) { return std::vector<Shape>{{2, 3, n}}; };
+  const auto turned = [](const auto& layer, const List& x) { return layer(x[0].t()).t(); };
+  return {
+      {"Conv1d", sequence, [=](Index n, Rng& rng) { return any_layer(Conv1d(n, 5, 3, rng, {.padding = 1}), turned); }},
+      {"Conv1d, causal, of channels", sequence,
+       [=](Index n, Rng& rng) {
+         return any_layer(Conv1d(n, n, 4, rng, {.groups = n, .bias = false, .causal = true}), turned);
+       }},
+      {"Conv2d", sequence,
+       [](Index n, Rng& rng) {
+         return any_layer(Conv2d(n, 5, {3, 1}, rng, {.padding = {1, 0}}),
+                          [](const Conv2d& l, const List& x) { return l(x[0].t().unsqueeze(-1)).squeeze(-1).t(); });
+       }},
+      {"GroupNorm", sequence, [=](Index n, Rng&) { return any_layer(GroupNorm(1, n), turned); }},
+      {"BatchNorm, evaluated", sequence,
+       [](Index n, Rng&) {
+         return any_layer(BatchNorm(n), [](const BatchNorm& l, const List& x) {
+           const Evaluation evaluation;
+           return l(x[0].t()).t();
+         });
+       }},
+  };
+}
+
 inline const std::vector<LayerCase>& layer_cases() {
   static const std::vector<LayerCase> all = [] {
     std::vector<LayerCase> list;
-    for (auto part : {simple_layers(), attention_layers(), mechanism_layers(), transformer_layers()})
+    for (auto part : {simple_layers(), channel_layers(), attention_layers(), mechanism_layers(), transformer_layers()})
       list.insert(list.end(), part.begin(), part.end());
     return list;
   }();

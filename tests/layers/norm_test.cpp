@@ -1,8 +1,10 @@
-// Norms as layers: against plain loops, and the choice between them.
+// Norms as layers: against plain loops and PyTorch, the choice between them, and running statistics.
 #include <cmath>
+#include <heed/core/dry_run.hpp>
 #include <heed/layers/norm.hpp>
 
 #include "tests/layers/layer_cases.hpp"
+#include "tests/reference/stored.hpp"
 #include "tests/support.hpp"
 
 using namespace heed;
@@ -39,4 +41,95 @@ TEST_CASE("Norm has the names and values of the chosen kind") {
   CHECK(test::names_of(layer) == std::vector<std::string>{"weight", "bias"});
   CHECK(test::names_of(plain) == std::vector<std::string>{"weight"});
   CHECK(test::names_of(rms) == std::vector<std::string>{"weight"});
+}
+
+namespace {
+
+// A tensor of tests/reference/convolution_torch.json.
+Tensor torch_norm(const std::string& title, const std::string& name) {
+  return test::stored_cases("convolution_torch.json").cases.at(title).at(name);
+}
+
+}  // namespace
+
+TEST_CASE("GroupNorm and BatchNorm have PyTorch's names, and are their ops") {
+  using Strings = std::vector<std::string>;
+  GroupNorm group(2, 4, {.eps = 1e-2}), bare(2, 4, {.affine = false});
+  CHECK(test::names_of(group) == Strings{"weight", "bias"});
+  CHECK(test::names_of(bare).empty());
+  const Tensor x = test::normal({3, 4, 5}, 1, DType::float32);
+  CHECK(test::same_bits(group(x), group_norm(x, 2, group.weight, group.bias, 1e-2)));
+  CHECK(test::same_bits(bare(x), group_norm(x, 2, Tensor(), Tensor())));
+  BatchNorm batch(4), untracked(4, {.affine = false, .track_running_stats = false});
+  CHECK(test::names_of(batch) == Strings{"weight", "bias"});
+  Strings buffers;
+  for (const NamedBuffer& b : named_buffers(batch)) buffers.push_back(b.name);
+  CHECK(buffers == Strings{"running_mean", "running_var"});
+  CHECK(test::same_bits(batch(x), batch_norm(x, batch.running_mean, batch.running_var, batch.weight, batch.bias)));
+  CHECK(test::same_bits(untracked(x), batch_norm(x, Tensor(), Tensor())));
+}
+
+TEST_CASE("BatchNorm: running statistics of PyTorch, also under recompute") {
+  const Tensor x = test::stored_cases("convolution_torch.json").inputs.at("sequence");
+  for (const double momentum : {0.1, 0.3})
+    for (const bool recomputed : {false, true}) {
+      CAPTURE(recomputed);
+      const std::string title = momentum == 0.1 ? "running 0.1" : "running 0.3";
+      BatchNorm layer(4, {.momentum = momentum});
+      to(layer, DType::float64);
+      for (const Tensor& batch : {x, x * 2 + 1}) {
+        Tape tape;
+        const Tensor in = tape.watch(batch);
+        const auto f = [&](const std::vector<Tensor>& v) { return layer(v[0]); };
+        tape.backward(sum(square(recomputed ? recompute(f, {in}) : f({in}))));
+      }
+      CHECK(test::close(layer.running_mean, torch_norm(title, "mean"), 1e-12, 1e-13));
+      CHECK(test::close(layer.running_var, torch_norm(title, "variance"), 1e-12, 1e-13));
+      CHECK(test::close(layer(x), torch_norm(title, "evaluated"), 1e-12, 1e-13));
+    }
+}
+
+TEST_CASE("BatchNorm: an evaluation and a dry run leave the running statistics as they are") {
+  BatchNorm layer(4);
+  const Tensor x = test::normal({3, 4, 5}, 1, DType::float32);
+  layer(x);
+  {
+    Tape tape;
+    const Evaluation evaluation;
+    layer(x);
+  }
+  detail::dry_run([&] {
+    Tape tape;
+    layer(tape.watch(x));
+  });
+  CHECK(test::same_bits(layer.running_mean, Tensor::zeros({4})));
+  CHECK(test::same_bits(layer.running_var, Tensor::ones({4})));
+}
+
+TEST_CASE("GroupNorm and BatchNorm: errors") {
+  const Tensor x = Tensor::zeros({1, 4, 1});
+  test::check_errors({
+      {"GroupNorm: num_groups is 3 and num_channels is 4; both must be 1 or more, and num_groups must divide",
+       [] { GroupNorm(3, 4); }},
+      {"BatchNorm: num_features is 0; it must be 1 or more", [] { BatchNorm(0); }},
+      {"BatchNorm: eps is 1e-05 and momentum is 1.5; eps must not be negative, and momentum must be in [0, 1]",
+       [] { BatchNorm(4, {.momentum = 1.5}); }},
+      {"BatchNorm: x is [1, 4, 1] float32; in training a channel must have two values or more (norm_test.cpp:",
+       [&] {
+         Tape tape;
+         BatchNorm layer(4);
+         layer(x);
+       }},
+      {"batch_norm: x is [1, 4, 1] float32 but weight is [3] float32",
+       [&] {
+         BatchNorm layer(3);
+         layer(x);
+       }},
+      {"BatchNorm: x is [2, 4, 3] float32 and the layer has 3 channels; axis 1 of x must have this size",
+       [&] {
+         Tape tape;
+         BatchNorm layer(3, {.affine = false});
+         layer(Tensor::zeros({2, 4, 3}));
+       }},
+  });
 }

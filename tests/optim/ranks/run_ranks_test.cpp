@@ -149,6 +149,80 @@ TEST_CASE("run_ranks: an optimizer of two updates counts once, and a divided one
         }).empty());
 }
 
+namespace {
+
+// A model with running statistics, which keeps the inputs of its losses.
+struct Normalized {
+  Linear up, down;
+  BatchNorm norm{16};
+  mutable std::vector<Tensor> seen;  // results of `up`, in the order of the losses
+
+  explicit Normalized(Rng& rng) : up(8, 16, rng), down(16, 1, rng) {}
+  Tensor loss(In x, In y) const {
+    const Tensor hidden = up(x);
+    if (is_training()) seen.push_back(hidden.detach());
+    return mse_loss(down(relu(norm(hidden))), y);
+  }
+  void members(auto&& visit) {
+    visit("up", up);
+    visit("norm", norm);
+    visit("down", down);
+  }
+};
+
+void train_normalized(Normalized& model, Ranks* ranks) {
+  AdamW optimizer(named_parameters(model), {.lr = 1e-2});
+  Schedule schedule("constant", {.lr = 1e-2});
+  run(model, optimizer, schedule, Plane{}, test::HeldOutPlane{},
+      {.steps = 3, .accumulate = 2, .shards = 4, .evaluation = {.every = 1}, .ranks = {.communicator = ranks}});
+}
+
+}  // namespace
+
+TEST_CASE("run_ranks: running statistics follow the order of the shards, with the same bits in any number of ranks") {
+  Rng rng(3);
+  Normalized one(rng);
+  train_normalized(one, nullptr);
+  CHECK(one.seen.size() == 3 * 4 * 2);
+  BatchNorm expected(16);
+  for (const Tensor& hidden : one.seen) {
+    Tape tape;
+    expected(hidden);
+  }
+  CHECK(test::same_bits(one.norm.running_mean, expected.running_mean));
+  CHECK(test::same_bits(one.norm.running_var, expected.running_var));
+  for (const int size : {2, 3})
+    for (const auto& [rank, reason] : on_ranks(size, [&](Ranks& ranks) {
+           Rng same(3);
+           Normalized model(same);
+           train_normalized(model, &ranks);
+           require(test::same_bits(model.norm.running_mean, one.norm.running_mean), "another mean");
+           require(test::same_bits(model.norm.running_var, one.norm.running_var), "another variance");
+           require(test::same_bits(model.up.weight, one.up.weight), "other weights");
+         }))
+      FAIL_CHECK("rank ", rank, ": ", reason);
+}
+
+TEST_CASE("run_ranks: running statistics that the model does not name are an error in a run with several ranks") {
+  const auto reasons = on_ranks(2, [](Ranks& ranks) {
+    Rng rng(3);
+    Normalized model(rng);
+    AdamW optimizer(named_parameters(model), {.lr = 1e-2});
+    Schedule schedule("constant", {.lr = 1e-2});
+    RunParts parts = {.store = [](Checkpoint&) {},
+                      .load = [](const Checkpoint&) {},
+                      .loss = [&](const Batch& b) { return model.loss(b.inputs, b.targets); },
+                      .updates = {{optimizer, schedule}},
+                      .data = Plane{},
+                      .validation = {}};
+    run(parts, {.steps = 1, .shards = 2, .ranks = {.communicator = &ranks}});
+  });
+  REQUIRE(!reasons.empty());
+  CHECK(test::contains(reasons.begin()->second,
+                       "run: the buffer of running statistics [16] float32 is not a member of "
+                       "the model; members() must name it, and RunParts::buffers must list it"));
+}
+
 // The address sanitizer reports a write to freed memory.
 TEST_CASE("run_ranks: a sum that is never finished is not written to after its memory is freed") {
   test::PostOffice office;

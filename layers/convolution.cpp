@@ -1,0 +1,43 @@
+// Layers of convolutions.
+#include <cmath>
+#include <heed/layers/convolution.hpp>
+#include <heed/layers/linear.hpp>
+
+namespace heed {
+namespace {
+
+// A weight [out, in / groups, kernel...] without values.
+Parameter weight_of(const char* layer, Index in, Index out, Index groups, const Shape& kernel) {
+  require(in > 0 && out > 0 && groups > 0 && in % groups == 0 && out % groups == 0, layer, ": in_channels is ", in,
+          ", out_channels is ", out, " and groups is ", groups,
+          "; they must be 1 or more, and groups must divide both numbers of channels");
+  for (const Index k : kernel) require(k > 0, layer, ": kernel_size is ", kernel, "; it must be 1 or more");
+  return Parameter(Tensor::empty(Shape{out, in / groups} + kernel));
+}
+
+// Draws the values of the weight, and makes a bias unless there is none.
+void draw(Parameter& weight, Parameter& bias, bool with_bias, Rng& rng) {
+  const double bound = 1 / std::sqrt(static_cast<double>(weight.numel() / weight.dim(0)));
+  init::uniform_(weight, rng, -bound, bound);
+  if (!with_bias) return;
+  bias = Parameter(Tensor::empty({weight.dim(0)}));
+  init::uniform_(bias, rng, -bound, bound);
+}
+
+}  // namespace
+
+Conv1d::Conv1d(Exactly<Index> in_channels, Exactly<Index> out_channels, Exactly<Index> kernel_size, Rng& rng,
+               const Conv1dLayerOptions& o)
+    : weight(weight_of("Conv1d", in_channels, out_channels, o.groups, {kernel_size})),
+      options{o.stride, o.padding, o.dilation, o.groups, o.causal} {
+  draw(weight, bias, o.bias, rng);
+}
+
+Conv2d::Conv2d(Exactly<Index> in_channels, Exactly<Index> out_channels, HeightWidth kernel_size, Rng& rng,
+               const Conv2dLayerOptions& o)
+    : weight(weight_of("Conv2d", in_channels, out_channels, o.groups, {kernel_size.h, kernel_size.w})),
+      options{o.stride, o.padding, o.dilation, o.groups} {
+  draw(weight, bias, o.bias, rng);
+}
+
+}  // namespace heed
