@@ -52,10 +52,15 @@ struct Similarity {
 //   embedded-gaussian   e^s, by its sum: softmax       dot-product   s, by the number of keys
 //   relu                max(s, 0), by its sum          square        s^2, by its sum
 //   softplus            log(1 + e^s), by its sum       sigmoid       1 / (1 + e^-s), by its sum
+//   polynomial          (1 + s)^2, by its sum
 //
 // Throws Error for a name that is not in similarity_names().
 Similarity similarity_by_name(std::string_view name);
 const std::vector<std::string>& similarity_names();
+
+// The polynomial kernel (s + offset)^degree, by its sum. Throws Error for a degree that is not even, for which values
+// may be negative, or below 2; and for an offset that is not finite.
+Similarity polynomial_similarity(Exactly<Index> degree, double offset = 1);
 
 // How neighbouring keys and values are pooled.
 enum class Pooling { average, max };

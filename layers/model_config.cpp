@@ -142,6 +142,8 @@ void mechanism_fields(OptionFields& f, const std::string& mechanism, MechanismOp
     std::replace(name.begin(), name.end(), '-', '_');
     if constexpr (std::is_same_v<std::decay_t<decltype(value)>, Index>) {
       if (option.of(mechanism) && f.has(name, value != 0)) f(name, value, 1);
+    } else if constexpr (std::is_same_v<std::decay_t<decltype(value)>, double>) {
+      if (option.of(mechanism) && f.has(name, value != 0)) f(name, value, OptionField::positive);
     } else if (option.of(mechanism) && f.has(name, true)) {
       f(name, value);
     }

@@ -35,8 +35,11 @@ struct MechanismOptions {
   bool causal = true;               // calls are causal; `efficient` has a form for each case
   bool memory = false;              // attention to another sequence, as in a decoder; then causal is not read
   std::string feature_map = "elu";  // linear
+  double elu_alpha = 0;             // linear with the map elu
   Index heads = 0, head_size = 0;   // of the layer; for mechanisms with parameters, favor and lsh
   Index context = 0;                // maximum number of positions: luong-location, linformer, strided and fixed
+  double rbf_width = 0;             // rbf
+  Index degree = 0;                 // polynomial
   Index window = 0;                 // window; lsh, per round
   Index global_every = 0;           // window: layers n, 2 n, ... attend to all keys
   Index stride = 0;                 // strided; fixed: size of a block
@@ -54,13 +57,14 @@ struct MechanismOption {
   std::string name = {};                     // "window", for the flag --window
   std::string text = {};                     // description, with the default
   std::vector<std::string> mechanisms = {};  // mechanisms with this option
-  std::variant<Index MechanismOptions::*, std::string MechanismOptions::*> member = {};  // where the value is stored
+  // Where the value is stored. Numbers are 1 or more, or above 0; or 0 for the default.
+  std::variant<Index MechanismOptions::*, double MechanismOptions::*, std::string MechanismOptions::*> member = {};
   std::vector<std::string> words = {};  // allowed values of a text option
 
   bool of(std::string_view mechanism) const;  // whether the mechanism has the option
 };
 const std::vector<MechanismOption>& mechanism_options();  // all options
-// Calls f(option, value) for each option; the value is an Index or a std::string.
+// Calls f(option, value) for each option; the value is an Index, a double or a std::string.
 template <class Options, class F>
 void for_each_option(Options& options, F&& f) {
   for (const MechanismOption& o : mechanism_options())

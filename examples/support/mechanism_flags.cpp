@@ -12,9 +12,11 @@ void mechanism_fields(SettingFields& f, MechanismOptions& options, const std::ve
   for_each_option(options, [&](const MechanismOption& o, auto& value) {
     const auto has = [&](const std::string& mechanism) { return o.of(mechanism); };
     if (std::none_of(mechanisms.begin(), mechanisms.end(), has)) return;
+    using Value = std::decay_t<decltype(value)>;
+    const Takes number = std::is_same_v<Value, double> ? positive_number() : whole(1);
     f(o.name, value, Kind::model, choice(o.mechanisms, ", ") + ": " + o.text,
-      o.words.empty() ? whole(1) : one_of(o.words))
-        .stored = !stored || stored(o, value != std::decay_t<decltype(value)>());
+      o.words.empty() ? number : one_of(o.words))
+        .stored = !stored || stored(o, value != Value());
   });
 }
 

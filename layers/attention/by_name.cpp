@@ -19,6 +19,12 @@ void need(const char* mechanism, const char* what, Index value) {
   require(value > 0, "attention: ", mechanism, " needs ", what, "; it is ", value);
 }
 
+LinearAttention linear(const Options& o, Index, Rng&) {
+  LinearFeatures features{.feature_map = feature_map(o.feature_map)};
+  if (o.elu_alpha > 0) features.alpha = o.elu_alpha;
+  return {features};
+}
+
 template <LuongAlignment kAlignment>
 Made local(const Options& o, Index, Rng& rng) {
   return LuongLocalAttention(o.heads, o.head_size, rng,
@@ -47,10 +53,7 @@ struct Named {
 };
 constexpr Named kMechanisms[] = {
     {"softmax", kNothing, [](const Options&, Index, Rng&) -> Made { return SoftmaxAttention(); }},
-    {"linear", kFeatureMap,
-     [](const Options& o, Index, Rng&) -> Made {
-       return LinearAttention{{.feature_map = feature_map(o.feature_map)}};
-     }},
+    {"linear", kFeatureMap, [](const Options& o, Index i, Rng& rng) -> Made { return linear(o, i, rng); }},
     {"efficient", kNothing,
      [](const Options& o, Index, Rng&) { return o.causal ? Made(CausalEfficientAttention()) : EfficientAttention(); }},
     {"taylor", kNothing, [](const Options&, Index, Rng&) -> Made { return TaylorAttention(); }},
@@ -65,6 +68,8 @@ constexpr Named kMechanisms[] = {
      [](const Options& o, Index, Rng& rng) -> Made { return BahdanauAttention(o.heads, o.head_size, rng, {o.units}); }},
     {"cosine", kHeadsAndSize,
      [](const Options& o, Index, Rng& rng) -> Made { return CosineAttention(o.heads, o.head_size, rng); }},
+    {"rbf", kNothing, [](const Options& o, Index, Rng&) -> Made { return RbfAttention(o.rbf_width); }},
+    {"polynomial", kNothing, [](const Options& o, Index, Rng&) -> Made { return PolynomialAttention(o.degree); }},
     {"window", kNothing,
      [](const Options& o, Index layer, Rng&) -> Made {
        if (o.global_every > 0 && (layer + 1) % o.global_every == 0) return SoftmaxAttention();
@@ -138,6 +143,15 @@ const std::vector<MechanismOption>& mechanism_options() {
        {"linear"},
        &Options::feature_map,
        {"elu", "relu", "softplus", "exp", "poly2"}},
+      {"elu-alpha",
+       "with the map elu, features are alpha (e^x - 1) + 1 below 0; at most 1 [1]",
+       {"linear"},
+       &Options::elu_alpha},
+      {"rbf-width",
+       "distance at which a weight has fallen to exp(-1/2) [sqrt(sqrt(D) / 2) for heads of size D]",
+       {"rbf"},
+       &Options::rbf_width},
+      {"polynomial-degree", "power of 1 + q.k / sqrt(D), even [2]", {"polynomial"}, &Options::degree},
       {"window", "keys per query, for lsh per query and round [256; lsh 64]", {"window", "lsh"}, &Options::window},
       {"global-every",
        "layers N, 2 N, ... attend to all keys, as in Gemma 3 [no layer]",
@@ -162,14 +176,18 @@ const std::vector<MechanismOption>& mechanism_options() {
 
 MechanismOptions settled_options(std::string_view name, MechanismOptions o) {
   const std::string mechanism(name);
-  for (const MechanismOption& option : mechanism_options())
-    if (const auto* number = std::get_if<Index Options::*>(&option.member); number != nullptr && option.of(name)) {
-      const Index value = o.*(*number);
-      require(value >= 0, "attention: ", option.name, " of ", mechanism, " is ", value,
-              "; it must be 1 or more, or 0 for its default");
-    }
+  for_each_option(o, [&](const MechanismOption& option, const auto& value) {
+    if constexpr (!std::is_same_v<std::decay_t<decltype(value)>, std::string>)
+      require(!option.of(name) || (value >= 0 && std::isfinite(value)), "attention: ", option.name, " of ", mechanism,
+              " is ", value, std::is_same_v<std::decay_t<decltype(value)>, Index> ? "; it must be 1 or more, or 0 for its default"
+              : "; it must be above 0, or 0 for its default");
+  });
+  const bool elu = o.feature_map == "elu" && o.elu_alpha <= 1;
+  require(name != "linear" || o.elu_alpha == 0 || elu, "attention: elu-alpha of linear is ", o.elu_alpha,
+          " and feature-map is ", o.feature_map, "; elu-alpha must be at most 1, and is for the map elu");
   const auto if_none = [](Index& value, Index usual) { value = value == 0 ? usual : value; };
   if (name == "window") if_none(o.window, 256);
+  if (name == "polynomial") if_none(o.degree, 2);
   if (name == "top-k") if_none(o.top_k, 16);
   if (name == "luong-local-m" || name == "luong-local-p") if_none(o.radius, 10);
   if (name == "luong-concat" || name == "bahdanau") if_none(o.units, o.head_size);

@@ -368,6 +368,7 @@ TEST_CASE("train_lm: options of a mechanism are flags, and a checkpoint stores t
   check_settings(mlm("lsh"), "lsh", {{"window", 64}, {"lsh-rounds", 4}, {"lsh-buckets", 8}});
   check_settings(mlm("linformer"), "linformer", {{"linformer-rows", 64}});  // the context of preset nano
   check_settings(mlm("linformer", {"--context", "4096"}), "linformer", {{"linformer-rows", 256}, {"context", 4096}});
+  check_settings(mlm("linear", {"--elu-alpha", "0.2"}), "linear", {{"elu-alpha", 0.2}});
   check_settings(mlm("strided"), "strided", {{"stride", 8}});
   check_settings(mlm("fixed", {"--stride", "5"}), "fixed", {{"stride", 5}});
   check_settings(mlm("top-k"), "top-k", {{"top-k-keys", 16}});

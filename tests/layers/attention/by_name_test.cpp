@@ -33,6 +33,9 @@ TEST_CASE("mechanisms are made by their names") {
   CHECK(contains(error_of([] { mechanism_by_name("strided"); }), "strided needs a stride or the context; it is 0"));
   CHECK(contains(error_of([] { mechanism_by_name("linear", {.feature_map = "sine"}); }),
                  "the feature map is 'sine'; it must be one of elu, relu, softplus, exp, poly2, identity"));
+  CHECK(contains(error_of([] { mechanism_by_name("linear", {.feature_map = "relu", .elu_alpha = 0.2}); }),
+                 "elu-alpha of linear is 0.2 and feature-map is relu; elu-alpha must be at most 1, and is for the map elu"));
+  CHECK(contains(error_of([] { mechanism_by_name("linear", {.elu_alpha = 1.5}); }), "elu-alpha must be at most 1"));
   for (const FeatureMap map : {FeatureMap::elu, FeatureMap::relu, FeatureMap::softplus, FeatureMap::exp,
                                FeatureMap::poly2, FeatureMap::identity})
     CHECK(feature_map(name_of(map)) == map);
@@ -84,11 +87,21 @@ TEST_CASE("options of named mechanisms belong to known mechanisms, change them, 
           return static_cast<double>(size) + m.keys_per_query(1 << 20, 4);
         };
         other.*(*number) = 2;
-        if (name != "top-k") CHECK(size_of(usual) != size_of(other));
+        if (name != "top-k" && name != "polynomial") CHECK(size_of(usual) != size_of(other));
         other.*(*number) = -1;
         CHECK(contains(
             error_of([&] { mechanism_by_name(name, other); }),
             "attention: " + option.name + " of " + name + " is -1; it must be 1 or more, or 0 for its default"));
+      } else if (const auto* real = std::get_if<double MechanismOptions::*>(&option.member)) {
+        const Tensor x = Rng(1).normal({1, 2, 5, 4});
+        Rng one(1), two(1);
+        other.*(*real) = 0.5;
+        CHECK_FALSE(same_bits(mechanism_by_name(name, usual)(0, one).apply(x, x, x, {}),
+                              mechanism_by_name(name, other)(0, two).apply(x, x, x, {})));
+        for (const double wrong : {-0.5, static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
+          other.*(*real) = wrong;
+          CHECK(contains(error_of([&] { mechanism_by_name(name, other); }), "it must be above 0, or 0 for its default"));
+        }
       }
     }
     CHECK(contains(text, "| `--" + option.name + "` | " + names + " | " + option.text + " |"));
@@ -115,7 +128,7 @@ TEST_CASE("estimates of work count the keys that a mechanism needs, not all posi
         .causal = false, .heads = 2, .head_size = 8, .context = 4096, .window = 32, .stride = 64, .rows = 16};
     return mechanism_by_name(name, options)(0, rng).keys_per_query(positions, 8);
   };
-  for (const std::string name : {"softmax", "luong-general", "bahdanau", "cosine", "top-k"})
+  for (const std::string name : {"softmax", "luong-general", "bahdanau", "cosine", "rbf", "polynomial", "top-k"})
     CHECK(keys(name, 1000) == 1000);
   CHECK(keys("linear", 1000) == 8);
   CHECK(keys("efficient", 1000) == 8);
@@ -158,6 +171,39 @@ TEST_CASE("conformance: every mechanism that has a name passes all that it decla
     CHECK(m.capabilities().shared_maximum == (name == "efficient" || name == "favor"));
     CHECK(report.checks.size() >= thinned(24u, 8u));
   }
+}
+
+TEST_CASE("conformance: linear attention with a small alpha of elu") {
+  MechanismOptions o = options();
+  o.elu_alpha = 0.2;
+  check_conformance_in_test(mechanism_by_name("linear", o), thinned({.reference = naive_mechanism("linear", o)}));
+}
+
+TEST_CASE("conformance: kernels with other options") {
+  MechanismOptions o = options();
+  o.rbf_width = 0.7, o.degree = 4;
+  for (const std::string name : {"rbf", "polynomial"})
+    check_conformance_in_test(mechanism_by_name(name, o), thinned({.reference = naive_mechanism(name, o)}));
+}
+
+TEST_CASE("polynomial: a power that is not even is refused") {
+  for (const Index degree : {1, 3, 0, -2})
+    CHECK(contains(error_of([&] { PolynomialAttention(Index{degree}); }),
+                   "polynomial similarity: the degree is " + std::to_string(degree) + "; it must be even, and 2 or more"));
+  CHECK(contains(error_of([] { mechanism_by_name("polynomial", {.degree = 3})(0, *std::make_unique<Rng>(1)); }),
+                 "the degree is 3; it must be even"));
+  CHECK(contains(error_of([] { polynomial_similarity(2, INFINITY); }), "the offset is inf; it must be a finite number"));
+  CHECK(contains(error_of([] { RbfAttention(-1); }), "RbfAttention: width is -1; it must be above 0"));
+}
+
+TEST_CASE("polynomial of degree 2 without an offset is linear attention with poly2; rbf falls with the distance") {
+  const Tensor q = normal({1, 2, 9, 4}, 1), k = normal({1, 2, 9, 4}, 2), v = normal({1, 2, 9, 3}, 3);
+  CHECK(close(PolynomialAttention(2, 0).apply(q, k, v, {.causal = true}),
+              linear_attention(q * std::sqrt(0.5), k * std::sqrt(0.5), v, {.causal = true}, {.feature_map = FeatureMap::poly2}), 1e-6, 1e-9));
+  // A query on a key, with another key at the distance `width`.
+  const Tensor one = Tensor::from({0, 0, 1, 0, 0, 1}).view({1, 1, 3, 2}), at = one.slice(2, 0, 1);
+  const Tensor w = AttentionMechanism(RbfAttention(1.0)).weights(at, one.slice(2, 0, 2), {});
+  CHECK(w.at({0, 0, 0, 1}) / w.at({0, 0, 0, 0}) == doctest::Approx(std::exp(-0.5)));
 }
 
 TEST_CASE("conformance: linear attention with features that mix the elements of a vector") {
@@ -290,6 +336,7 @@ RELEASE_TEST_CASE("the memory of mechanisms that attend to all keys also grows l
                [](Index n, Rng& rng) { return LuongLocation(1, kMemorySize, rng, {.positions = n}); });
   check_linear("bahdanau", [](Index, Rng& rng) { return BahdanauAttention(1, kMemorySize, rng); });
   check_linear("cosine", [](Index, Rng& rng) { return CosineAttention(1, kMemorySize, rng); });
+  check_linear("rbf", [](Index, Rng&) { return RbfAttention(); });
   // These mechanisms store up to 2^20 scores at once, which are all scores of the shorter sequence.
   check_linear(
       "top-k", [](Index, Rng&) { return TopKAttention(4); }, 1024);
@@ -335,7 +382,8 @@ void check_row_sums(const std::string& name, const MechanismOptions& options, In
     const AttentionCall call{.causal = causal};
     const auto doubles = [](const Tensor& t) { return t.to(DType::float64); };
     // Without eps every row sums to 1, and plain exponentials of the reference would overflow.
-    const bool has_eps = name == "taylor" || (name == "linear" && options.feature_map != "exp");
+    const bool has_eps =
+        name == "taylor" || name == "polynomial" || (name == "linear" && options.feature_map != "exp");
     const Tensor expected =
         has_eps ? naive_mechanism(name, options)(doubles(x.q), doubles(x.k), doubles(v), call, {}) : doubles(v);
     INFO(name, std::string(" "), options.feature_map, std::string(", "), x.kind, std::string(", "), n,

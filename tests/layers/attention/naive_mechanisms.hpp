@@ -58,12 +58,13 @@ inline NaiveWeights naive_linear_weights(const NaiveRow& row) {
   if (row.own.feature_map == "poly2")
     return naive_normalised(row, 1e-6, [&](Index j) { return row.dot(j) * row.dot(j); });
   const FeatureMap map = feature_map(row.own.feature_map);
+  const double alpha = row.own.elu_alpha == 0 ? 1 : row.own.elu_alpha;
   std::vector<double> of_query;
-  for (Index c = 0; c < row.size; ++c) of_query.push_back(feature(map, row.q[c]));
+  for (Index c = 0; c < row.size; ++c) of_query.push_back(feature(map, row.q[c], alpha));
   return naive_normalised(row, map == FeatureMap::exp ? 0 : 1e-6, [&](Index j) {
     double s = 0;
     for (Index c = 0; c < row.size; ++c)
-      s += of_query[static_cast<std::size_t>(c)] * feature(map, row.k[j * row.size + c]);
+      s += of_query[static_cast<std::size_t>(c)] * feature(map, row.k[j * row.size + c], alpha);
     return s;
   });
 }
@@ -104,6 +105,25 @@ inline NaiveWeights naive_cosine_weights(const NaiveRow& row) {
     for (Index c = 0; c < row.size; ++c) k += row.k[j * row.size + c] * row.k[j * row.size + c];
     return beta * row.dot(j) / std::sqrt(q * k);
   });
+}
+
+inline NaiveWeights naive_rbf_weights(const NaiveRow& row) {
+  const double width = row.own.rbf_width, squared = width == 0 ? std::sqrt(static_cast<double>(row.size)) / 2 : width * width;
+  return naive_softmax(row, row.seen, [&](Index j) {
+    double distance = 0;
+    for (Index c = 0; c < row.size; ++c) distance += std::pow(row.q[c] - row.k[j * row.size + c], 2);
+    return -distance / (2 * squared);
+  });
+}
+
+// A bias is added to the scores before they are raised to the power.
+inline NaiveWeights naive_polynomial_weights(const NaiveRow& row) {
+  const double degree = row.own.degree == 0 ? 2 : static_cast<double>(row.own.degree);
+  NaiveWeights w;
+  double sum = 1e-6;
+  for (const Index j : row.seen) w.push_back(std::pow(1 + row.scaled(j) + row.added(j), degree)), sum += w.back();
+  for (double& x : w) x /= sum;
+  return w;
 }
 
 // v^T tanh(W q + U k + b), for Luong's concat and Bahdanau. With a gain, v is divided by its norm and multiplied by the
@@ -263,6 +283,8 @@ inline NaiveWeights naive_weights(const std::string& name, const NaiveRow& row) 
                                                      {"bahdanau", naive_additive_weights},
                                                      {"luong-location", naive_location_weights},
                                                      {"cosine", naive_cosine_weights},
+                                                     {"rbf", naive_rbf_weights},
+                                                     {"polynomial", naive_polynomial_weights},
                                                      {"top-k", naive_top_k_weights},
                                                      {"lsh", naive_lsh_weights},
                                                      {"favor", naive_favor_weights},
