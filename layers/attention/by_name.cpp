@@ -151,7 +151,7 @@ const std::vector<MechanismOption>& mechanism_options() {
        "distance at which a weight has fallen to exp(-1/2) [sqrt(sqrt(D) / 2) for heads of size D]",
        {"rbf"},
        &Options::rbf_width},
-      {"polynomial-degree", "power of 1 + q.k / sqrt(D), even [2]", {"polynomial"}, &Options::degree},
+      {"polynomial-degree", "power p of 1 + q.k / (p sqrt(D)), even [2]", {"polynomial"}, &Options::degree},
       {"window", "keys per query, for lsh per query and round [256; lsh 64]", {"window", "lsh"}, &Options::window},
       {"global-every",
        "layers N, 2 N, ... attend to all keys, as in Gemma 3 [no layer]",

@@ -98,15 +98,15 @@ class GenericAttention {
 // Attention by a polynomial kernel (Tsai et al., "Transformer dissection: a unified understanding of Transformer's
 // attention via the lens of kernel", 2019), as a mechanism:
 //
-//   weight of j: (offset + q_i . k_j / sqrt(D))^degree, normalised
+//   weight of j: (offset + q_i . k_j / (p sqrt(D)))^p, normalised, for the even degree p
 //
-// With degree 2 and offset 0 it is linear attention with FeatureMap::poly2, which takes linear time. Derivative:
-// autograd/generic_attention.hpp.
+// With offset 1 it tends to softmax attention for large p. With degree 2 and offset 0 it is linear attention with
+// FeatureMap::poly2, which takes linear time. Derivative: autograd/generic_attention.hpp.
 class PolynomialAttention {
  public:
   // Throws Error as polynomial_similarity().
   explicit PolynomialAttention(Exactly<Index> degree = 2, double offset = 1)
-      : similarity_(polynomial_similarity(degree, offset)) {}
+      : degree_(degree), similarity_(polynomial_similarity(degree, offset)) {}
   // The members of a mechanism: see mechanism.hpp.
   std::string name() const { return "polynomial"; }
   AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs({.documents = true}); }
@@ -115,6 +115,7 @@ class PolynomialAttention {
   void members(auto&&) {}
 
  private:
+  Index degree_;
   Similarity similarity_;
 };
 

@@ -121,7 +121,7 @@ inline NaiveWeights naive_polynomial_weights(const NaiveRow& row) {
   const double degree = row.own.degree == 0 ? 2 : static_cast<double>(row.own.degree);
   NaiveWeights w;
   double sum = 1e-6;
-  for (const Index j : row.seen) w.push_back(std::pow(1 + row.scaled(j) + row.added(j), degree)), sum += w.back();
+  for (const Index j : row.seen) w.push_back(std::pow(1 + row.scaled(j) / degree + row.added(j), degree)), sum += w.back();
   for (double& x : w) x /= sum;
   return w;
 }
