@@ -59,6 +59,7 @@
 #include <heed/layers/attention/luong.hpp>
 #include <heed/layers/attention/mechanism.hpp>
 #include <heed/layers/attention/multi_head.hpp>
+#include <heed/layers/attention/relative.hpp>
 #include <heed/layers/attention/softmax.hpp>
 #include <heed/layers/attention/sparse.hpp>
 #include <heed/layers/attention/states.hpp>

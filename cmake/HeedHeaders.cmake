@@ -58,6 +58,7 @@ set(HEED_HEADERS
     layers/attention/luong.hpp
     layers/attention/mechanism.hpp
     layers/attention/multi_head.hpp
+    layers/attention/relative.hpp
     layers/attention/softmax.hpp
     layers/attention/sparse.hpp
     layers/attention/states.hpp

@@ -156,6 +156,7 @@ static MechanismOptions mechanism_options(const GPTConfig& config) {
   o.causal = config.options.causal;
   o.heads = config.options.blocks.attention.heads;
   o.head_size = config.options.blocks.attention.head_size();
+  o.value_size = config.options.blocks.attention.value_size;
   o.context = config.options.context;
   return o;
 }

@@ -37,6 +37,7 @@ struct MechanismOptions {
   std::string feature_map = "elu";  // linear
   double elu_alpha = 0;             // linear with the map elu
   Index heads = 0, head_size = 0;   // of the layer; for mechanisms with parameters, favor and lsh
+  Index value_size = 0;             // of the layer; 0: head_size; shaw and nezha
   Index context = 0;                // maximum number of positions: luong-location, linformer, strided and fixed
   double rbf_width = 0;             // rbf
   Index degree = 0;                 // polynomial
@@ -44,6 +45,7 @@ struct MechanismOptions {
   Index global_every = 0;           // window: layers n, 2 n, ... attend to all keys
   Index stride = 0;                 // strided; fixed: size of a block
   Index top_k = 0;                  // top-k
+  Index max_distance = 0;           // shaw and nezha
   Index rows = 0;                   // linformer: number of projected keys
   Index rounds = 0, buckets = 0;    // lsh
   Index features = 0;               // favor

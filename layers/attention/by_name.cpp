@@ -5,6 +5,7 @@
 #include <heed/layers/attention/flex.hpp>
 #include <heed/layers/attention/linear.hpp>
 #include <heed/layers/attention/luong.hpp>
+#include <heed/layers/attention/relative.hpp>
 #include <heed/layers/attention/softmax.hpp>
 #include <heed/layers/attention/sparse.hpp>
 #include <heed/layers/model_config.hpp>
@@ -80,6 +81,14 @@ constexpr Named kMechanisms[] = {
     {"alibi", kHeads,
      [](const Options& o, Index, Rng&) -> Made {
        return FlexAttention({.name = "alibi", .score_mod = alibi(o.heads), .by_distance = true});
+     }},
+    {"shaw", kSize,
+     [](const Options& o, Index, Rng& rng) -> Made {
+       return ShawAttention(o.head_size, rng, {.max_distance = o.max_distance, .value_size = o.value_size});
+     }},
+    {"nezha", kSize,
+     [](const Options& o, Index, Rng&) -> Made {
+       return NezhaAttention(o.head_size, {.max_distance = o.max_distance, .value_size = o.value_size});
      }},
     {"top-k", kNothing, [](const Options& o, Index, Rng&) -> Made { return TopKAttention(o.top_k); }},
     {"lsh", kSize,
@@ -161,6 +170,10 @@ const std::vector<MechanismOption>& mechanism_options() {
        "distance between far keys, or size of a block [square root of the context]",
        {"strided", "fixed"},
        &Options::stride},
+      {"max-distance",
+       "distance from which on all keys have the same vectors [16; nezha 64]",
+       {"shaw", "nezha"},
+       &Options::max_distance},
       {"top-k-keys", "keys per query, those with the largest scores [16]", {"top-k"}, &Options::top_k},
       {"linformer-rows", "rows that all keys are mixed into [256, at most the context]", {"linformer"}, &Options::rows},
       {"lsh-rounds", "rounds of hashing [4]", {"lsh"}, &Options::rounds},
@@ -187,6 +200,7 @@ MechanismOptions settled_options(std::string_view name, MechanismOptions o) {
           " and feature-map is ", o.feature_map, "; elu-alpha must be at most 1, and is for the map elu");
   const auto if_none = [](Index& value, Index usual) { value = value == 0 ? usual : value; };
   if (name == "window") if_none(o.window, 256);
+  if (name == "shaw" || name == "nezha") if_none(o.max_distance, name == "shaw" ? 16 : 64);
   if (name == "polynomial") if_none(o.degree, 2);
   if (name == "top-k") if_none(o.top_k, 16);
   if (name == "luong-local-m" || name == "luong-local-p") if_none(o.radius, 10);

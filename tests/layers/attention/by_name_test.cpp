@@ -9,6 +9,7 @@
 #include <heed/layers/attention/flex.hpp>
 #include <heed/layers/attention/linear.hpp>
 #include <heed/layers/attention/luong.hpp>
+#include <heed/layers/attention/relative.hpp>
 #include <heed/layers/attention/softmax.hpp>
 #include <heed/layers/attention/sparse.hpp>
 
@@ -87,7 +88,7 @@ TEST_CASE("options of named mechanisms belong to known mechanisms, change them, 
           return static_cast<double>(size) + m.keys_per_query(1 << 20, 4);
         };
         other.*(*number) = 2;
-        if (name != "top-k" && name != "polynomial") CHECK(size_of(usual) != size_of(other));
+        if (name != "top-k" && name != "polynomial" && name != "nezha") CHECK(size_of(usual) != size_of(other));
         other.*(*number) = -1;
         CHECK(contains(
             error_of([&] { mechanism_by_name(name, other); }),
@@ -155,8 +156,44 @@ MechanismOptions options() {
 
 }  // namespace
 
+// Mechanisms whose values depend on the distance from the query. Checks that mix the columns of values, or read weights
+// from values, do not apply.
+bool has_value_vectors(const std::string& name) { return name == "shaw" || name == "nezha"; }
+
+TEST_CASE("conformance: mechanisms with vectors of relative positions") {
+  MechanismOptions o = options();
+  o.max_distance = 5, o.value_size = 6;
+  std::vector<std::string> checks = conformance_checks();
+  std::erase_if(checks, [](const std::string& name) {
+    return name == "rows sum to one" || name == "dropout" || name == "batch" || name == "sizes";
+  });
+  for (const std::string name : {"shaw", "nezha"}) {
+    ConformanceOptions kit{.reference = naive_mechanism(name, o), .save_and_load = through_file};
+    kit = thinned(kit);
+    if (kit.only.empty()) kit.only = checks;
+    std::erase(kit.only, "batch");
+    const ConformanceReport report = check_conformance_in_test(mechanism_by_name(name, o), kit);
+    CHECK(report.mechanism == name);
+  }
+  // Without vectors of values, every check applies.
+  const auto of_keys = [](Index heads, Index size) {
+    return [=](Index, Rng& rng) {
+      return ShawAttention(size, rng, {.max_distance = heads + 1, .of_values = false});
+    };
+  };
+  check_conformance_in_test(of_keys(4, 8), thinned({.reference = naive_mechanism("shaw", o), .of_sizes = of_keys}));
+  const auto nezha = [](Index, Index size) {
+    return [=](Index, Rng&) { return NezhaAttention(size, {.max_distance = 5, .of_values = false}); };
+  };
+  check_conformance_in_test(nezha(4, 8), thinned({.reference = naive_by([](const NaiveRow& row) {
+                                                    return naive_relative_weights(row, naive_sinusoids(5, row.size), {});
+                                                  }),
+                                                  .of_sizes = nezha}));
+}
+
 TEST_CASE("conformance: every mechanism that has a name passes all that it declares") {
   for (const std::string& name : mechanism_names()) {
+    if (has_value_vectors(name)) continue;
     const auto of_sizes = [&](Index heads, Index size) {
       MechanismOptions o = options();
       o.heads = heads, o.head_size = size;
@@ -341,6 +378,8 @@ RELEASE_TEST_CASE("the memory of mechanisms that attend to all keys also grows l
   check_linear(
       "top-k", [](Index, Rng&) { return TopKAttention(4); }, 1024);
   check_linear(
+      "shaw", [](Index, Rng& rng) { return ShawAttention(kMemorySize, rng, {.max_distance = 4}); }, 1024);
+  check_linear(
       "generic", [](Index, Rng&) { return GenericAttention(similarity_by_name("softplus")); }, 1024);
   check_linear(
       "generic by its logarithm", [](Index, Rng&) { return GenericAttention(similarity_by_name("embedded-gaussian")); },
@@ -406,7 +445,8 @@ TEST_CASE("values of 1 give 1 through every mechanism that divides by a sum, for
   int number = 0;
   for (const bool causal : {false, true})
     for (const std::string& name : mechanism_names(causal)) {
-      if (name == "linformer") continue;  // its rows mix the values with weights of both signs, whose sum is arbitrary
+      // The rows of linformer mix the values with weights of both signs, whose sum is arbitrary.
+      if (name == "linformer" || has_value_vectors(name)) continue;
       MechanismOptions options{.causal = causal, .heads = kHeads, .head_size = kSize, .context = 150};
       options.window = 8, options.stride = 6, options.top_k = 5;
       const std::vector<std::string> maps =

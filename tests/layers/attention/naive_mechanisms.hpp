@@ -267,6 +267,43 @@ inline NaiveWeights naive_linformer_weights(const NaiveRow& row) {
   return w;
 }
 
+// Tables of vectors [2 clip + 1, size], by distance.
+inline NaiveWeights naive_relative_weights(const NaiveRow& row, const Tensor& keys, const Tensor& values) {
+  const Index clip = (keys.defined() ? keys : values).dim(0) / 2;
+  const auto at = [&](Index j) { return std::clamp(j - row.position, -clip, clip) + clip; };
+  if (values.defined())
+    for (const Index j : row.seen) row.value_vectors.push_back(values.ptr<double>() + at(j) * values.dim(1));
+  return naive_softmax(row, row.seen, [&](Index j) {
+    double s = 0;
+    for (Index c = 0; c < row.size; ++c)
+      s += row.q[c] * (row.k[j * row.size + c] + (keys.defined() ? keys.ptr<double>()[at(j) * row.size + c] : 0));
+    return s / std::sqrt(static_cast<double>(row.size));
+  });
+}
+
+inline NaiveWeights naive_shaw_weights(const NaiveRow& row) {
+  const auto table = [&](const char* name) { return row.values.count(name) == 1 ? row.values.at(name) : Tensor(); };
+  return naive_relative_weights(row, table("keys"), table("values"));
+}
+
+inline const Tensor& naive_sinusoids(Index clip, Index size) {  // by distance from -clip
+  static std::map<std::pair<Index, Index>, Tensor> tables;
+  Tensor& table = tables[{clip, size}];
+  if (table.defined()) return table;
+  table = Tensor::empty({2 * clip + 1, size}, DType::float64);
+  for (Index n = 0; n < table.numel(); ++n) {
+    const auto d = static_cast<double>(n / size - clip), wave = std::pow(10000.0, static_cast<double>(n % size / 2 * 2) / static_cast<double>(size));
+    table.ptr<double>()[n] = n % size % 2 == 0 ? std::sin(d / wave) : std::cos(d / wave);
+  }
+  return table;
+}
+
+inline NaiveWeights naive_nezha_weights(const NaiveRow& row) {
+  const Index clip = row.own.max_distance == 0 ? 64 : row.own.max_distance,
+              value_size = row.own.value_size == 0 ? row.size : row.own.value_size;
+  return naive_relative_weights(row, naive_sinusoids(clip, row.size), naive_sinusoids(clip, value_size));
+}
+
 inline NaiveWeights naive_weights(const std::string& name, const NaiveRow& row) {
   if (name == "softmax") return naive_softmax(row, row.seen, [&](Index j) { return row.scaled(j); });
   if (name == "alibi")
@@ -285,6 +322,8 @@ inline NaiveWeights naive_weights(const std::string& name, const NaiveRow& row) 
                                                      {"cosine", naive_cosine_weights},
                                                      {"rbf", naive_rbf_weights},
                                                      {"polynomial", naive_polynomial_weights},
+                                                     {"shaw", naive_shaw_weights},
+                                                     {"nezha", naive_nezha_weights},
                                                      {"top-k", naive_top_k_weights},
                                                      {"lsh", naive_lsh_weights},
                                                      {"favor", naive_favor_weights},

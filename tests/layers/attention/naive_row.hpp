@@ -33,6 +33,7 @@ struct NaiveRow {
   const MechanismOptions& own;   // options of the mechanism
   Index key_head = 0;            // b * Hk + h: index into inputs [B, Hk, S, size]
   std::vector<bool> padding = {};  // [keys]: true for keys hidden by lengths or the key mask
+  mutable std::vector<const double*> value_vectors = {};  // one per key of `seen`, added to its value; empty: none
 
   double dot(Index j) const {
     double s = 0;
@@ -73,8 +74,10 @@ auto naive_by(Weights weights, const MechanismOptions& own = {}) {
       }
       const NaiveWeights w = weights(row);
       for (std::size_t m = 0; m < w.size(); ++m)
-        for (Index c = 0; c < V; ++c)
-          y.ptr<double>()[n * V + c] += w[m] * v.ptr<double>()[(group * S + row.seen[m]) * V + c];
+        for (Index c = 0; c < V; ++c) {
+          const double value = v.ptr<double>()[(group * S + row.seen[m]) * V + c];
+          y.ptr<double>()[n * V + c] += w[m] * (row.value_vectors.empty() ? value : value + row.value_vectors[m][c]);
+        }
     }
     return y;
   };
