@@ -71,6 +71,7 @@ constexpr Named kMechanisms[] = {
      [](const Options& o, Index, Rng& rng) -> Made { return CosineAttention(o.heads, o.head_size, rng); }},
     {"rbf", kNothing, [](const Options& o, Index, Rng&) -> Made { return RbfAttention(o.rbf_width); }},
     {"polynomial", kNothing, [](const Options& o, Index, Rng&) -> Made { return PolynomialAttention(o.degree); }},
+    {"talking-heads", kHeads, [](const Options& o, Index, Rng&) -> Made { return TalkingHeadsAttention(o.heads); }},
     {"window", kNothing,
      [](const Options& o, Index layer, Rng&) -> Made {
        if (o.global_every > 0 && (layer + 1) % o.global_every == 0) return SoftmaxAttention();

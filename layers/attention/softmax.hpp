@@ -1,5 +1,5 @@
-// Softmax attention, and mechanisms that differ from softmax attention only in their scores: cosines, distances, and a
-// forget gate.
+// Softmax attention, and mechanisms that differ from softmax attention only in their scores: cosines, distances, heads
+// that talk, and a forget gate.
 //
 // Example:
 //
@@ -82,6 +82,32 @@ struct RbfAttention {
   Tensor apply_mapped(In q, In keys, In v, const AttentionCall& call) const;
   AttentionState make_state() const;
   void members(auto&&) {}
+};
+
+// ---- Talking heads ----
+
+// Talking-heads attention (Shazeer, Lan, Cheng, Ding, Hou, "Talking-heads attention", 2020), as a mechanism: products
+// with matrices M and N [heads, heads] mix the scores of all heads before the softmax, and the weights after it.
+//
+//   s_h = sum_g M_hg q_g . k_g / sqrt(D) + bias_h     w_h = softmax(s_h)     u_h = sum_g N_hg w_g     y_h = u_h v_h
+//
+// Weights u may be negative and need not add up to 1. Dropout acts on u. The scores of all heads exist at once, so time
+// and memory are O(n^2).
+struct TalkingHeadsAttention {
+  Parameter before_softmax, after_softmax;  // M and N [heads, heads]; initially the identity, which is plain softmax
+
+  explicit TalkingHeadsAttention(Exactly<Index> heads);  // throws Error for heads below 1
+
+  // The members of a mechanism: see mechanism.hpp.
+  std::string name() const { return "talking-heads"; }
+  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs({.documents = true}); }
+  Tensor apply(In q, In k, In v, const AttentionCall& call) const;
+  Tensor weights(In q, In k, const AttentionCall& call) const;
+  AttentionState make_state() const;
+  void members(auto&& visit) {
+    visit("before_softmax", before_softmax);
+    visit("after_softmax", after_softmax);
+  }
 };
 
 // ---- A forget gate ----

@@ -322,6 +322,20 @@ TEST_CASE("train_lm: a soft cap of the logits is an option of the model, and abs
   CHECK_THROWS_AS(other.resolve(&stored), examples::UsageError);
 }
 
+TEST_CASE("train_lm: sizes of keys and values are options of the model, and absent by default") {
+  const LmSettings s = settings_of({"--heads", "3", "--key-size", "48", "--value-size", "20"});
+  CHECK((json_of(s).at("key-size") == 48 && json_of(s).at("value-size") == 20));
+  CHECK((!json_of(settings_of({})).contains("key-size") && !json_of(settings_of({})).contains("value-size")));
+  const GPTConfig model = examples::model_config(s, 9);
+  CHECK((model.options.blocks.attention.key_size == 48 && model.options.blocks.attention.value_size == 20));
+  examples::check_config(s, model, "a.h5");
+  const std::string stored = examples::to_json(s);
+  LmFlags same;
+  parse_flags(same, {"--resume"});
+  CHECK(same.resolve(&stored).gpt.blocks.attention.key_size == 48);
+  CHECK_THROWS_AS(settings_of({"--heads", "3"}), examples::UsageError);
+}
+
 TEST_CASE("train_lm: every described option of a GPT, and every option of a mechanism, is a setting") {
   LmSettings s;
   const examples::SettingFields settings(s);

@@ -129,7 +129,8 @@ TEST_CASE("estimates of work count the keys that a mechanism needs, not all posi
         .causal = false, .heads = 2, .head_size = 8, .context = 4096, .window = 32, .stride = 64, .rows = 16};
     return mechanism_by_name(name, options)(0, rng).keys_per_query(positions, 8);
   };
-  for (const std::string name : {"softmax", "luong-general", "bahdanau", "cosine", "rbf", "polynomial", "top-k"})
+  for (const std::string name : {"softmax", "luong-general", "bahdanau", "cosine", "rbf", "polynomial", "shaw",
+                                 "talking-heads", "top-k"})
     CHECK(keys(name, 1000) == 1000);
   CHECK(keys("linear", 1000) == 8);
   CHECK(keys("efficient", 1000) == 8);
@@ -221,6 +222,26 @@ TEST_CASE("conformance: kernels with other options") {
   o.rbf_width = 0.7, o.degree = 4;
   for (const std::string name : {"rbf", "polynomial"})
     check_conformance_in_test(mechanism_by_name(name, o), thinned({.reference = naive_mechanism(name, o)}));
+}
+
+TEST_CASE("conformance: talking heads that mix scores and weights") {
+  check_conformance_in_test(
+      [](Index, Rng& rng) {
+        TalkingHeadsAttention talking(4);
+        for (Parameter* mix : {&talking.before_softmax, &talking.after_softmax}) init::normal_(*mix, rng, 0, 0.6);
+        return talking;
+      },
+      thinned({.normalised = false, .reference = naive_talking_heads, .save_and_load = through_file}));
+}
+
+TEST_CASE("talking heads: initially softmax attention, also where a key is masked for one head alone") {
+  const Tensor q = normal({2, 3, 5, 4}, 1), k = normal({2, 3, 7, 4}, 2), v = normal({2, 3, 7, 2}, 3);
+  TalkingHeadsAttention talking(3);
+  to(talking, DType::float64);
+  const AttentionCall call{.causal = true, .mask = random_mask({2, 3, 5, 7}, 0.6, 4)};
+  CHECK(close(talking.apply(q, k, v, call), attention(q, k, v, call), 1e-13, 1e-13));
+  CHECK(contains(error_of([] { TalkingHeadsAttention(0); }), "heads is 0; it must be 1 or more"));
+  CHECK(contains(error_of([&] { talking.apply(q[0].unsqueeze(0).slice(1, 0, 2), k, v, {}); }), "attention: "));
 }
 
 TEST_CASE("polynomial: a power that is not even is refused") {

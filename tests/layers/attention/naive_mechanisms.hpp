@@ -333,8 +333,54 @@ inline NaiveWeights naive_weights(const std::string& name, const NaiveRow& row) 
   return found != own.end() ? found->second(row) : naive_pattern_weights(row, name);
 }
 
+// The weights of all heads together, for one query of one sequence.
+inline Tensor naive_talking_heads(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call,
+                                  const TensorsByName& values) {
+  const Index B = q.dim(0), H = q.dim(1), T = q.dim(2), D = q.dim(3), S = k.dim(2), shared = H / k.dim(1);
+  const Tensor before = values.at("before_softmax"), after = values.at("after_softmax");
+  const Tensor allowed = allowed_pairs(q, k, call).expand({B, H, T, S});
+  const Tensor bias = call.bias.defined() ? call.bias.detach().expand({B, H, T, S}) : Tensor();
+  Tensor y = Tensor::zeros({B, H, T, v.dim(3)}, DType::float64);
+  for (Index b = 0; b < B; ++b)
+    for (Index i = 0; i < T; ++i) {
+      std::vector<std::vector<double>> score(static_cast<std::size_t>(H)), weight(score.size());
+      const auto at = [](auto& rows, Index h) -> auto& { return rows[static_cast<std::size_t>(h)]; };
+      for (Index h = 0; h < H; ++h)
+        for (Index j = 0; j < S; ++j) {
+          double s = 0;
+          for (Index c = 0; c < D; ++c) s += q.at({b, h, i, c}) * k.at({b, h / shared, j, c});
+          at(score, h).push_back(s / std::sqrt(static_cast<double>(D)));
+        }
+      for (Index h = 0; h < H; ++h) {
+        std::vector<double> mixed(static_cast<std::size_t>(S), 0.0);
+        double max_score = -1e300, sum = 0;
+        for (Index j = 0; j < S; ++j) {
+          double& s = at(mixed, j);
+          for (Index g = 0; g < H; ++g) s += before.at({h, g}) * at(at(score, g), j);
+          if (bias.defined()) s += bias.at({b, h, i, j});
+          if (allowed.at({b, h, i, j}) != 0) max_score = std::max(max_score, s);
+        }
+        for (Index j = 0; j < S; ++j)
+          sum += at(mixed, j) = allowed.at({b, h, i, j}) != 0 ? std::exp(at(mixed, j) - max_score) : 0;
+        for (double& w : mixed) w = sum == 0 ? 0 : w / sum;
+        at(weight, h) = mixed;
+      }
+      for (Index h = 0; h < H; ++h)
+        for (Index j = 0; j < S; ++j) {
+          if (allowed.at({b, h, i, j}) == 0) continue;
+          double w = 0;
+          for (Index g = 0; g < H; ++g) w += after.at({h, g}) * at(at(weight, g), j);
+          for (Index c = 0; c < v.dim(3); ++c)
+            y.ptr<double>()[((b * H + h) * T + i) * v.dim(3) + c] += w * v.at({b, h / shared, j, c});
+        }
+    }
+  return y;
+}
+
 // The ConformanceOptions::reference of the named mechanism with these options.
-inline auto naive_mechanism(const std::string& name, const MechanismOptions& options) {
+inline decltype(ConformanceOptions::reference) naive_mechanism(const std::string& name,
+                                                               const MechanismOptions& options) {
+  if (name == "talking-heads") return naive_talking_heads;
   return naive_by([name](const NaiveRow& row) { return naive_weights(name, row); }, options);
 }
 
