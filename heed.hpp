@@ -56,6 +56,7 @@
 #include <heed/layers/attention/conformance.hpp>
 #include <heed/layers/attention/flex.hpp>
 #include <heed/layers/attention/linear.hpp>
+#include <heed/layers/attention/longformer.hpp>
 #include <heed/layers/attention/luong.hpp>
 #include <heed/layers/attention/mechanism.hpp>
 #include <heed/layers/attention/multi_head.hpp>

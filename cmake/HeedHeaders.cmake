@@ -55,6 +55,7 @@ set(HEED_HEADERS
     layers/attention/conformance_doctest.hpp
     layers/attention/flex.hpp
     layers/attention/linear.hpp
+    layers/attention/longformer.hpp
     layers/attention/luong.hpp
     layers/attention/mechanism.hpp
     layers/attention/multi_head.hpp

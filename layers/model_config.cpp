@@ -144,7 +144,7 @@ void mechanism_fields(OptionFields& f, const std::string& mechanism, MechanismOp
       if (option.of(mechanism) && f.has(name, value != 0)) f(name, value, 1);
     } else if constexpr (std::is_same_v<std::decay_t<decltype(value)>, double>) {
       if (option.of(mechanism) && f.has(name, value != 0)) f(name, value, OptionField::positive);
-    } else if (option.of(mechanism) && f.has(name, true)) {
+    } else if (option.of(mechanism) && f.has(name, !value.empty())) {
       f(name, value);
     }
   });

@@ -1,9 +1,11 @@
 // The table of mechanisms by name, their options, and the defaults of the options.
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <heed/core/names.hpp>
 #include <heed/layers/attention/flex.hpp>
 #include <heed/layers/attention/linear.hpp>
+#include <heed/layers/attention/longformer.hpp>
 #include <heed/layers/attention/luong.hpp>
 #include <heed/layers/attention/relative.hpp>
 #include <heed/layers/attention/softmax.hpp>
@@ -24,6 +26,22 @@ LinearAttention linear(const Options& o, Index, Rng&) {
   LinearFeatures features{.feature_map = feature_map(o.feature_map)};
   if (o.elu_alpha > 0) features.alpha = o.elu_alpha;
   return {features};
+}
+
+WindowAttention window(const Options& o) {
+  const std::vector<Index> dilations = numbers_of("attention: dilation of window", o.dilation);
+  require(dilations.size() <= 1, "attention: dilation of window is ", o.dilation,
+          "; it must be one number, as only longformer has one per head");
+  return WindowAttention({.window = o.window,
+                          .dilation = dilations.empty() ? 1 : dilations[0],
+                          .globals = numbers_of("attention: globals of window", o.globals)});
+}
+
+LongformerAttention longformer(const Options& o) {
+  LongformerOptions options{.window = o.window, .size = o.head_size, .value_size = o.value_size};
+  if (!o.dilation.empty()) options.dilations = numbers_of("attention: dilation of longformer", o.dilation);
+  if (!o.globals.empty()) options.globals = numbers_of("attention: globals of longformer", o.globals);
+  return LongformerAttention(options);
 }
 
 template <LuongAlignment kAlignment>
@@ -75,8 +93,9 @@ constexpr Named kMechanisms[] = {
     {"window", kNothing,
      [](const Options& o, Index layer, Rng&) -> Made {
        if (o.global_every > 0 && (layer + 1) % o.global_every == 0) return SoftmaxAttention();
-       return WindowAttention({.window = o.window});
+       return window(o);
      }},
+    {"longformer", kHeadsAndSize, [](const Options& o, Index, Rng&) -> Made { return longformer(o); }},
     {"strided", kNothing, [](const Options& o, Index, Rng&) -> Made { return StridedAttention({.stride = o.stride}); }},
     {"fixed", kNothing, [](const Options& o, Index, Rng&) -> Made { return FixedAttention({.block = o.stride}); }},
     {"alibi", kHeads,
@@ -162,7 +181,18 @@ const std::vector<MechanismOption>& mechanism_options() {
        {"rbf"},
        &Options::rbf_width},
       {"polynomial-degree", "power p of 1 + q.k / (p sqrt(D)), even [2]", {"polynomial"}, &Options::degree},
-      {"window", "keys per query, for lsh per query and round [256; lsh 64]", {"window", "lsh"}, &Options::window},
+      {"window",
+       "keys per query, for lsh per query and round [256; lsh 64]",
+       {"window", "longformer", "lsh"},
+       &Options::window},
+      {"dilation",
+       "distance between neighbours in the window; for longformer also one per head, as 1,1,2,4 [1]",
+       {"window", "longformer"},
+       &Options::dilation},
+      {"globals",
+       "positions that see all positions and are seen by all, as 0,7 [none; longformer 0]",
+       {"window", "longformer"},
+       &Options::globals},
       {"global-every",
        "layers N, 2 N, ... attend to all keys, as in Gemma 3 [no layer]",
        {"window"},
@@ -188,6 +218,20 @@ const std::vector<MechanismOption>& mechanism_options() {
   return all;
 }
 
+std::vector<Index> numbers_of(std::string_view what, std::string_view text) {
+  std::vector<Index> numbers;
+  const auto refuse = [&] { fail(what, " is \"", text, "\"; it must be whole numbers separated by commas, as 0,7"); };
+  for (const char* at = text.data(), *end = at + text.size(); at != end;) {
+    Index number = 0;
+    const auto [next, error] = std::from_chars(at, end, number);
+    if (error != std::errc() || number < 0 || number >= Index{1} << 24 || (next != end && *next != ',')) refuse();
+    numbers.push_back(number);
+    at = next == end ? end : next + 1;
+    if (next != end && at == end) refuse();
+  }
+  return numbers;
+}
+
 MechanismOptions settled_options(std::string_view name, MechanismOptions o) {
   const std::string mechanism(name);
   for_each_option(o, [&](const MechanismOption& option, const auto& value) {
@@ -200,7 +244,7 @@ MechanismOptions settled_options(std::string_view name, MechanismOptions o) {
   require(name != "linear" || o.elu_alpha == 0 || elu, "attention: elu-alpha of linear is ", o.elu_alpha,
           " and feature-map is ", o.feature_map, "; elu-alpha must be at most 1, and is for the map elu");
   const auto if_none = [](Index& value, Index usual) { value = value == 0 ? usual : value; };
-  if (name == "window") if_none(o.window, 256);
+  if (name == "window" || name == "longformer") if_none(o.window, 256);
   if (name == "shaw" || name == "nezha") if_none(o.max_distance, name == "shaw" ? 16 : 64);
   if (name == "polynomial") if_none(o.degree, 2);
   if (name == "top-k") if_none(o.top_k, 16);

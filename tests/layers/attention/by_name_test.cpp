@@ -8,6 +8,7 @@
 #include <heed/heed.hpp>
 #include <heed/layers/attention/flex.hpp>
 #include <heed/layers/attention/linear.hpp>
+#include <heed/layers/attention/longformer.hpp>
 #include <heed/layers/attention/luong.hpp>
 #include <heed/layers/attention/relative.hpp>
 #include <heed/layers/attention/softmax.hpp>
@@ -103,7 +104,7 @@ TEST_CASE("options of named mechanisms belong to known mechanisms, change them, 
           other.*(*real) = wrong;
           CHECK(contains(error_of([&] { mechanism_by_name(name, other); }), "it must be above 0, or 0 for its default"));
         }
-      }
+      }  // texts: the cases of each mechanism
     }
     CHECK(contains(text, "| `--" + option.name + "` | " + names + " | " + option.text + " |"));
   }
@@ -139,6 +140,7 @@ TEST_CASE("estimates of work count the keys that a mechanism needs, not all posi
   CHECK(keys("linformer", 1000) == 32);
   CHECK(keys("window", 1000) == 32);
   CHECK(keys("window", 20) == 20);
+  CHECK(keys("longformer", 1000) == 33);
   CHECK(keys("strided", 4096) == 128);
   CHECK(keys("fixed", 4096) == 128);
   CHECK(keys("lsh", 1000) == 128);  // 4 rounds
@@ -157,18 +159,18 @@ MechanismOptions options() {
 
 }  // namespace
 
-// Mechanisms whose values depend on the distance from the query. Checks that mix the columns of values, or read weights
-// from values, do not apply.
-bool has_value_vectors(const std::string& name) { return name == "shaw" || name == "nezha"; }
+// Mechanisms whose values are not those of the call alone: they depend on the distance from the query, or some are
+// inputs. Checks that mix the columns of values, or read weights from values, do not apply.
+bool has_other_values(const std::string& name) { return name == "shaw" || name == "nezha" || name == "longformer"; }
 
-TEST_CASE("conformance: mechanisms with vectors of relative positions") {
+TEST_CASE("conformance: mechanisms with vectors of relative positions, or with values of global positions") {
   MechanismOptions o = options();
-  o.max_distance = 5, o.value_size = 6;
+  o.max_distance = 5, o.value_size = 6, o.window = 9, o.dilation = "1,3,3,2", o.globals = "0,7,40";
   std::vector<std::string> checks = conformance_checks();
   std::erase_if(checks, [](const std::string& name) {
     return name == "rows sum to one" || name == "dropout" || name == "batch" || name == "sizes";
   });
-  for (const std::string name : {"shaw", "nezha"}) {
+  for (const std::string name : {"shaw", "nezha", "longformer"}) {
     ConformanceOptions kit{.reference = naive_mechanism(name, o), .save_and_load = through_file};
     kit = thinned(kit);
     if (kit.only.empty()) kit.only = checks;
@@ -194,7 +196,7 @@ TEST_CASE("conformance: mechanisms with vectors of relative positions") {
 
 TEST_CASE("conformance: every mechanism that has a name passes all that it declares") {
   for (const std::string& name : mechanism_names()) {
-    if (has_value_vectors(name)) continue;
+    if (has_other_values(name)) continue;
     const auto of_sizes = [&](Index heads, Index size) {
       MechanismOptions o = options();
       o.heads = heads, o.head_size = size;
@@ -295,6 +297,51 @@ TEST_CASE("conformance: mechanisms that cannot be causal, and variants") {
                .save_and_load = through_file}));
 }
 
+TEST_CASE("conformance: Longformer with the projections of other positions, and one dilation per head") {
+  MechanismOptions o = options();
+  o.window = 9;
+  const auto of_heads = [](Index heads, Index) {
+    return [=](Index, Rng&) {
+      LongformerOptions l{.window = 9, .dilations = {}, .globals = {7, 0, 7}, .own_projections = false};
+      for (Index h = 0; h < heads; ++h) l.dilations.push_back(1 + h / 2);
+      return LongformerAttention(l);
+    };
+  };
+  const auto naive = [](const NaiveRow& row) {
+    return pattern_of(row, [p = row.position, d = 1 + row.head / 2, causal = row.causal](Index j) {
+      const bool near = (p - j) % d == 0 && (causal ? p - j < 9 * d : std::abs(p - j) <= 4 * d);
+      return near || j == 0 || j == 7 || p == 0 || p == 7;
+    });
+  };
+  check_conformance_in_test(of_heads(4, 8), thinned({.reference = naive_by(naive, o), .of_sizes = of_heads}));
+  CHECK(LongformerAttention({.window = 2, .globals = {7, 0, 7}, .own_projections = false}).options().globals ==
+        std::vector<Index>{0, 7});
+}
+
+TEST_CASE("longformer and window: options by name, and wrong ones") {
+  Rng rng(1);
+  const MechanismOptions o{.heads = 2, .head_size = 4, .dilation = "1,2", .globals = "3,0"};
+  const AttentionMechanism longformer = mechanism_by_name("longformer", o)(0, rng);
+  CHECK(longformer.get<LongformerAttention>()->options().dilations == std::vector<Index>{1, 2});
+  CHECK(longformer.get<LongformerAttention>()->options().globals == std::vector<Index>{0, 3});
+  const AttentionMechanism window = mechanism_by_name("window", {.dilation = "3", .globals = "5"})(0, rng);
+  CHECK(window.get<WindowAttention>()->options().dilation == 3);
+  CHECK(window.get<WindowAttention>()->options().globals == std::vector<Index>{5});
+  const auto refused = [&](const std::string& name, MechanismOptions wrong, const std::string& message) {
+    wrong.heads = 2, wrong.head_size = 4;
+    CHECK(contains(error_of([&] { mechanism_by_name(name, wrong)(0, rng); }), message));
+  };
+  refused("window", {.dilation = "1,2"}, "dilation of window is 1,2; it must be one number, as only longformer has");
+  refused("window", {.globals = "-1"}, "globals of window is \"-1\"; it must be whole numbers separated by commas");
+  refused("longformer", {.globals = "1,"}, "globals of longformer is \"1,\"; it must be whole numbers separated");
+  refused("longformer", {.dilation = "0"}, "dilation is 0; both must be 1 or more");
+  const Tensor x = normal({1, 3, 4, 4}, 1);
+  LongformerAttention two({.window = 2, .dilations = {1, 2}, .own_projections = false});
+  CHECK(contains(error_of([&] { two.apply(x, x, x, {}, {}); }), "there are 2 dilations; there must be one, or one per head"));
+  CHECK(contains(error_of([] { LongformerAttention({.window = 2}); }), "size is 0 and value_size is 0"));
+  CHECK(contains(error_of([] { LongformerAttention({.window = 2, .dilations = {}, .size = 1}); }), "there is no dilation"));
+}
+
 TEST_CASE("conformance: LSH with shared queries and keys, where keys are the directions of queries") {
   const auto make = [](Index, Rng&) {
     return LshAttention({.size = 8, .buckets = 8, .window = 20, .shared = true, .seed = 1});
@@ -366,6 +413,9 @@ TEST_CASE("the memory of mechanisms with sums grows with the length") {
 
 TEST_CASE("the memory of mechanisms that look at few keys grows with their pairs") {
   check_linear("window", [](Index, Rng&) { return WindowAttention({.window = 8}); });
+  check_linear("longformer", [](Index, Rng&) {
+    return LongformerAttention({.window = 8, .dilations = {2}, .own_projections = false});
+  });
   check_linear("lsh",
                [](Index, Rng&) { return LshAttention({.size = kMemorySize, .buckets = 8, .rounds = 2, .window = 8}); });
   check_linear("linformer", [](Index n, Rng& rng) { return LinformerAttention(n, 8, rng); });
@@ -467,7 +517,7 @@ TEST_CASE("values of 1 give 1 through every mechanism that divides by a sum, for
   for (const bool causal : {false, true})
     for (const std::string& name : mechanism_names(causal)) {
       // The rows of linformer mix the values with weights of both signs, whose sum is arbitrary.
-      if (name == "linformer" || has_value_vectors(name)) continue;
+      if (name == "linformer" || has_other_values(name)) continue;
       MechanismOptions options{.causal = causal, .heads = kHeads, .head_size = kSize, .context = 150};
       options.window = 8, options.stride = 6, options.top_k = 5;
       const std::vector<std::string> maps =

@@ -267,6 +267,35 @@ inline NaiveWeights naive_linformer_weights(const NaiveRow& row) {
   return w;
 }
 
+inline NaiveWeights naive_longformer_weights(const NaiveRow& row) {
+  const auto numbers = [](const std::string& text, std::vector<Index> usual) {
+    return text.empty() ? usual : numbers_of("naive_longformer_weights", text);
+  };
+  const std::vector<Index> globals = numbers(row.own.globals, {0}), dilations = numbers(row.own.dilation, {1});
+  const auto global = [&](Index p) { return std::count(globals.begin(), globals.end(), p) > 0; };
+  const Index p = row.position, w = row.own.window,
+              d = dilations.size() == 1 ? dilations[0] : dilations[static_cast<std::size_t>(row.head)];
+  if (!global(p))
+    return pattern_of(row, [&](Index j) {
+      const bool near = row.causal ? p - j >= 0 && p - j < w * d : std::abs(p - j) <= w / 2 * d;
+      return global(j) || (near && (p - j) % d == 0);
+    });
+  const Tensor queries = row.values.at("input global_query").dense(), keys = row.values.at("input global_key").dense(),
+               values = row.values.at("input global_value").dense();
+  row.replaces_values = true;
+  static thread_local std::vector<double> kept;  // the pointers in the row refer to it
+  kept = values.to_vector<double>();
+  for (const Index j : row.seen)
+    row.value_vectors.push_back(kept.data() + (row.key_head * row.keys + j) * values.dim(3));
+  return naive_softmax(row, row.seen, [&](Index j) {
+    double s = 0;
+    for (Index c = 0; c < row.size; ++c)
+      s += queries.ptr<double>()[row.query_row * row.size + c] *
+           keys.ptr<double>()[(row.key_head * row.keys + j) * row.size + c];
+    return s / std::sqrt(static_cast<double>(row.size));
+  });
+}
+
 // Tables of vectors [2 clip + 1, size], by distance.
 inline NaiveWeights naive_relative_weights(const NaiveRow& row, const Tensor& keys, const Tensor& values) {
   const Index clip = (keys.defined() ? keys : values).dim(0) / 2;
@@ -322,6 +351,7 @@ inline NaiveWeights naive_weights(const std::string& name, const NaiveRow& row) 
                                                      {"cosine", naive_cosine_weights},
                                                      {"rbf", naive_rbf_weights},
                                                      {"polynomial", naive_polynomial_weights},
+                                                     {"longformer", naive_longformer_weights},
                                                      {"shaw", naive_shaw_weights},
                                                      {"nezha", naive_nezha_weights},
                                                      {"top-k", naive_top_k_weights},
