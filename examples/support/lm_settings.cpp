@@ -95,7 +95,8 @@ void check_together(const LmSettings& s, const SettingOrigins& origins) {
     throw UsageError(origins.describe("--attention", s.attention) + " and " + origins.describe("--model", s.model) +
                      ": " + error);
   MechanismOptions mechanism = s.mechanism;
-  mechanism.causal = s.model == "lm", mechanism.heads = mechanism.head_size = 1;
+  mechanism.causal = s.model == "lm", mechanism.heads = s.gpt.blocks.attention.heads,
+  mechanism.head_size = s.gpt.blocks.attention.head_size();
   check_mechanism(origins, "--attention", s.attention, mechanism);
   if (s.min_lr > s.lr)
     throw UsageError(origins.describe("--min-lr", Json(s.min_lr).dump()) + " and " +

@@ -41,6 +41,9 @@ LongformerAttention longformer(const Options& o) {
   LongformerOptions options{.window = o.window, .size = o.head_size, .value_size = o.value_size};
   if (!o.dilation.empty()) options.dilations = numbers_of("attention: dilation of longformer", o.dilation);
   if (!o.globals.empty()) options.globals = numbers_of("attention: globals of longformer", o.globals);
+  const auto count = static_cast<Index>(options.dilations.size());
+  require(count == 1 || count == o.heads, "attention: dilation of longformer is ", o.dilation, " and there are ",
+          o.heads, " heads; it must be one number, or one per head");
   return LongformerAttention(options);
 }
 

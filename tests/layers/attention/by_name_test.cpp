@@ -334,6 +334,7 @@ TEST_CASE("longformer and window: options by name, and wrong ones") {
   refused("window", {.dilation = "1,2"}, "dilation of window is 1,2; it must be one number, as only longformer has");
   refused("window", {.globals = "-1"}, "globals of window is \"-1\"; it must be whole numbers separated by commas");
   refused("longformer", {.globals = "1,"}, "globals of longformer is \"1,\"; it must be whole numbers separated");
+  refused("longformer", {.dilation = "1,2,3"}, "dilation of longformer is 1,2,3 and there are 2 heads; it must be one");
   refused("longformer", {.dilation = "0"}, "dilation is 0; both must be 1 or more");
   const Tensor x = normal({1, 3, 4, 4}, 1);
   LongformerAttention two({.window = 2, .dilations = {1, 2}, .own_projections = false});
