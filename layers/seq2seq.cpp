@@ -19,7 +19,7 @@ bool joins(const Seq2SeqOptions& o) {
 
 // Width of the input of the output layer.
 Index feature_width(const Seq2SeqOptions& o) {
-  const bool all = o.attention == DecoderAttention::bahdanau || o.context_each_step;
+  const bool all = (o.attention == DecoderAttention::bahdanau && !o.output_from_state) || o.context_each_step;
   return all ? 2 * o.hidden + o.embedding : o.hidden;
 }
 
@@ -94,6 +94,8 @@ Seq2Seq::Seq2Seq(const Seq2SeqOptions& o, Rng& rng, const MechanismFactory& mech
           "would not depend on the source; bridge must be linear or copy");
   require(!o.input_feeding || o.attention == DecoderAttention::luong,
           "Seq2Seq: input_feeding requires luong attention");
+  require(!o.output_from_state || o.attention == DecoderAttention::bahdanau,
+          "Seq2Seq: output_from_state requires bahdanau attention");
   require(!o.context_each_step || !attends, "Seq2Seq: context_each_step requires a decoder without attention");
   if (o.bridge == Bridge::linear)
     for (Index i = 0; i < o.layers; ++i) {
@@ -197,7 +199,7 @@ Tensor Seq2Seq::step(const Tensor& word, const Tensor& word_sums, Current& now, 
   const Tensor h = decoder.step_from(sums, now.states);
   if (options_.attention != DecoderAttention::luong) {
     now.position = now.position + 1;
-    return context.defined() ? concatenate({h, context, word}, 1) : h;
+    return context.defined() && !options_.output_from_state ? concatenate({h, context, word}, 1) : h;
   }
   const Tensor attended = tanh((*combine)(concatenate({query_by(now.states.back()), h}, 1)));
   now.position = now.position + 1;
@@ -345,6 +347,7 @@ void Seq2SeqConfig::fields(OptionFields& f) {
   f("decoder_attention", o.attention,
     {{"none", DecoderAttention::none}, {"bahdanau", DecoderAttention::bahdanau}, {"luong", DecoderAttention::luong}});
   f("context_each_step", o.context_each_step), f("input_feeding", o.input_feeding);
+  f.optional("output_from_state", o.output_from_state);
   f("bridge", o.bridge, {{"linear", Bridge::linear}, {"copy", Bridge::copy}, {"zeros", Bridge::zeros}});
   f("dropout", o.dropout), f("label_smoothing", o.label_smoothing);
   f.ensure(o.hidden % o.heads == 0, "heads", "a divisor of hidden, " + std::to_string(o.hidden));
