@@ -27,7 +27,7 @@ struct OpName {
 
 // The feature map of queries and keys in linear attention, applied to each element; poly2 is applied to each row.
 //  - identity: for features that were computed before.
-//  - elu: elu(x) + 1, computed as alpha exp(min(x, 0)) + max(x, 0) + 1 - alpha, which does not cancel.
+//  - elu: elu(x) + 1, computed as exp(min(x, 0)) + max(x, 0), which does not cancel.
 //  - exp: computed through logarithms, so that no x is too large. It also serves features that are known by their
 //    logarithms (core/kernels/linear_attention/log_attention.hpp).
 //  - poly2: all products of two elements, each pair once: D (D + 1) / 2 features with f(q) . f(k) = (q . k)^2. They are
