@@ -64,6 +64,7 @@
 #include <heed/layers/attention/softmax.hpp>
 #include <heed/layers/attention/sparse.hpp>
 #include <heed/layers/attention/states.hpp>
+#include <heed/layers/attention/synthesizer.hpp>
 #include <heed/layers/decoding.hpp>
 #include <heed/layers/embedding.hpp>
 #include <heed/layers/feed_forward.hpp>

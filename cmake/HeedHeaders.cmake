@@ -63,6 +63,7 @@ set(HEED_HEADERS
     layers/attention/softmax.hpp
     layers/attention/sparse.hpp
     layers/attention/states.hpp
+    layers/attention/synthesizer.hpp
     layers/decoding.hpp
     layers/embedding.hpp
     layers/feed_forward.hpp

@@ -35,10 +35,12 @@ struct MechanismOptions {
   bool causal = true;               // calls are causal; `efficient` has a form for each case
   bool memory = false;              // attention to another sequence, as in a decoder; then causal is not read
   std::string feature_map = "elu";  // linear
+  std::string synthesizer = {};     // synthesizer: the kind; empty: dense
   double elu_alpha = 0;             // linear with the map elu
   Index heads = 0, head_size = 0;   // of the layer; for mechanisms with parameters, favor and lsh
   Index value_size = 0;             // of the layer; 0: head_size; shaw, nezha and longformer
-  Index context = 0;                // maximum number of positions: luong-location, linformer, strided and fixed
+  // Maximum number of positions: luong-location, synthesizer, linformer, strided and fixed.
+  Index context = 0;
   double rbf_width = 0;             // rbf
   Index degree = 0;                 // polynomial
   Index window = 0;                 // window and longformer; lsh, per round

@@ -10,6 +10,7 @@
 #include <heed/layers/attention/relative.hpp>
 #include <heed/layers/attention/softmax.hpp>
 #include <heed/layers/attention/sparse.hpp>
+#include <heed/layers/attention/synthesizer.hpp>
 #include <heed/layers/model_config.hpp>
 
 namespace heed {
@@ -104,6 +105,11 @@ constexpr Named kMechanisms[] = {
     {"alibi", kHeads,
      [](const Options& o, Index, Rng&) -> Made {
        return FlexAttention({.name = "alibi", .score_mod = alibi(o.heads), .by_distance = true});
+     }},
+    {"synthesizer", kHeadsAndSize + kContext,
+     [](const Options& o, Index, Rng& rng) -> Made {
+       const SynthesizerKind kind = synthesizer_kind(o.synthesizer.empty() ? "dense" : o.synthesizer);
+       return SynthesizerAttention(o.heads, o.head_size, rng, {.kind = kind, .positions = o.context});
      }},
     {"shaw", kSize,
      [](const Options& o, Index, Rng& rng) -> Made {
@@ -204,6 +210,11 @@ const std::vector<MechanismOption>& mechanism_options() {
        "distance between far keys, or size of a block [square root of the context]",
        {"strided", "fixed"},
        &Options::stride},
+      {"synthesizer",
+       "how scores are made [dense]",
+       {"synthesizer"},
+       &Options::synthesizer,
+       {"dense", "random", "factorized-dense", "factorized-random"}},
       {"max-distance",
        "distance from which on all keys have the same vectors [16; nezha 64]",
        {"shaw", "nezha"},

@@ -13,6 +13,7 @@
 #include <heed/layers/attention/relative.hpp>
 #include <heed/layers/attention/softmax.hpp>
 #include <heed/layers/attention/sparse.hpp>
+#include <heed/layers/attention/synthesizer.hpp>
 
 #include "tests/data/temporary_folder.hpp"
 #include "tests/layers/attention/mechanism_inputs.hpp"
@@ -224,6 +225,27 @@ TEST_CASE("conformance: kernels with other options") {
   o.rbf_width = 0.7, o.degree = 4;
   for (const std::string name : {"rbf", "polynomial"})
     check_conformance_in_test(mechanism_by_name(name, o), thinned({.reference = naive_mechanism(name, o)}));
+}
+
+TEST_CASE("conformance: the kinds of Synthesizer") {
+  for (const std::string kind : {"random", "factorized-dense", "factorized-random"}) {
+    MechanismOptions o = options();
+    o.context = 260, o.synthesizer = kind;
+    const auto of_sizes = [o](Index heads, Index size) {
+      MechanismOptions other = o;
+      other.heads = heads, other.head_size = size;
+      return mechanism_by_name("synthesizer", other);
+    };
+    ConformanceOptions kit = thinned({.reference = naive_mechanism("synthesizer", o), .of_sizes = of_sizes});
+    kit.longest = std::min<Index>(kit.longest, 260);
+    check_conformance_in_test(mechanism_by_name("synthesizer", o), kit);
+  }
+  CHECK(contains(error_of([] { synthesizer_kind("wide"); }), "synthesizer: the kind is 'wide'; it must be one of dense"));
+  Rng rng(1);
+  const SynthesizerAttention few(1, 4, rng, {.positions = 3});
+  const Tensor x = rng.normal({1, 1, 4, 4});
+  CHECK(contains(error_of([&] { few.apply(x, x, x, {}); }), "there may be at most 3 keys"));
+  CHECK(contains(error_of([&] { SynthesizerAttention(1, 4, rng, {}); }), "positions is 0"));
 }
 
 TEST_CASE("conformance: talking heads that mix scores and weights") {
@@ -443,6 +465,8 @@ RELEASE_TEST_CASE("the memory of mechanisms that attend to all keys also grows l
   check_linear("luong-concat", [](Index, Rng& rng) { return LuongConcat(1, kMemorySize, rng); });
   check_linear("luong-location",
                [](Index n, Rng& rng) { return LuongLocation(1, kMemorySize, rng, {.positions = n}); });
+  check_linear("synthesizer",
+               [](Index n, Rng& rng) { return SynthesizerAttention(1, kMemorySize, rng, {.positions = n}); });
   check_linear("bahdanau", [](Index, Rng& rng) { return BahdanauAttention(1, kMemorySize, rng); });
   check_linear("cosine", [](Index, Rng& rng) { return CosineAttention(1, kMemorySize, rng); });
   check_linear("rbf", [](Index, Rng&) { return RbfAttention(); });

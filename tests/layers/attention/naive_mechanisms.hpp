@@ -267,6 +267,34 @@ inline NaiveWeights naive_linformer_weights(const NaiveRow& row) {
   return w;
 }
 
+inline NaiveWeights naive_synthesizer_weights(const NaiveRow& row) {
+  const std::string kind = row.own.synthesizer;
+  const Index p = std::max<Index>(0, row.position), D = row.size;
+  // Row r of a map of this head, times `columns` numbers.
+  const auto product = [&](const char* name, Index r, const double* x, Index columns) {
+    const Index width = row.count(name, 2);
+    const double* of_row = row.array(name) + (row.head * row.count(name, 1) + r) * width;
+    double s = 0;
+    for (Index c = 0; c < columns; ++c) s += of_row[c] * x[c];
+    return s;
+  };
+  std::vector<double> hidden;
+  for (Index c = 0; c < D; ++c) hidden.push_back(std::max(row.q[c], 0.0));
+  hidden.push_back(1);
+  return naive_softmax(row, row.seen, [&](Index j) {
+    if (kind == "random") return row.array("maps.0")[(row.head * row.count("maps.0", 1) + p) * row.count("maps.0", 2) + j];
+    if (kind == "factorized-random") {
+      const Index rank = row.count("maps.0", 2);
+      return product("maps.1", j, row.array("maps.0") + (row.head * row.count("maps.0", 1) + p) * rank, rank);
+    }
+    if (kind == "factorized-dense") {
+      const Index m = row.count("maps.0", 1);
+      return product("maps.0", j % m, hidden.data(), D + 1) * product("maps.1", j / m, hidden.data(), D + 1);
+    }
+    return product("maps.0", j, hidden.data(), D + 1);
+  });
+}
+
 inline NaiveWeights naive_longformer_weights(const NaiveRow& row) {
   const auto numbers = [](const std::string& text, std::vector<Index> usual) {
     return text.empty() ? usual : numbers_of("naive_longformer_weights", text);
@@ -352,6 +380,7 @@ inline NaiveWeights naive_weights(const std::string& name, const NaiveRow& row) 
                                                      {"rbf", naive_rbf_weights},
                                                      {"polynomial", naive_polynomial_weights},
                                                      {"longformer", naive_longformer_weights},
+                                                     {"synthesizer", naive_synthesizer_weights},
                                                      {"shaw", naive_shaw_weights},
                                                      {"nezha", naive_nezha_weights},
                                                      {"top-k", naive_top_k_weights},
