@@ -185,23 +185,13 @@ Tensor through(const Problem& p, const Tensor& s, const Tensor& df) {
   return ds.defined() ? ds.detach() : Tensor::zeros(s.shape(), s.dtype());
 }
 
-// sum_j w_ij v_j over the keys visible to query i. The other keys have weight 0, but 0 * NaN is NaN. So if some values
-// are not finite, they are handled separately: a NaN of a visible key gives NaN, and so does an infinity with weight 0;
-// other infinities give infinities.
+// sum_j w_ij v_j over the keys visible to query i. The other keys have weight 0, but 0 * NaN is NaN. So values that are
+// not finite are handled separately.
 Tensor mixed(const Problem& p, const Rows& r, const Block& b, const Tensor& w) {
   const Tensor v = r.seen(p.v), weights = by_group(p, w);
   if (p.finite) return matmul(weights, v);
   const Tensor seen = by_group(p, cleared(Tensor::ones(w.shape(), w.dtype()), b.forbidden));
-  const auto meets = [&](const Tensor& pairs, const Tensor& these) {
-    return matmul(pairs.to(w.dtype()), these.to(w.dtype())) > 0;
-  };
-  const Tensor unweighted = where(eq(weights, 0), seen, 0.0);
-  const Tensor up = v >= detail::kInfinity, down = v <= -detail::kInfinity, plus = weights > 0, minus = weights < 0;
-  Tensor y = matmul(weights, masked_fill(v, logical_not(isfinite(v)), 0));
-  y = masked_fill(y, logical_or(meets(plus, up), meets(minus, down)), detail::kInfinity);
-  y = where(logical_or(meets(plus, down), meets(minus, up)), y - detail::kInfinity, y);
-  const Tensor nan = logical_or(meets(seen, isnan(v)), meets(unweighted, logical_or(up, down)));
-  return masked_fill(y, nan, std::numeric_limits<double>::quiet_NaN());
+  return matmul(weights, masked_fill(v, logical_not(isfinite(v)), 0)) + detail::non_finite_part(weights, v, seen);
 }
 
 void forward(const Problem& p, Tensor& out, Rng& random) {

@@ -4,6 +4,7 @@
 #include <heed/autograd/detail/attention_inputs.hpp>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/matmul.hpp>
+#include <heed/autograd/reductions.hpp>
 #include <heed/layers/attention/detail/compositions.hpp>
 #include <heed/layers/attention/softmax.hpp>
 #include <heed/layers/attention/states.hpp>
@@ -19,8 +20,15 @@ Tensor mix_heads(In x, In mix) {
   return matmul(mix, x->reshape({batch, heads, pairs})).reshape(x.shape());
 }
 
+// The pairs that the masks and a bias above -infinity allow.
+Tensor allowed_for(In q, In k, const AttentionCall& call) {
+  const Tensor allowed = allowed_pairs(q, k, call);
+  return call.bias.defined() ? logical_and(allowed, call.bias > -detail::kInfinity) : allowed;
+}
+
 // The weights of all heads, [B, H, T, S], without dropout.
 Tensor talking_weights(In q, In k, In before, In after, const AttentionCall& call) {
+  detail::check_pairs(kTalking, q, k, call);
   const Shape square = {q.dim(1), q.dim(1)};
   check(before.shape() == square && after.shape() == square && before.dtype() == q.dtype(), q.where(), kTalking,
         ": q is ", q.tensor(), " and the products that mix heads are ", before.tensor(), " and ", after.tensor(),
@@ -29,17 +37,20 @@ Tensor talking_weights(In q, In k, In before, In after, const AttentionCall& cal
   const Tensor keys = detail::repeat_heads(without_padding(k, call, kTalking), q.dim(1));
   Tensor scores = mix_heads(matmul(q * scale, keys.transpose(2, 3)), before);
   if (call.bias.defined()) scores = scores + call.bias;
-  const Tensor allowed = allowed_pairs(q, k, call);
+  const Tensor allowed = allowed_for(q, k, call);
   // A head may give weight to a key that is masked for another head alone.
   return where(allowed, mix_heads(masked_softmax(scores, allowed), after), 0.0);
 }
 
 Tensor attend_talking(In q, In k, In v, In before, In after, const AttentionCall& call) {
   detail::check_heads(kTalking, q, k, v);
-  detail::check_pairs(kTalking, q, k, call);
   Tensor weights = talking_weights(q, k, before, after, call);
   if (call.dropout > 0) weights = dropout(weights, call.dropout);
-  return matmul(weights, detail::repeat_heads(without_padding(v, call, kTalking), q.dim(1)));
+  const Tensor values = detail::repeat_heads(without_padding(v, call, kTalking), q.dim(1));
+  if (std::isfinite(sum(values.detach() * 0).item())) return matmul(weights, values);
+  const Tensor seen = allowed_for(q, k, call).to(q.dtype()).expand(weights.shape());
+  return matmul(weights, masked_fill(values, logical_not(isfinite(values)), 0)) +
+         detail::non_finite_part(weights.detach(), values.detach(), seen);
 }
 
 }  // namespace
