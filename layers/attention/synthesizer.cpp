@@ -100,12 +100,14 @@ SynthesizerAttention::SynthesizerAttention(Exactly<Index> heads, Exactly<Index> 
     maps.push_back(detail::uniform_parameter({heads, rows, columns}, fan_in, rng));
   };
   const Index m = root_of(n);
-  switch (o.kind) {
-    case SynthesizerKind::dense: return add(n, size + 1, size);
-    case SynthesizerKind::random: return add(n, n, n);
-    case SynthesizerKind::factorized_dense: return add(m, size + 1, size), add((n + m - 1) / m, size + 1, size);
-    case SynthesizerKind::factorized_random: return add(n, rank, rank), add(n, rank, rank);
-  }
+  if (o.kind == SynthesizerKind::dense)
+    add(n, size + 1, size);
+  else if (o.kind == SynthesizerKind::random)
+    add(n, n, n);
+  else if (o.kind == SynthesizerKind::factorized_dense)
+    add(m, size + 1, size), add((n + m - 1) / m, size + 1, size);
+  else
+    add(n, rank, rank), add(n, rank, rank);
 }
 
 Tensor SynthesizerAttention::apply(In q, In k, In v, const AttentionCall& call) const {
