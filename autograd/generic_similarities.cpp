@@ -26,7 +26,9 @@ Similarity polynomial_similarity(Exactly<Index> degree, double offset) {
   const Index p = degree;
   require(p >= 2 && p % 2 == 0, "polynomial similarity: the degree is ", p, "; it must be even, and 2 or more");
   require(std::isfinite(offset), "polynomial similarity: the offset is ", offset, "; it must be a finite number");
-  const auto power = [offset](Index n, const Tensor& s) { return n == 1 ? s + offset : pow(s + offset, static_cast<double>(n)); };
+  const auto power = [offset](Index n, const Tensor& s) {
+    return n == 1 ? s + offset : pow(s + offset, static_cast<double>(n));
+  };
   const auto value = [=](const Tensor& s) { return power(p, s); };
   const auto slope = [=](const Tensor& s) { return power(p - 1, s) * static_cast<double>(p); };
   return {.name = "polynomial", .f = value, .derivative = slope};

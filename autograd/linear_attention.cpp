@@ -207,7 +207,8 @@ void check_call(const char* op, In q, In k, In v, const AttentionCall& call, con
   detail::check_heads(op, q, k, v, true);
   detail::check_key_masks(op, k, call);
   check(eps >= 0 && eps < 1, at, op, ": eps is ", eps, "; it must be in [0, 1)");
-  check(alpha >= 0 && alpha <= 1, at, op, ": alpha is ", alpha, "; it must be in [0, 1], so that no feature is negative");
+  check(alpha >= 0 && alpha <= 1, at, op, ": alpha is ", alpha,
+        "; it must be in [0, 1], so that no feature is negative");
   check(!call.mask.defined() && call.dropout == 0, at, op,
         ": mask or dropout is given; it supports neither, because it never computes weights of single pairs");
   check(!call.documents.defined(), at, op,
@@ -360,8 +361,7 @@ Tensor linear_attention_step(In q, In k, In v, LinearAttentionSums& state, const
   if (must_widen(q, features))
     return linear_attention_step(wide(q), wide(k), wide(v), state, call, features).to(DType::bfloat16);
   const Mapped x = mapped(q, k, v, call, features);
-  return step("linear_attention", {x.q, q.where()}, x.k, x.v, state, x.call, form_of(x.map, features))
-      .to(q.dtype());
+  return step("linear_attention", {x.q, q.where()}, x.k, x.v, state, x.call, form_of(x.map, features)).to(q.dtype());
 }
 
 Tensor efficient_attention(In q, In k, In v, const AttentionCall& call) {

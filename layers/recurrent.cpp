@@ -154,7 +154,8 @@ RecurrentOutput LSTMN::run(In x, const RecurrentInput& input, std::vector<Tensor
       const Tensor v = stack(std::span(states).last(n), 1).unsqueeze(1);
       recalled = additive_attention(q, k, v, score).select(1, 0).select(1, 0);
       if (weights != nullptr) {
-        const Tensor one_each = one_hot(Tensor::arange(seen(t)), seen(t), rows.dtype()).expand({B, 1, seen(t), seen(t)});
+        const Tensor one_each =
+            one_hot(Tensor::arange(seen(t)), seen(t), rows.dtype()).expand({B, 1, seen(t), seen(t)});
         weights->push_back(additive_attention(q, k, one_each, score).select(1, 0).select(1, 0));
       }
     }
@@ -179,10 +180,10 @@ Tensor LSTMN::step(In x, LSTMNState& state) const {
         state.states, "; the batch must be the same");
   Tensor recalled = Tensor::zeros({x.dim(0), 2 * cell.hidden()}, x.dtype());
   if (!first)
-    recalled = additive_attention(query(inputs(x), state.recalled), state.keys.unsqueeze(1), state.states.unsqueeze(1),
-                                  score)
-                   .select(1, 0)
-                   .select(1, 0);
+    recalled =
+        additive_attention(query(inputs(x), state.recalled), state.keys.unsqueeze(1), state.states.unsqueeze(1), score)
+            .select(1, 0)
+            .select(1, 0);
   const Tensor next = cell.step({cell.sums(x), x.where()}, recalled);
   const auto appended = [&](const Tensor& before, const Tensor& row) {
     const Tensor one = row.unsqueeze(1), all = first ? one : concatenate({before, one}, 1);

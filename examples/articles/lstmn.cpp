@@ -121,8 +121,8 @@ void train(const Settings& s, Article& article) {
   Rng rng(s.seed);
   ReadingModel model(reader->vocabulary(), s, rng);
   if (!article.train(model, s, "LSTMN", training, held_out)) return;
-  std::printf("held-out loss per word: %.4f nats\na story by the model: %s\n", article.result().validation_loss.value_or(NAN),
-              told_story(model, *reader, s.seed).c_str());
+  std::printf("held-out loss per word: %.4f nats\na story by the model: %s\n",
+              article.result().validation_loss.value_or(NAN), told_story(model, *reader, s.seed).c_str());
   show_attention(model, *reader, s.seed, article.plot());
 }
 

@@ -139,8 +139,8 @@ std::vector<Frame> measure_layer(const Flags& flags, Log& log) {
       static_cast<long long>(s.heads), static_cast<long long>(s.head_size), static_cast<long long>(s.width()),
       static_cast<long long>(s.hidden), s.causal ? ", causal" : "", flags.forward ? "forward" : "forward and backward",
       arch(), threads(), peak / 1e9, static_cast<long long>(s.window), static_cast<long long>(s.favor_features),
-      static_cast<long long>(s.lsh_rounds), s.causal ? "last" : "nearest",
-      static_cast<long long>(s.lsh_window), static_cast<long long>(s.lsh_buckets),
+      static_cast<long long>(s.lsh_rounds), s.causal ? "last" : "nearest", static_cast<long long>(s.lsh_window),
+      static_cast<long long>(s.lsh_buckets),
       s.causal ? "; linformer cannot be causal"
                : ("; linformer: " + std::to_string(s.linformer_rows) + " rows").c_str());
   Layer layer;
@@ -321,10 +321,11 @@ void add_flags(CommandLine& line, Flags& f) {
   list("--at", f.at, "Positions at which one more token is timed [100,1000,10000,100000]");
   line.add("--token-repeats", f.token_repeats, "Timed tokens per position [20]", whole(1, 100000));
   line.group("Layer and generation");
-  line.add("--measure", f.measure,
-           "What to run: layer; generation; all, which is both; or forms, causal attention in chunks, by cumulative sums, "
-           "by recurrence and with all weights in memory [all]",
-           one_of({"layer", "generation", "all", "forms"}));
+  line.add(
+      "--measure", f.measure,
+      "What to run: layer; generation; all, which is both; or forms, causal attention in chunks, by cumulative sums, "
+      "by recurrence and with all weights in memory [all]",
+      one_of({"layer", "generation", "all", "forms"}));
   line.add("--plot", f.plot, "Picture of counts, times and memory, .svg or .png",
            file_name("FILE.svg|png", FileRole::output));
   line.add_threads(f.threads);

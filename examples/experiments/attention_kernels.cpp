@@ -8,8 +8,8 @@
 // have the standard deviations in the table.
 #include <cmath>
 #include <cstdio>
-#include <heed/heed.hpp>
 #include <heed/data/detail/disk.hpp>
+#include <heed/heed.hpp>
 #include <heed/plot/plot.hpp>
 #include <nlohmann/json.hpp>
 
@@ -78,9 +78,7 @@ std::vector<Distance> distances(const std::vector<Kernel>& all, double spread, c
     const Tensor q = rng.normal(shape, 0, std::sqrt(spread)), k = rng.normal(shape, 0, std::sqrt(spread));
     const std::uint64_t seed = f.seed + static_cast<std::uint64_t>(draw);
     const Tensor reference = weights_of({f.reference, f.reference}, q, k, seed);
-    const auto add = [&](std::size_t i, const Tensor& w) {
-      draws[i].push_back(sum(abs(w - reference)).item() / n);
-    };
+    const auto add = [&](std::size_t i, const Tensor& w) { draws[i].push_back(sum(abs(w - reference)).item() / n); };
     for (std::size_t i = 0; i < all.size(); ++i) add(i, weights_of(all[i], q, k, seed));
     add(all.size(), Tensor::full({f.length, f.length}, 1 / n));
   }

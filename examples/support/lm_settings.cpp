@@ -90,7 +90,8 @@ void check_together(const LmSettings& s, const SettingOrigins& origins) {
   if (const auto& [width, heads] = std::pair(s.gpt.blocks.attention.width, s.gpt.blocks.attention.heads);
       width % heads != 0 && s.gpt.blocks.attention.key_size == 0)
     throw UsageError(origins.describe("--width", std::to_string(width)) + " and " +
-                     origins.describe("--heads", std::to_string(heads)) + "; heads must divide the width, unless --key-size is given");
+                     origins.describe("--heads", std::to_string(heads)) +
+                     "; heads must divide the width, unless --key-size is given");
   if (const std::string error = model_error(s.model, s.attention); !error.empty())
     throw UsageError(origins.describe("--attention", s.attention) + " and " + origins.describe("--model", s.model) +
                      ": " + error);

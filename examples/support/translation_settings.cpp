@@ -120,12 +120,11 @@ void TranslationSettings::model_fields(SettingFields& f) {
   std::vector<std::string> names = all_mechanism_names();  // and those that need a memory
   names.insert(names.end(), memory_mechanism_names().begin(), memory_mechanism_names().end());
   // Older checkpoints have these options also without a value.
-  static const std::set<std::string> always = {"window",         "stride",        "top-k-keys", "linformer-rows",
-                                               "lsh-rounds",     "lsh-buckets",   "favor-features",
-                                               "additive-units", "local-radius",  "feature-map"};
-  mechanism_fields(f, mechanism, names, [](const MechanismOption& o, bool has_value) {
-    return has_value || always.contains(o.name);
-  });
+  static const std::set<std::string> always = {"window",       "stride",      "top-k-keys",     "linformer-rows",
+                                               "lsh-rounds",   "lsh-buckets", "favor-features", "additive-units",
+                                               "local-radius", "feature-map"};
+  mechanism_fields(f, mechanism, names,
+                   [](const MechanismOption& o, bool has_value) { return has_value || always.contains(o.name); });
   TransformerOptions& blocks = options.blocks;
   f("layers", blocks.layers, Kind::model, "Layers of the encoder and of the decoder, each [1]", whole(1));
   f("heads", blocks.attention.heads, Kind::model, "Heads of a transformer's attention [4]", whole(1));
@@ -218,7 +217,8 @@ static void check_settings(const SettingOrigins& origins, const TranslationSetti
   only_of(is_transformer(s), "a transformer",
           {"--encoder-attention", "--decoder-attention", "--cross-attention", "--heads", "--norm-first",
            "--attention-dropout"});
-  only_of(!is_transformer(s), "recurrent models", {"--directions", "--input-feeding", "--output-from-state", "--bridge"});
+  only_of(!is_transformer(s), "recurrent models",
+          {"--directions", "--input-feeding", "--output-from-state", "--bridge"});
   check_mechanism_options(origins, s);
   if (s.average_last > 1 && s.average_every == 0 && s.eval_every == 0)
     throw UsageError(origins.describe("--average-last", std::to_string(s.average_last)) + " and " +

@@ -235,7 +235,7 @@ const std::vector<MechanismOption>& mechanism_options() {
 std::vector<Index> numbers_of(std::string_view what, std::string_view text) {
   std::vector<Index> numbers;
   const auto refuse = [&] { fail(what, " is \"", text, "\"; it must be whole numbers separated by commas, as 0,7"); };
-  for (const char* at = text.data(), *end = at + text.size(); at != end;) {
+  for (const char *at = text.data(), *end = at + text.size(); at != end;) {
     Index number = 0;
     const auto [next, error] = std::from_chars(at, end, number);
     if (error != std::errc() || number < 0 || number >= Index{1} << 24 || (next != end && *next != ',')) refuse();
@@ -251,8 +251,9 @@ MechanismOptions settled_options(std::string_view name, MechanismOptions o) {
   for_each_option(o, [&](const MechanismOption& option, const auto& value) {
     if constexpr (!std::is_same_v<std::decay_t<decltype(value)>, std::string>)
       require(!option.of(name) || (value >= 0 && std::isfinite(value)), "attention: ", option.name, " of ", mechanism,
-              " is ", value, std::is_same_v<std::decay_t<decltype(value)>, Index> ? "; it must be 1 or more, or 0 for its default"
-              : "; it must be above 0, or 0 for its default");
+              " is ", value,
+              std::is_same_v<std::decay_t<decltype(value)>, Index> ? "; it must be 1 or more, or 0 for its default"
+                                                                   : "; it must be above 0, or 0 for its default");
   });
   const bool elu = o.feature_map == "elu" && o.elu_alpha <= 1;
   require(name != "linear" || o.elu_alpha == 0 || elu, "attention: elu-alpha of linear is ", o.elu_alpha,

@@ -16,8 +16,7 @@ AttentionCapabilities GenericAttention::capabilities() const {
 
 Tensor PolynomialAttention::apply(In q, In k, In v, const AttentionCall& call) const {
   const double size = q.rank() == 4 && q.dim(3) > 0 ? static_cast<double>(q.dim(3)) : 1;  // others are refused below
-  return generic_attention(q, k, v, similarity_, call,
-                           {.scale = 1 / (static_cast<double>(degree_) * std::sqrt(size))});
+  return generic_attention(q, k, v, similarity_, call, {.scale = 1 / (static_cast<double>(degree_) * std::sqrt(size))});
 }
 
 }  // namespace heed

@@ -109,7 +109,8 @@ struct LongformerState {
 
   explicit LongformerState(const LongformerOptions& o)
       : options(o), all([o](In q, In k, In v, const AttentionCall& call) {
-          const Index size = o.own_projections ? o.size : q.dim(3), value_size = o.own_projections ? o.value_size : v.dim(3);
+          const Index size = o.own_projections ? o.size : q.dim(3),
+                      value_size = o.own_projections ? o.value_size : v.dim(3);
           const auto own = [](In x, Index n) { return x->slice(3, 0, n); };
           const auto other = [&](In x, Index n) { return o.own_projections ? x->slice(3, n, x.dim(3)) : Tensor(); };
           const GlobalHeads g{other(q, size), other(k, size), other(v, value_size)};
@@ -163,8 +164,6 @@ Tensor LongformerAttention::apply(In q, In k, In v, const AttentionCall& call, s
   return attend_longformer(q, k, v, g, call, options_);
 }
 
-AttentionState LongformerAttention::make_state() const {
-  return AttentionState(LongformerState(options_), inputs());
-}
+AttentionState LongformerAttention::make_state() const { return AttentionState(LongformerState(options_), inputs()); }
 
 }  // namespace heed

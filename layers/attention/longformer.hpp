@@ -16,10 +16,10 @@ namespace heed {
 
 // Options of LongformerAttention.
 struct LongformerOptions {
-  Index window = 0;                   // w: keys per query, a step of the head's dilation apart
-  std::vector<Index> dilations = {1}; // one for all heads, or one per head
-  std::vector<Index> globals = {0};   // positions that see all positions and are seen by all
-  bool own_projections = true;        // the queries at global positions have queries, keys and values of their own
+  Index window = 0;                    // w: keys per query, a step of the head's dilation apart
+  std::vector<Index> dilations = {1};  // one for all heads, or one per head
+  std::vector<Index> globals = {0};    // positions that see all positions and are seen by all
+  bool own_projections = true;         // the queries at global positions have queries, keys and values of their own
   // Of a head's queries and keys, and of its values; 0: size. Required for projections of their own.
   Index size = 0, value_size = 0;
 };

@@ -45,9 +45,9 @@ Tensor RbfAttention::apply_mapped(In q, In keys, In v, const AttentionCall& call
 }
 
 AttentionState RbfAttention::make_state() const {
-  return KeyValueState([w = width](In q, In keys, In v,
-                                   const AttentionCall& call) { return attend_by_distance(q, keys, v, call, w); },
-                       [](In k) { return with_norms(k, {}); });
+  return KeyValueState(
+      [w = width](In q, In keys, In v, const AttentionCall& call) { return attend_by_distance(q, keys, v, call, w); },
+      [](In k) { return with_norms(k, {}); });
 }
 
 }  // namespace heed

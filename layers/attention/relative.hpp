@@ -20,10 +20,10 @@ namespace heed {
 
 // Options of ShawAttention and NezhaAttention.
 struct RelativeVectorsOptions {
-  Index max_distance = 0;   // c: farther keys have the vectors of this distance. 0: 16 for Shaw, 64 for NEZHA
-  Index value_size = 0;     // of a head; 0: the size of queries and keys
-  bool of_keys = true;      // a_d
-  bool of_values = true;    // b_d; Shaw et al. found no loss without them
+  Index max_distance = 0;  // c: farther keys have the vectors of this distance. 0: 16 for Shaw, 64 for NEZHA
+  Index value_size = 0;    // of a head; 0: the size of queries and keys
+  bool of_keys = true;     // a_d
+  bool of_values = true;   // b_d; Shaw et al. found no loss without them
 };
 
 namespace detail {

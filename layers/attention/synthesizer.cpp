@@ -27,9 +27,7 @@ constexpr NamedKind kKinds[] = {{"dense", SynthesizerKind::dense},
 Index root_of(Index n) { return static_cast<Index>(std::ceil(std::sqrt(static_cast<double>(n)))); }
 
 // [relu(q), 1], for maps with biases.
-Tensor hidden_layer(In q) {
-  return concatenate({relu(q), Tensor::ones(q.shape().with(3, 1), q.dtype())}, -1);
-}
+Tensor hidden_layer(In q) { return concatenate({relu(q), Tensor::ones(q.shape().with(3, 1), q.dtype())}, -1); }
 
 // The rows of x [H, n, m] at the positions of the queries: [B or 1, H, T, m]. `last`: int32 [B], the position of the
 // only query of each row; undefined: queries are aligned with the end of the keys.

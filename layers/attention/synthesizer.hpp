@@ -22,8 +22,8 @@ SynthesizerKind synthesizer_kind(std::string_view name);
 // Options of SynthesizerAttention.
 struct SynthesizerOptions {
   SynthesizerKind kind = SynthesizerKind::dense;  // see SynthesizerAttention
-  Index positions = 0;  // n: the largest number of keys
-  Index rank = 0;       // k of factorized_random; 0: 8, as in the paper
+  Index positions = 0;                            // n: the largest number of keys
+  Index rank = 0;                                 // k of factorized_random; 0: 8, as in the paper
 };
 
 // Attention by synthetic scores (Tay et al., "Synthesizer: rethinking self-attention for Transformer models", 2020), as

@@ -73,9 +73,8 @@ Tensor TalkingHeadsAttention::weights(In q, In k, const AttentionCall& call) con
 
 AttentionState TalkingHeadsAttention::make_state() const {
   const Tensor before = before_softmax, after = after_softmax;
-  return KeyValueState([=](In q, In k, In v, const AttentionCall& call) {
-    return attend_talking(q, k, v, before, after, call);
-  });
+  return KeyValueState(
+      [=](In q, In k, In v, const AttentionCall& call) { return attend_talking(q, k, v, before, after, call); });
 }
 
 }  // namespace heed

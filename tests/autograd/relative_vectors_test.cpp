@@ -32,9 +32,7 @@ Tensor naive_relative(const AttentionData& x, const RelativeCase& c, const Tenso
   for (Index n = 0; n < s.batch * s.heads * s.queries; ++n) {
     const Index at_b = n / s.queries / s.heads, h = n / s.queries % s.heads, i = n % s.queries,
                 g = h / (s.heads / s.kv_heads);
-    const auto distance = [&](Index j) {
-      return std::clamp(j - (i + s.keys - s.queries), -c.clip, c.clip) + c.clip;
-    };
+    const auto distance = [&](Index j) { return std::clamp(j - (i + s.keys - s.queries), -c.clip, c.clip) + c.clip; };
     std::vector<double> w(static_cast<std::size_t>(s.keys), 0.0);
     double sum = 0;
     for (Index j = 0; j < s.keys; ++j) {
@@ -63,8 +61,8 @@ void check_relative(const RelativeCase& c) {
     const Tensor expected = naive_relative(x, c, vectors.keys, vectors.values);
     CHECK(close(relative_attention(x.q, x.k, x.v, vectors, c.call), expected, 1e-12, 1e-12));
     const auto narrow = [](const Tensor& t) { return t.defined() ? t.to(DType::float32) : t; };
-    CHECK(close(relative_attention(narrow(x.q), narrow(x.k), narrow(x.v), {narrow(vectors.keys), narrow(vectors.values), {}},
-                                   c.call),
+    CHECK(close(relative_attention(narrow(x.q), narrow(x.k), narrow(x.v),
+                                   {narrow(vectors.keys), narrow(vectors.values), {}}, c.call),
                 expected, 1e-5, 1e-5));
   }
   gradcheck(
@@ -83,11 +81,10 @@ TEST_CASE("relative attention equals attention with vectors added to each pair, 
       check_relative({{2, 2, 1, 4, 11, 5, 3}, clip, {.causal = causal}});
       check_relative({{1, 1, 1, 11, 4, 3, 2}, clip, {.causal = causal}});  // the first rows have no keys if causal
     }
-  check_relative({{2, 4, 2, 8, 8, 3, 2},
-                  2,
-                  {.causal = true,
-                   .key_lengths = Tensor::from<std::int32_t>({8, 5}),
-                   .mask = random_mask({2, 1, 8, 8}, 0.7, 4)}});
+  check_relative(
+      {{2, 4, 2, 8, 8, 3, 2},
+       2,
+       {.causal = true, .key_lengths = Tensor::from<std::int32_t>({8, 5}), .mask = random_mask({2, 1, 8, 8}, 0.7, 4)}});
 }
 
 TEST_CASE("relative attention: queries at given positions, as in a decoder") {
@@ -124,7 +121,9 @@ TEST_CASE("relative attention: dropout that backward draws again") {
 TEST_CASE("relative attention: errors") {
   const Tensor q = Tensor::ones({1, 1, 2, 3}), even = Tensor::ones({4, 3}), wide = Tensor::ones({3, 4}),
                three = Tensor::ones({3, 3}), five = Tensor::ones({5, 3});
-  const auto with = [&](const RelativeVectors& vectors) { return [&, vectors] { relative_attention(q, q, q, vectors); }; };
+  const auto with = [&](const RelativeVectors& vectors) {
+    return [&, vectors] { relative_attention(q, q, q, vectors); };
+  };
   const std::string ending = "they must be [2 clip + 1, size of q] and [2 clip + 1, size of v] of one dtype";
   check_errors({
       {ending, with({even, {}, {}})},

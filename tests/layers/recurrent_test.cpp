@@ -175,7 +175,8 @@ TEST_CASE("LSTMN: steps give the results of the whole sequence, and a span bound
     const LSTMNState two = pick_rows(state, Tensor::from<std::int32_t>({2, 0}));
     LSTMNState picked = two, all = state;
     const Tensor next = x.select(1, 0), both = Tensor::from<std::int32_t>({2, 0});
-    CHECK(close(net.step(index_select(next, 0, both), picked), index_select(net.step(next, all), 0, both), 1e-13, 1e-13));
+    CHECK(
+        close(net.step(index_select(next, 0, both), picked), index_select(net.step(next, all), 0, both), 1e-13, 1e-13));
   }
   // With a span of 1 the last state is recalled alone: an LSTM.
   LSTMN one({.input = 5, .hidden = 4, .span = 1}, rng);
@@ -230,9 +231,7 @@ TEST_CASE("recurrent layers: errors") {
                                                {.lengths = Tensor::from<std::int32_t>({-1, 5})});
        }},
       {"LSTMN: span is -1; it must be 1 or more, or 0 for all positions",
-       [&] {
-         LSTMN({.input = 3, .hidden = 4, .span = -1}, rng);
-       }},
+       [&] { LSTMN({.input = 3, .hidden = 4, .span = -1}, rng); }},
       {"LSTMN: x is [2, 4] float32; one step takes [batch, 3]",
        [&] {
          LSTMNState state;

@@ -36,8 +36,9 @@ TEST_CASE("mechanisms are made by their names") {
   CHECK(contains(error_of([] { mechanism_by_name("strided"); }), "strided needs a stride or the context; it is 0"));
   CHECK(contains(error_of([] { mechanism_by_name("linear", {.feature_map = "sine"}); }),
                  "the feature map is 'sine'; it must be one of elu, relu, softplus, exp, poly2, identity"));
-  CHECK(contains(error_of([] { mechanism_by_name("linear", {.feature_map = "relu", .elu_alpha = 0.2}); }),
-                 "elu-alpha of linear is 0.2 and feature-map is relu; elu-alpha must be at most 1, and is for the map elu"));
+  CHECK(contains(
+      error_of([] { mechanism_by_name("linear", {.feature_map = "relu", .elu_alpha = 0.2}); }),
+      "elu-alpha of linear is 0.2 and feature-map is relu; elu-alpha must be at most 1, and is for the map elu"));
   CHECK(contains(error_of([] { mechanism_by_name("linear", {.elu_alpha = 1.5}); }), "elu-alpha must be at most 1"));
   for (const FeatureMap map : {FeatureMap::elu, FeatureMap::relu, FeatureMap::softplus, FeatureMap::exp,
                                FeatureMap::poly2, FeatureMap::identity})
@@ -103,7 +104,8 @@ TEST_CASE("options of named mechanisms belong to known mechanisms, change them, 
                               mechanism_by_name(name, other)(0, two).apply(x, x, x, {})));
         for (const double wrong : {-0.5, static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
           other.*(*real) = wrong;
-          CHECK(contains(error_of([&] { mechanism_by_name(name, other); }), "it must be above 0, or 0 for its default"));
+          CHECK(
+              contains(error_of([&] { mechanism_by_name(name, other); }), "it must be above 0, or 0 for its default"));
         }
       }  // texts: the cases of each mechanism
     }
@@ -131,8 +133,8 @@ TEST_CASE("estimates of work count the keys that a mechanism needs, not all posi
         .causal = false, .heads = 2, .head_size = 8, .context = 4096, .window = 32, .stride = 64, .rows = 16};
     return mechanism_by_name(name, options)(0, rng).keys_per_query(positions, 8);
   };
-  for (const std::string name : {"softmax", "luong-general", "bahdanau", "cosine", "rbf", "polynomial", "shaw",
-                                 "talking-heads", "top-k"})
+  for (const std::string name :
+       {"softmax", "luong-general", "bahdanau", "cosine", "rbf", "polynomial", "shaw", "talking-heads", "top-k"})
     CHECK(keys(name, 1000) == 1000);
   CHECK(keys("linear", 1000) == 8);
   CHECK(keys("efficient", 1000) == 8);
@@ -181,16 +183,15 @@ TEST_CASE("conformance: mechanisms with vectors of relative positions, or with v
   }
   // Without vectors of values, every check applies.
   const auto of_keys = [](Index heads, Index size) {
-    return [=](Index, Rng& rng) {
-      return ShawAttention(size, rng, {.max_distance = heads + 1, .of_values = false});
-    };
+    return [=](Index, Rng& rng) { return ShawAttention(size, rng, {.max_distance = heads + 1, .of_values = false}); };
   };
   check_conformance_in_test(of_keys(4, 8), thinned({.reference = naive_mechanism("shaw", o), .of_sizes = of_keys}));
   const auto nezha = [](Index, Index size) {
     return [=](Index, Rng&) { return NezhaAttention(size, {.max_distance = 5, .of_values = false}); };
   };
   check_conformance_in_test(nezha(4, 8), thinned({.reference = naive_by([](const NaiveRow& row) {
-                                                    return naive_relative_weights(row, naive_sinusoids(5, row.size), {});
+                                                    return naive_relative_weights(row, naive_sinusoids(5, row.size),
+                                                                                  {});
                                                   }),
                                                   .of_sizes = nezha}));
 }
@@ -240,7 +241,8 @@ TEST_CASE("conformance: the kinds of Synthesizer") {
     kit.longest = std::min<Index>(kit.longest, 260);
     check_conformance_in_test(mechanism_by_name("synthesizer", o), kit);
   }
-  CHECK(contains(error_of([] { synthesizer_kind("wide"); }), "synthesizer: the kind is 'wide'; it must be one of dense"));
+  CHECK(
+      contains(error_of([] { synthesizer_kind("wide"); }), "synthesizer: the kind is 'wide'; it must be one of dense"));
   Rng rng(1);
   const SynthesizerAttention few(1, 4, rng, {.positions = 3});
   const Tensor x = rng.normal({1, 1, 4, 4});
@@ -270,11 +272,13 @@ TEST_CASE("talking heads: initially softmax attention, also where a key is maske
 
 TEST_CASE("polynomial: a power that is not even is refused") {
   for (const Index degree : {1, 3, 0, -2})
-    CHECK(contains(error_of([&] { PolynomialAttention(Index{degree}); }),
-                   "polynomial similarity: the degree is " + std::to_string(degree) + "; it must be even, and 2 or more"));
+    CHECK(contains(
+        error_of([&] { PolynomialAttention(Index{degree}); }),
+        "polynomial similarity: the degree is " + std::to_string(degree) + "; it must be even, and 2 or more"));
   CHECK(contains(error_of([] { mechanism_by_name("polynomial", {.degree = 3})(0, *std::make_unique<Rng>(1)); }),
                  "the degree is 3; it must be even"));
-  CHECK(contains(error_of([] { polynomial_similarity(2, INFINITY); }), "the offset is inf; it must be a finite number"));
+  CHECK(
+      contains(error_of([] { polynomial_similarity(2, INFINITY); }), "the offset is inf; it must be a finite number"));
   CHECK(contains(error_of([] { RbfAttention(-1); }), "RbfAttention: width is -1; it must be above 0"));
 }
 
@@ -360,9 +364,11 @@ TEST_CASE("longformer and window: options by name, and wrong ones") {
   refused("longformer", {.dilation = "0"}, "dilation is 0; both must be 1 or more");
   const Tensor x = normal({1, 3, 4, 4}, 1);
   LongformerAttention two({.window = 2, .dilations = {1, 2}, .own_projections = false});
-  CHECK(contains(error_of([&] { two.apply(x, x, x, {}, {}); }), "there are 2 dilations; there must be one, or one per head"));
+  CHECK(contains(error_of([&] { two.apply(x, x, x, {}, {}); }),
+                 "there are 2 dilations; there must be one, or one per head"));
   CHECK(contains(error_of([] { LongformerAttention({.window = 2}); }), "size is 0 and value_size is 0"));
-  CHECK(contains(error_of([] { LongformerAttention({.window = 2, .dilations = {}, .size = 1}); }), "there is no dilation"));
+  CHECK(contains(error_of([] { LongformerAttention({.window = 2, .dilations = {}, .size = 1}); }),
+                 "there is no dilation"));
 }
 
 TEST_CASE("conformance: LSH with shared queries and keys, where keys are the directions of queries") {
@@ -517,8 +523,7 @@ void check_row_sums(const std::string& name, const MechanismOptions& options, In
     const AttentionCall call{.causal = causal};
     const auto doubles = [](const Tensor& t) { return t.to(DType::float64); };
     // Without eps every row sums to 1, and plain exponentials of the reference would overflow.
-    const bool has_eps =
-        name == "taylor" || name == "polynomial" || (name == "linear" && options.feature_map != "exp");
+    const bool has_eps = name == "taylor" || name == "polynomial" || (name == "linear" && options.feature_map != "exp");
     const Tensor expected =
         has_eps ? naive_mechanism(name, options)(doubles(x.q), doubles(x.k), doubles(v), call, {}) : doubles(v);
     INFO(name, std::string(" "), options.feature_map, std::string(", "), x.kind, std::string(", "), n,

@@ -149,9 +149,8 @@ TEST_CASE("for exponential scores, a bias of minus infinity masks a pair as a ma
   };
   for (const std::string& name : mechanism_names(false))
     check_forbidden(mechanism_by_name(
-        name,
-        {.causal = false, .heads = 2, .head_size = 4, .value_size = 3, .context = 8, .window = 8, .stride = 2})(0,
-                                                                                                              rng));
+        name, {.causal = false, .heads = 2, .head_size = 4, .value_size = 3, .context = 8, .window = 8, .stride = 2})(
+        0, rng));
   check_forbidden(GenericAttention(similarity_by_name("embedded-gaussian")));
   for (const LuongAlignment alignment : {LuongAlignment::monotonic, LuongAlignment::predictive})
     check_forbidden(LuongLocalAttention(2, 4, rng, {.alignment = alignment, .radius = 2}));

@@ -108,7 +108,8 @@ inline NaiveWeights naive_cosine_weights(const NaiveRow& row) {
 }
 
 inline NaiveWeights naive_rbf_weights(const NaiveRow& row) {
-  const double width = row.own.rbf_width, squared = width == 0 ? std::sqrt(static_cast<double>(row.size)) / 2 : width * width;
+  const double width = row.own.rbf_width,
+               squared = width == 0 ? std::sqrt(static_cast<double>(row.size)) / 2 : width * width;
   return naive_softmax(row, row.seen, [&](Index j) {
     double distance = 0;
     for (Index c = 0; c < row.size; ++c) distance += std::pow(row.q[c] - row.k[j * row.size + c], 2);
@@ -121,7 +122,8 @@ inline NaiveWeights naive_polynomial_weights(const NaiveRow& row) {
   const double degree = row.own.degree == 0 ? 2 : static_cast<double>(row.own.degree);
   NaiveWeights w;
   double sum = 1e-6;
-  for (const Index j : row.seen) w.push_back(std::pow(1 + row.scaled(j) / degree + row.added(j), degree)), sum += w.back();
+  for (const Index j : row.seen)
+    w.push_back(std::pow(1 + row.scaled(j) / degree + row.added(j), degree)), sum += w.back();
   for (double& x : w) x /= sum;
   return w;
 }
@@ -282,7 +284,8 @@ inline NaiveWeights naive_synthesizer_weights(const NaiveRow& row) {
   for (Index c = 0; c < D; ++c) hidden.push_back(std::max(row.q[c], 0.0));
   hidden.push_back(1);
   return naive_softmax(row, row.seen, [&](Index j) {
-    if (kind == "random") return row.array("maps.0")[(row.head * row.count("maps.0", 1) + p) * row.count("maps.0", 2) + j];
+    if (kind == "random")
+      return row.array("maps.0")[(row.head * row.count("maps.0", 1) + p) * row.count("maps.0", 2) + j];
     if (kind == "factorized-random") {
       const Index rank = row.count("maps.0", 2);
       return product("maps.1", j, row.array("maps.0") + (row.head * row.count("maps.0", 1) + p) * rank, rank);
@@ -349,7 +352,8 @@ inline const Tensor& naive_sinusoids(Index clip, Index size) {  // by distance f
   if (table.defined()) return table;
   table = Tensor::empty({2 * clip + 1, size}, DType::float64);
   for (Index n = 0; n < table.numel(); ++n) {
-    const auto d = static_cast<double>(n / size - clip), wave = std::pow(10000.0, static_cast<double>(n % size / 2 * 2) / static_cast<double>(size));
+    const auto d = static_cast<double>(n / size - clip),
+               wave = std::pow(10000.0, static_cast<double>(n % size / 2 * 2) / static_cast<double>(size));
     table.ptr<double>()[n] = n % size % 2 == 0 ? std::sin(d / wave) : std::cos(d / wave);
   }
   return table;

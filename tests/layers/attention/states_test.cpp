@@ -61,8 +61,9 @@ TEST_CASE("decode states: rows of different length have the bits of each row alo
     CAPTURE(name);
     // These mechanisms multiply by a matrix, and such products round differently for other numbers of rows. Longformer
     // has lists of keys for rows of one length, and masks for others.
-    const std::set<std::string> projecting = {"favor",         "luong-general", "luong-concat", "bahdanau", "polynomial",
-                                              "talking-heads", "shaw",          "nezha",        "longformer"};
+    const std::set<std::string> projecting = {"favor",    "luong-general", "luong-concat",
+                                              "bahdanau", "polynomial",    "talking-heads",
+                                              "shaw",     "nezha",         "longformer"};
     const bool projects = projecting.contains(name);
     const auto same = [&](const Tensor& a, const Tensor& b) { return projects ? close(a, b) : same_bits(a, b); };
     Rng rng(1);
