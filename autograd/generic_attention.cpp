@@ -248,9 +248,18 @@ void backward(const Problem& p, const Tensor& dout, Sums& d, Rng random) {
   });
 }
 
-Tensor generic_op(const char* op, In q, In k, In v, const Similarity& f, const AttentionCall& call, double scale,
-                  const RelativeVectors& vectors = {}) {
-  AttentionInputs x{q.tensor(), k.tensor(), v.tensor(), call, scale};
+// What an op adds to queries, keys, values and the call.
+struct GenericForm {
+  const char* op;
+  const Similarity& f;
+  double scale;
+  RelativeVectors vectors = {};
+};
+
+Tensor generic_op(In q, In k, In v, const AttentionCall& call, const GenericForm& form) {
+  const Similarity& f = form.f;
+  const RelativeVectors& vectors = form.vectors;
+  AttentionInputs x{q.tensor(), k.tensor(), v.tensor(), call, form.scale};
   if (!is_training()) x.call.dropout = 0;
   Tensor y = Tensor::zeros({q.dim(0), q.dim(2), q.dim(1), v.dim(3)}, q.dtype());
   const Rng random = default_rng();
@@ -264,7 +273,7 @@ Tensor generic_op(const char* op, In q, In k, In v, const Similarity& f, const A
     Tensor out = y.transpose(1, 2);
     forward(problem_of(f, constants, constant_vectors), out, default_rng());
   }
-  record(op, q.where(), y, {q, k, v, call.bias, vectors.keys, vectors.values}, saved(x, vectors),
+  record(form.op, q.where(), y, {q, k, v, call.bias, vectors.keys, vectors.values}, saved(x, vectors),
          [f, random](Grads& d, const Tensor& dy, const AttentionInputs& in, const RelativeVectors& of_forward) {
            const MatmulPrecision exact(DType::float32);
            const Problem p = problem_of(f, in, of_forward);
@@ -321,10 +330,10 @@ Tensor generic_attention(In q, In k, In v, const Similarity& f, const AttentionC
                          const GenericAttentionOptions& o) {
   check_call(q, k, v, f, call, o);
   check_constant(q, f);
-  if (o.pool == 1) return generic_op("generic_attention", q, k, v, f, call, o.scale);
+  if (o.pool == 1) return generic_op(q, k, v, call, {"generic_attention", f, o.scale});
   const PooledKeys groups = pooled_keys(k, v, call, o);
-  return generic_op("generic_attention", q, groups.k, groups.v, f,
-                    {.key_mask = groups.key_mask, .dropout = call.dropout}, o.scale);
+  return generic_op(q, groups.k, groups.v, {.key_mask = groups.key_mask, .dropout = call.dropout},
+                    {"generic_attention", f, o.scale});
 }
 
 Tensor relative_attention(In q, In k, In v, const RelativeVectors& vectors, const AttentionCall& call,
@@ -345,7 +354,8 @@ Tensor relative_attention(In q, In k, In v, const RelativeVectors& vectors, cons
         op, ": positions is ", positions, "; it must be ", Shape{q.dim(0)}, " int32");
   RelativeVectors dense = vectors;
   if (positions.defined()) dense.positions = positions.dense();
-  return generic_op(op, q, k, v, similarity_by_name("embedded-gaussian"), call, factor, dense);
+  const Similarity softmax_weights = similarity_by_name("embedded-gaussian");
+  return generic_op(q, k, v, call, {op, softmax_weights, factor, dense});
 }
 
 }  // namespace heed

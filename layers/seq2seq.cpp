@@ -40,6 +40,18 @@ RecurrentOptions decoder_options(const Seq2SeqOptions& o) {
       .input = o.embedding + (joins(o) ? o.hidden : 0), .hidden = o.hidden, .layers = o.layers, .dropout = o.dropout};
 }
 
+// Throws Error for options that do not fit the kind of attention.
+void check_decoder(const Seq2SeqOptions& o) {
+  const bool attends = o.attention != DecoderAttention::none;
+  require(attends || o.bridge != Bridge::zeros, "Seq2Seq: attention is none and bridge is zeros, so the decoder ",
+          "would not depend on the source; bridge must be linear or copy");
+  require(!o.input_feeding || o.attention == DecoderAttention::luong,
+          "Seq2Seq: input_feeding requires luong attention");
+  require(!o.output_from_state || o.attention == DecoderAttention::bahdanau,
+          "Seq2Seq: output_from_state requires bahdanau attention");
+  require(!o.context_each_step || !attends, "Seq2Seq: context_each_step requires a decoder without attention");
+}
+
 }  // namespace
 
 struct Seq2Seq::Memory {
@@ -90,13 +102,7 @@ Seq2Seq::Seq2Seq(const Seq2SeqOptions& o, Rng& rng, const MechanismFactory& mech
   const bool attends = o.attention != DecoderAttention::none;
   require(o.heads > 0 && o.hidden % o.heads == 0, "Seq2Seq: heads is ", o.heads, " and hidden is ", o.hidden,
           "; heads must be 1 or more and divide hidden");
-  require(attends || o.bridge != Bridge::zeros, "Seq2Seq: attention is none and bridge is zeros, so the decoder ",
-          "would not depend on the source; bridge must be linear or copy");
-  require(!o.input_feeding || o.attention == DecoderAttention::luong,
-          "Seq2Seq: input_feeding requires luong attention");
-  require(!o.output_from_state || o.attention == DecoderAttention::bahdanau,
-          "Seq2Seq: output_from_state requires bahdanau attention");
-  require(!o.context_each_step || !attends, "Seq2Seq: context_each_step requires a decoder without attention");
+  check_decoder(o);
   if (o.bridge == Bridge::linear)
     for (Index i = 0; i < o.layers; ++i) {
       const Index width = recurrent_states(o.cell) * o.hidden;

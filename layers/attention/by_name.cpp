@@ -174,42 +174,46 @@ bool MechanismOption::of(std::string_view mechanism) const {
   return std::find(mechanisms.begin(), mechanisms.end(), mechanism) != mechanisms.end();
 }
 
-const std::vector<MechanismOption>& mechanism_options() {
-  static const std::vector<MechanismOption> all = {
-      {"feature-map",
-       "feature map of queries and keys [elu]",
-       {"linear"},
-       &Options::feature_map,
-       {"elu", "relu", "softplus", "exp", "poly2"}},
-      {"elu-alpha",
-       "with the map elu, features are alpha (e^x - 1) + 1 below 0; at most 1 [1]",
-       {"linear"},
-       &Options::elu_alpha},
-      {"rbf-width",
-       "distance at which a weight has fallen to exp(-1/2) [sqrt(sqrt(D) / 2) for heads of size D]",
-       {"rbf"},
-       &Options::rbf_width},
-      {"polynomial-degree", "power p of 1 + q.k / (p sqrt(D)), even [2]", {"polynomial"}, &Options::degree},
-      {"window",
-       "keys per query, for lsh per query and round [256; lsh 64]",
-       {"window", "longformer", "lsh"},
-       &Options::window},
-      {"dilation",
-       "distance between neighbours in the window; for longformer also one per head, as 1,1,2,4 [1]",
-       {"window", "longformer"},
-       &Options::dilation},
-      {"globals",
-       "positions that see all positions and are seen by all, as 0,7 [none; longformer 0]",
-       {"window", "longformer"},
-       &Options::globals},
-      {"global-every",
-       "layers N, 2 N, ... attend to all keys, as in Gemma 3 [no layer]",
-       {"window"},
-       &Options::global_every},
-      {"stride",
-       "distance between far keys, or size of a block [square root of the context]",
-       {"strided", "fixed"},
-       &Options::stride},
+static std::vector<MechanismOption> kernel_options() {
+  return {{"feature-map",
+           "feature map of queries and keys [elu]",
+           {"linear"},
+           &Options::feature_map,
+           {"elu", "relu", "softplus", "exp", "poly2"}},
+          {"elu-alpha",
+           "with the map elu, features are alpha (e^x - 1) + 1 below 0; at most 1 [1]",
+           {"linear"},
+           &Options::elu_alpha},
+          {"rbf-width",
+           "distance at which a weight has fallen to exp(-1/2) [sqrt(sqrt(D) / 2) for heads of size D]",
+           {"rbf"},
+           &Options::rbf_width},
+          {"polynomial-degree", "power p of 1 + q.k / (p sqrt(D)), even [2]", {"polynomial"}, &Options::degree}};
+}
+static std::vector<MechanismOption> pattern_options() {
+  return {{"window",
+           "keys per query, for lsh per query and round [256; lsh 64]",
+           {"window", "longformer", "lsh"},
+           &Options::window},
+          {"dilation",
+           "distance between neighbours in the window; for longformer also one per head, as 1,1,2,4 [1]",
+           {"window", "longformer"},
+           &Options::dilation},
+          {"globals",
+           "positions that see all positions and are seen by all, as 0,7 [none; longformer 0]",
+           {"window", "longformer"},
+           &Options::globals},
+          {"global-every",
+           "layers N, 2 N, ... attend to all keys, as in Gemma 3 [no layer]",
+           {"window"},
+           &Options::global_every},
+          {"stride",
+           "distance between far keys, or size of a block [square root of the context]",
+           {"strided", "fixed"},
+           &Options::stride}};
+}
+static std::vector<MechanismOption> other_options() {
+  return {
       {"synthesizer",
        "how scores are made [dense]",
        {"synthesizer"},
@@ -229,6 +233,14 @@ const std::vector<MechanismOption>& mechanism_options() {
        "keys on each side of the aligned position [10]",
        {"luong-local-m", "luong-local-p"},
        &Options::radius}};
+}
+
+const std::vector<MechanismOption>& mechanism_options() {
+  static const std::vector<MechanismOption> all = [] {
+    std::vector<MechanismOption> list = kernel_options();
+    for (const auto& more : {pattern_options(), other_options()}) list.insert(list.end(), more.begin(), more.end());
+    return list;
+  }();
   return all;
 }
 

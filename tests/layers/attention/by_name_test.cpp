@@ -1,4 +1,5 @@
-// All named mechanisms: options, the conformance kit, memory, and sums of weights.
+// All named mechanisms: options, the conformance kit, memory, and sums of weights. Above 400 lines, because each test
+// here is about every mechanism.
 #include <heed/layers/attention/conformance_doctest.hpp>
 
 #include <algorithm>
@@ -162,40 +163,6 @@ MechanismOptions options() {
 
 }  // namespace
 
-// Mechanisms whose values are not those of the call alone: they depend on the distance from the query, or some are
-// inputs. Checks that mix the columns of values, or read weights from values, do not apply.
-bool has_other_values(const std::string& name) { return name == "shaw" || name == "nezha" || name == "longformer"; }
-
-TEST_CASE("conformance: mechanisms with vectors of relative positions, or with values of global positions") {
-  MechanismOptions o = options();
-  o.max_distance = 5, o.value_size = 6, o.window = 9, o.dilation = "1,3,3,2", o.globals = "0,7,40";
-  std::vector<std::string> checks = conformance_checks();
-  std::erase_if(checks, [](const std::string& name) {
-    return name == "rows sum to one" || name == "dropout" || name == "batch" || name == "sizes";
-  });
-  for (const std::string name : {"shaw", "nezha", "longformer"}) {
-    ConformanceOptions kit{.reference = naive_mechanism(name, o), .save_and_load = through_file};
-    kit = thinned(kit);
-    if (kit.only.empty()) kit.only = checks;
-    std::erase(kit.only, "batch");
-    const ConformanceReport report = check_conformance_in_test(mechanism_by_name(name, o), kit);
-    CHECK(report.mechanism == name);
-  }
-  // Without vectors of values, every check applies.
-  const auto of_keys = [](Index heads, Index size) {
-    return [=](Index, Rng& rng) { return ShawAttention(size, rng, {.max_distance = heads + 1, .of_values = false}); };
-  };
-  check_conformance_in_test(of_keys(4, 8), thinned({.reference = naive_mechanism("shaw", o), .of_sizes = of_keys}));
-  const auto nezha = [](Index, Index size) {
-    return [=](Index, Rng&) { return NezhaAttention(size, {.max_distance = 5, .of_values = false}); };
-  };
-  check_conformance_in_test(nezha(4, 8), thinned({.reference = naive_by([](const NaiveRow& row) {
-                                                    return naive_relative_weights(row, naive_sinusoids(5, row.size),
-                                                                                  {});
-                                                  }),
-                                                  .of_sizes = nezha}));
-}
-
 TEST_CASE("conformance: every mechanism that has a name passes all that it declares") {
   for (const std::string& name : mechanism_names()) {
     if (has_other_values(name)) continue;
@@ -219,77 +186,6 @@ TEST_CASE("conformance: linear attention with a small alpha of elu") {
   MechanismOptions o = options();
   o.elu_alpha = 0.2;
   check_conformance_in_test(mechanism_by_name("linear", o), thinned({.reference = naive_mechanism("linear", o)}));
-}
-
-TEST_CASE("conformance: kernels with other options") {
-  MechanismOptions o = options();
-  o.rbf_width = 0.7, o.degree = 4;
-  for (const std::string name : {"rbf", "polynomial"})
-    check_conformance_in_test(mechanism_by_name(name, o), thinned({.reference = naive_mechanism(name, o)}));
-}
-
-TEST_CASE("conformance: the kinds of Synthesizer") {
-  for (const std::string kind : {"random", "factorized-dense", "factorized-random"}) {
-    MechanismOptions o = options();
-    o.context = 260, o.synthesizer = kind;
-    const auto of_sizes = [o](Index heads, Index size) {
-      MechanismOptions other = o;
-      other.heads = heads, other.head_size = size;
-      return mechanism_by_name("synthesizer", other);
-    };
-    ConformanceOptions kit = thinned({.reference = naive_mechanism("synthesizer", o), .of_sizes = of_sizes});
-    kit.longest = std::min<Index>(kit.longest, 260);
-    check_conformance_in_test(mechanism_by_name("synthesizer", o), kit);
-  }
-  CHECK(
-      contains(error_of([] { synthesizer_kind("wide"); }), "synthesizer: the kind is 'wide'; it must be one of dense"));
-  Rng rng(1);
-  const SynthesizerAttention few(1, 4, rng, {.positions = 3});
-  const Tensor x = rng.normal({1, 1, 4, 4});
-  CHECK(contains(error_of([&] { few.apply(x, x, x, {}); }), "there may be at most 3 keys"));
-  CHECK(contains(error_of([&] { SynthesizerAttention(1, 4, rng, {}); }), "positions is 0"));
-}
-
-TEST_CASE("conformance: talking heads that mix scores and weights") {
-  check_conformance_in_test(
-      [](Index, Rng& rng) {
-        TalkingHeadsAttention talking(4);
-        for (Parameter* mix : {&talking.before_softmax, &talking.after_softmax}) init::normal_(*mix, rng, 0, 0.6);
-        return talking;
-      },
-      thinned({.normalised = false, .reference = naive_talking_heads, .save_and_load = through_file}));
-}
-
-TEST_CASE("talking heads: initially softmax attention, also where a key is masked for one head alone") {
-  const Tensor q = normal({2, 3, 5, 4}, 1), k = normal({2, 3, 7, 4}, 2), v = normal({2, 3, 7, 2}, 3);
-  TalkingHeadsAttention talking(3);
-  to(talking, DType::float64);
-  const AttentionCall call{.causal = true, .mask = random_mask({2, 3, 5, 7}, 0.6, 4)};
-  CHECK(close(talking.apply(q, k, v, call), attention(q, k, v, call), 1e-13, 1e-13));
-  CHECK(contains(error_of([] { TalkingHeadsAttention(0); }), "heads is 0; it must be 1 or more"));
-  CHECK(contains(error_of([&] { talking.apply(q[0].unsqueeze(0).slice(1, 0, 2), k, v, {}); }), "attention: "));
-}
-
-TEST_CASE("polynomial: a power that is not even is refused") {
-  for (const Index degree : {1, 3, 0, -2})
-    CHECK(contains(
-        error_of([&] { PolynomialAttention(Index{degree}); }),
-        "polynomial similarity: the degree is " + std::to_string(degree) + "; it must be even, and 2 or more"));
-  CHECK(contains(error_of([] { mechanism_by_name("polynomial", {.degree = 3})(0, *std::make_unique<Rng>(1)); }),
-                 "the degree is 3; it must be even"));
-  CHECK(
-      contains(error_of([] { polynomial_similarity(2, INFINITY); }), "the offset is inf; it must be a finite number"));
-  CHECK(contains(error_of([] { RbfAttention(-1); }), "RbfAttention: width is -1; it must be above 0"));
-}
-
-TEST_CASE("polynomial of degree 2 without an offset is linear attention with poly2; rbf falls with the distance") {
-  const Tensor q = normal({1, 2, 9, 4}, 1), k = normal({1, 2, 9, 4}, 2), v = normal({1, 2, 9, 3}, 3);
-  CHECK(close(PolynomialAttention(2, 0).apply(q, k, v, {.causal = true}),
-              linear_attention(q * 0.5, k * 0.5, v, {.causal = true}, {.feature_map = FeatureMap::poly2}), 1e-6, 1e-9));
-  // A query on a key, with another key at the distance `width`.
-  const Tensor one = Tensor::from({0, 0, 1, 0, 0, 1}).view({1, 1, 3, 2}), at = one.slice(2, 0, 1);
-  const Tensor w = AttentionMechanism(RbfAttention(1.0)).weights(at, one.slice(2, 0, 2), {});
-  CHECK(w.at({0, 0, 0, 1}) / w.at({0, 0, 0, 0}) == doctest::Approx(std::exp(-0.5)));
 }
 
 TEST_CASE("conformance: linear attention with features that mix the elements of a vector") {
@@ -321,54 +217,6 @@ TEST_CASE("conformance: mechanisms that cannot be causal, and variants") {
                  });
                }),
                .save_and_load = through_file}));
-}
-
-TEST_CASE("conformance: Longformer with the projections of other positions, and one dilation per head") {
-  MechanismOptions o = options();
-  o.window = 9;
-  const auto of_heads = [](Index heads, Index) {
-    return [=](Index, Rng&) {
-      LongformerOptions l{.window = 9, .dilations = {}, .globals = {7, 0, 7}, .own_projections = false};
-      for (Index h = 0; h < heads; ++h) l.dilations.push_back(1 + h / 2);
-      return LongformerAttention(l);
-    };
-  };
-  const auto naive = [](const NaiveRow& row) {
-    return pattern_of(row, [p = row.position, d = 1 + row.head / 2, causal = row.causal](Index j) {
-      const bool near = (p - j) % d == 0 && (causal ? p - j < 9 * d : std::abs(p - j) <= 4 * d);
-      return near || j == 0 || j == 7 || p == 0 || p == 7;
-    });
-  };
-  check_conformance_in_test(of_heads(4, 8), thinned({.reference = naive_by(naive, o), .of_sizes = of_heads}));
-  CHECK(LongformerAttention({.window = 2, .globals = {7, 0, 7}, .own_projections = false}).options().globals ==
-        std::vector<Index>{0, 7});
-}
-
-TEST_CASE("longformer and window: options by name, and wrong ones") {
-  Rng rng(1);
-  const MechanismOptions o{.heads = 2, .head_size = 4, .dilation = "1,2", .globals = "3,0"};
-  const AttentionMechanism longformer = mechanism_by_name("longformer", o)(0, rng);
-  CHECK(longformer.get<LongformerAttention>()->options().dilations == std::vector<Index>{1, 2});
-  CHECK(longformer.get<LongformerAttention>()->options().globals == std::vector<Index>{0, 3});
-  const AttentionMechanism window = mechanism_by_name("window", {.dilation = "3", .globals = "5"})(0, rng);
-  CHECK(window.get<WindowAttention>()->options().dilation == 3);
-  CHECK(window.get<WindowAttention>()->options().globals == std::vector<Index>{5});
-  const auto refused = [&](const std::string& name, MechanismOptions wrong, const std::string& message) {
-    wrong.heads = 2, wrong.head_size = 4;
-    CHECK(contains(error_of([&] { mechanism_by_name(name, wrong)(0, rng); }), message));
-  };
-  refused("window", {.dilation = "1,2"}, "dilation of window is 1,2; it must be one number, as only longformer has");
-  refused("window", {.globals = "-1"}, "globals of window is \"-1\"; it must be whole numbers separated by commas");
-  refused("longformer", {.globals = "1,"}, "globals of longformer is \"1,\"; it must be whole numbers separated");
-  refused("longformer", {.dilation = "1,2,3"}, "dilation of longformer is 1,2,3 and there are 2 heads; it must be one");
-  refused("longformer", {.dilation = "0"}, "dilation is 0; both must be 1 or more");
-  const Tensor x = normal({1, 3, 4, 4}, 1);
-  LongformerAttention two({.window = 2, .dilations = {1, 2}, .own_projections = false});
-  CHECK(contains(error_of([&] { two.apply(x, x, x, {}, {}); }),
-                 "there are 2 dilations; there must be one, or one per head"));
-  CHECK(contains(error_of([] { LongformerAttention({.window = 2}); }), "size is 0 and value_size is 0"));
-  CHECK(contains(error_of([] { LongformerAttention({.window = 2, .dilations = {}, .size = 1}); }),
-                 "there is no dilation"));
 }
 
 TEST_CASE("conformance: LSH with shared queries and keys, where keys are the directions of queries") {

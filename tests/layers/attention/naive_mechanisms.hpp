@@ -1,5 +1,5 @@
 // The mechanisms of layers/model_config.hpp term by term: the weight of every key for every query, in float64, by their
-// definitions. References for the conformance kit.
+// definitions. References for the conformance kit. Above 400 lines, because every named mechanism is here.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -394,6 +394,12 @@ inline NaiveWeights naive_weights(const std::string& name, const NaiveRow& row) 
                                                      {"forgetting", naive_forgetting_weights}};
   const auto found = own.find(name);
   return found != own.end() ? found->second(row) : naive_pattern_weights(row, name);
+}
+
+// Mechanisms whose values are not those of the call alone: they depend on the distance from the query, or some are
+// inputs. Checks that mix the columns of values, or read weights from values, do not apply.
+inline bool has_other_values(const std::string& name) {
+  return name == "shaw" || name == "nezha" || name == "longformer";
 }
 
 // The weights of all heads together, for one query of one sequence.
