@@ -266,14 +266,16 @@ TEST_CASE("train_lm: messages about settings in a checkpoint name only flags tha
   CHECK(refusal({{"attention", "linformer"}}, resume)
             .starts_with("attention is linformer (stored in a.h5) and model is lm (stored in a.h5): "));
   CHECK(refusal(json::object(), and_flags({"--window", "3"}))
-            .starts_with("--window is 3 and attention is softmax (stored in a.h5); --attention must be window or lsh"));
+            .starts_with("--window is 3 and attention is softmax (stored in a.h5); --attention must be window or "
+                         "longformer or lsh"));
   // The model of --init.
   LmFlags flags;
   parse_flags(flags, {"--init", "b.h5", "--window", "3"});
-  CHECK_THROWS_WITH_AS(flags.resolve(GPTConfig{}, "b.h5"),
-                       "--window is 3 and attention is softmax (stored in b.h5); --attention must be window or lsh, or "
-                       "leave --window out",
-                       examples::UsageError);
+  CHECK_THROWS_WITH_AS(
+      flags.resolve(GPTConfig{}, "b.h5"),
+      "--window is 3 and attention is softmax (stored in b.h5); --attention must be window or longformer or lsh, or "
+      "leave --window out",
+      examples::UsageError);
 }
 
 TEST_CASE("train_lm: a resumed run may have other names of files, but no other settings of the checkpoint") {
@@ -419,7 +421,8 @@ TEST_CASE("train_lm: options of a mechanism are flags, and a checkpoint stores t
   CHECK(refused([&] {
           resumed_before("linformer", {"--window", "64"});
         }) ==
-        "--window is 64 and attention is linformer (stored in lm.h5); --attention must be window or lsh, or leave "
+        "--window is 64 and attention is linformer (stored in lm.h5); --attention must be window or longformer or lsh, "
+        "or leave "
         "--window out");
   CHECK(refused([&] {
           mlm("lsh", {"--lsh-buckets", "3"});
