@@ -8,8 +8,8 @@
 //   softmax          2 n^2 h d                   the scores, and the values times the weights
 //   linear           2 n h d^2
 //   linear, 4d       2 n h (4 d)^2               queries, keys and values of four times the size
-//   poly2            n h d^2 (d + 1)             by the d (d + 1) / 2 products of two elements; heed computes the scores
-//                                                of short sequences instead
+//   poly2            n h d^2 (d + 1)             by the d (d + 1) / 2 products of two elements; short sequences are
+//                                                computed by their scores instead
 //   favor            4 n h m d                   m features of queries and keys, and their sums
 //   window           2 d per head and pair of the window of w keys
 //   longformer       the same with one global position, whose query has its own queries, keys and values

@@ -3,8 +3,8 @@
 // Example:
 //
 //   Rng rng(1);
-//   const MultiHeadAttention layer({.width = 16, .heads = 2}, rng,
-//                                  LongformerAttention({.window = 64, .dilations = {1, 2}, .globals = {0}, .size = 8}));
+//   LongformerAttention longformer({.window = 64, .dilations = {1, 2}, .globals = {0}, .size = 8});
+//   const MultiHeadAttention layer({.width = 16, .heads = 2}, rng, std::move(longformer));
 //   const Tensor y = layer(rng.normal({1, 500, 16}));
 #pragma once
 #include <algorithm>

@@ -3,8 +3,8 @@
 // Example:
 //
 //   Rng rng(1);
-//   const MultiHeadAttention layer({.width = 16, .heads = 2}, rng,
-//                                  SynthesizerAttention(2, 8, rng, {.kind = SynthesizerKind::dense, .positions = 100}));
+//   SynthesizerAttention dense(2, 8, rng, {.kind = SynthesizerKind::dense, .positions = 100});
+//   const MultiHeadAttention layer({.width = 16, .heads = 2}, rng, std::move(dense));
 //   const Tensor y = layer(rng.normal({1, 50, 16}), {.causal = true});
 #pragma once
 #include <heed/core/random.hpp>
