@@ -207,8 +207,7 @@ void check_call(const char* op, In q, In k, In v, const AttentionCall& call, con
   detail::check_heads(op, q, k, v, true);
   detail::check_key_masks(op, k, call);
   check(eps >= 0 && eps < 1, at, op, ": eps is ", eps, "; it must be in [0, 1)");
-  check(alpha >= 0 && alpha <= 1, at, op, ": alpha is ", alpha,
-        "; it must be in [0, 1], so that no feature is negative");
+  check(alpha > 0 && alpha <= 1, at, op, ": alpha is ", alpha, "; it must be above 0 and at most 1");
   check(!call.mask.defined() && call.dropout == 0, at, op,
         ": mask or dropout is given; it supports neither, because it never computes weights of single pairs");
   check(!call.documents.defined(), at, op,

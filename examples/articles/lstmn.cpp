@@ -86,7 +86,8 @@ std::string told_story(const ReadingModel& model, const StoryReader& reader, std
   const std::vector<Tokens> prompts = {begin};
   const GenerateOptions options{.count = StoryReader::kLength, .stop_tokens = begin, .seed = seed};
   std::string text;
-  for (const std::int32_t token : generate(ReadingState{&model}, prompts, options)[0]) {
+  const std::vector<Tokens> told = generate(ReadingState{&model}, prompts, options);
+  for (const std::int32_t token : told[0]) {
     const std::string& word = reader.word(token);
     text += (text.empty() || word == "." || word == "?" || word == "\n" ? "" : " ") + word;
   }

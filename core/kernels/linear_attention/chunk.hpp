@@ -30,7 +30,7 @@ template <FeatureMap kMap, class T>
 inline Batch<T> slope_at(Batch<T> y, T alpha) {
   const Batch<T> zero(T(0)), one(T(1));
   switch (kMap) {
-    case FeatureMap::elu: return select(y >= one, one, y - Batch<T>(T(1) - alpha));
+    case FeatureMap::elu: return select(y > one, one, y - Batch<T>(T(1) - alpha));
     case FeatureMap::relu: return select(y > zero, one, zero);
     case FeatureMap::softplus: return -expm1(-y);
     default: return one;
