@@ -57,12 +57,15 @@
 #include <heed/layers/attention/conformance.hpp>
 #include <heed/layers/attention/flex.hpp>
 #include <heed/layers/attention/linear.hpp>
+#include <heed/layers/attention/longformer.hpp>
 #include <heed/layers/attention/luong.hpp>
 #include <heed/layers/attention/mechanism.hpp>
 #include <heed/layers/attention/multi_head.hpp>
+#include <heed/layers/attention/relative.hpp>
 #include <heed/layers/attention/softmax.hpp>
 #include <heed/layers/attention/sparse.hpp>
 #include <heed/layers/attention/states.hpp>
+#include <heed/layers/attention/synthesizer.hpp>
 #include <heed/layers/convolution.hpp>
 #include <heed/layers/decoding.hpp>
 #include <heed/layers/embedding.hpp>

@@ -2,8 +2,10 @@
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/detail/attention_inputs.hpp>
 #include <heed/autograd/elementwise.hpp>
+#include <heed/autograd/matmul.hpp>
 #include <heed/autograd/norms.hpp>
 #include <heed/core/members.hpp>
+#include <limits>
 
 namespace heed {
 
@@ -56,6 +58,22 @@ Tensor detail::allowed_block(const AttentionCall& call, const Shape& grid, Index
     also(Tensor::arange(keys) >= call.documents.slice(1, first, last).unsqueeze(1).unsqueeze(3));
   if (call.mask.defined()) also(call.mask.expand(grid).slice(2, first, last).slice(3, 0, keys));
   return allowed;
+}
+
+Tensor detail::non_finite_part(const Tensor& weights, const Tensor& v, const Tensor& seen) {
+  const NoTape guard;
+  const MatmulPrecision exact(DType::float32);
+  const auto meets = [&](const Tensor& pairs, const Tensor& these) {
+    return matmul(pairs.to(weights.dtype()), these.to(weights.dtype())) > 0;
+  };
+  const Tensor unweighted = where(eq(weights, 0), seen, 0.0);
+  const Tensor up = v >= kInfinity, down = v <= -kInfinity, plus = weights > 0, minus = weights < 0;
+  const Tensor rises = logical_or(meets(plus, up), meets(minus, down));
+  const Tensor falls = logical_or(meets(plus, down), meets(minus, up));
+  Tensor y = masked_fill(Tensor::zeros(rises.shape(), weights.dtype()), rises, kInfinity);
+  y = where(falls, y - kInfinity, y);  // NaN where infinities of both signs meet
+  const Tensor nan = logical_or(meets(seen, isnan(v)), meets(unweighted, logical_or(up, down)));
+  return masked_fill(y, nan, std::numeric_limits<double>::quiet_NaN());
 }
 
 Tensor allowed_pairs(In q, In k, const AttentionCall& call) {

@@ -142,6 +142,12 @@ namespace detail {
 // allowed. The call must have been checked.
 Tensor allowed_block(const AttentionCall& call, const Shape& grid, Index first, Index last, Index keys);
 
+// The part of weights v that comes from values that are not finite, for weights and seen [.., T, S] and v [.., S, Dv]:
+// add it to the product of the weights and the finite values. NaN where a seen key has the value NaN, or an infinity
+// with weight 0; infinity where a weight other than 0 meets one; else 0. Keys that are not seen (0 in `seen`, otherwise
+// 1) have no effect. No gradient.
+Tensor non_finite_part(const Tensor& weights, const Tensor& v, const Tensor& seen);
+
 // causal, key_lengths, key_mask, documents and mask of a checked call, for mechanisms that choose their keys one by
 // one.
 class PairMasks {

@@ -1,9 +1,11 @@
-// generic_attention(): forward and backward in blocks, its masks, pooled keys, and values that are not finite.
+// generic_attention() and relative_attention(): forward and backward in blocks, their masks, pooled keys, vectors of
+// relative positions, and values that are not finite.
 #include <heed/autograd/generic_attention.hpp>
 //
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/detail/attention_inputs.hpp>
+#include <heed/autograd/detail/relative_vectors.hpp>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/reductions.hpp>
@@ -43,6 +45,7 @@ void check_constant(In q, const Similarity& f) {
 // The problem of one call, for forward and backward. Rows of k and v that the key masks exclude are zeros.
 struct Problem : AttentionInputs {
   Similarity f;
+  RelativeVectors vectors;
   bool finite, bias_hides;  // all values are finite; the bias contains -infinity
 
   Index batch() const { return q.dim(0); }
@@ -52,8 +55,8 @@ struct Problem : AttentionInputs {
   Index keys() const { return k.dim(2); }
 };
 
-Problem problem_of(const Similarity& f, const AttentionInputs& x) {
-  Problem p{x, f, true, false};
+Problem problem_of(const Similarity& f, const AttentionInputs& x, const RelativeVectors& vectors) {
+  Problem p{x, f, vectors, true, false};
   p.k = without_padding(x.k, x.call), p.v = without_padding(x.v, x.call);
   const Tensor& bias = x.call.bias;
   p.bias_hides = bias.defined() && bias.numel() > 0 && min(bias).item() <= -detail::kInfinity;
@@ -90,6 +93,21 @@ Tensor by_group(const Problem& p, const Tensor& x) {
 }
 Tensor by_head(const Problem& p, const Tensor& x, Index rows) { return x.view({p.batch(), p.heads(), rows, x.dim(3)}); }
 
+// The distances of the keys to the queries of a block.
+detail::Distances distances(const Problem& p, const Rows& r) {
+  const RelativeVectors& vectors = p.vectors;
+  detail::Distances at{{}, r.keys, (vectors.keys.defined() ? vectors.keys : vectors.values).dim(0) / 2};
+  for (Index b = 0; b < p.batch(); ++b)
+    at.first.push_back(vectors.positions.defined() ? vectors.positions.ptr<std::int32_t>()[b] + r.first
+                                                   : query_position(r.first, p.queries(), p.keys()));
+  return at;
+}
+
+// The products of rows x [B, H, r, n] with the vectors of the pairs, [B, H, r, keys].
+Tensor with_vectors(const Problem& p, const Rows& r, const Tensor& x, const Tensor& vectors) {
+  return detail::spread_by_distance(matmul(x, vectors.t()), distances(p, r));
+}
+
 // The pairs that are not allowed, broadcast to [B, H, r, keys]; undefined if all are allowed.
 Tensor forbidden(const Problem& p, const Rows& r) {
   const Tensor allowed = detail::allowed_block(p.call, p.grid(), r.first, r.last, r.keys);
@@ -122,6 +140,7 @@ Block block_of(const Problem& p, const Rows& r) {
   b.forbidden = forbidden(p, r);
   Tensor s = matmul(by_group(p, r.of(p.q)), r.seen(p.k).transpose(2, 3)) * p.scale;
   s = by_head(p, s, r.count());
+  if (p.vectors.keys.defined()) s = s + with_vectors(p, r, r.of(p.q), p.vectors.keys) * p.scale;
   if (p.call.bias.defined()) s = s + r.pairs(p.call.bias.expand(p.grid()));
   b.scores = cleared(s, b.forbidden);
   const Tensor f = cleared(similarity_of(p, b.scores), b.forbidden, p.f.log ? -detail::kInfinity : 0);
@@ -166,39 +185,36 @@ Tensor through(const Problem& p, const Tensor& s, const Tensor& df) {
   return ds.defined() ? ds.detach() : Tensor::zeros(s.shape(), s.dtype());
 }
 
-// sum_j w_ij v_j over the keys visible to query i. The other keys have weight 0, but 0 * NaN is NaN. So if some values
-// are not finite, they are handled separately: a NaN of a visible key gives NaN, and so does an infinity with weight 0;
-// other infinities give infinities.
+// sum_j w_ij v_j over the keys visible to query i. The other keys have weight 0, but 0 * NaN is NaN. So values that are
+// not finite are handled separately.
 Tensor mixed(const Problem& p, const Rows& r, const Block& b, const Tensor& w) {
   const Tensor v = r.seen(p.v), weights = by_group(p, w);
   if (p.finite) return matmul(weights, v);
   const Tensor seen = by_group(p, cleared(Tensor::ones(w.shape(), w.dtype()), b.forbidden));
-  const auto meets = [&](const Tensor& pairs, const Tensor& these) {
-    return matmul(pairs.to(w.dtype()), these.to(w.dtype())) > 0;
-  };
-  const Tensor unweighted = where(eq(weights, 0), seen, 0.0);
-  const Tensor up = v >= detail::kInfinity, down = v <= -detail::kInfinity, plus = weights > 0, minus = weights < 0;
-  Tensor y = matmul(weights, masked_fill(v, logical_not(isfinite(v)), 0));
-  y = masked_fill(y, logical_or(meets(plus, up), meets(minus, down)), detail::kInfinity);
-  y = where(logical_or(meets(plus, down), meets(minus, up)), y - detail::kInfinity, y);
-  const Tensor nan = logical_or(meets(seen, isnan(v)), meets(unweighted, logical_or(up, down)));
-  return masked_fill(y, nan, std::numeric_limits<double>::quiet_NaN());
+  return matmul(weights, masked_fill(v, logical_not(isfinite(v)), 0)) + detail::non_finite_part(weights, v, seen);
 }
 
 void forward(const Problem& p, Tensor& out, Rng& random) {
   each_block(p, [&](const Rows& r) {
     const Block b = block_of(p, r);
     const Tensor w = dropped(p, b.weights, draw_of(p, b.weights, random));
-    Tensor rows = r.of(out);
-    detail::copy_values(rows, by_head(p, mixed(p, r, b, w), r.count()));
+    Tensor rows = r.of(out), y = by_head(p, mixed(p, r, b, w), r.count());
+    if (p.vectors.values.defined()) y = y + matmul(detail::sum_by_distance(w, distances(p, r)), p.vectors.values);
+    detail::copy_values(rows, y);
   });
 }
 
 struct Sums {
-  Tensor dq, dk, dv, dbias;  // undefined: not needed
+  Tensor dq, dk, dv, dbias, dkeys, dvalues;  // the last two of the vectors; undefined: not needed
 
-  bool of_scores() const { return dq.defined() || dk.defined() || dbias.defined(); }
+  bool of_scores() const { return dq.defined() || dk.defined() || dbias.defined() || dkeys.defined(); }
 };
+
+// Adds to a table of vectors, for each distance, the rows x [B, H, r, n] times w [B, H, r, keys] at this distance.
+void add_vectors(Tensor& to, const Problem& p, const Rows& r, const Tensor& w, const Tensor& x) {
+  const Tensor by_distance = detail::sum_by_distance(w, distances(p, r));
+  detail::add_values(to, sum(matmul(by_distance.transpose(2, 3), x), {0, 1}));
+}
 
 void backward(const Problem& p, const Tensor& dout, Sums& d, Rng random) {
   each_block(p, [&](const Rows& r) {
@@ -209,16 +225,21 @@ void backward(const Problem& p, const Tensor& dout, Sums& d, Rng random) {
       detail::add_values(part, x);
     };
     if (d.dv.defined()) add(d.dv, matmul(by_group(p, dropped(p, b.weights, draw)).transpose(2, 3), g));
+    if (d.dvalues.defined()) add_vectors(d.dvalues, p, r, dropped(p, b.weights, draw), r.of(dout));
     if (!d.of_scores()) return;
-    Tensor dw = dropped(p, by_head(p, matmul(g, r.seen(p.v).transpose(2, 3)), r.count()), draw);
+    Tensor dw = by_head(p, matmul(g, r.seen(p.v).transpose(2, 3)), r.count());
+    if (p.vectors.values.defined()) dw = dw + with_vectors(p, r, r.of(dout), p.vectors.values);
+    dw = dropped(p, dw, draw);
     if (!p.finite) dw = cleared(dw, b.forbidden);
     if (p.f.by == SimilarityNorm::sum) dw = dw - sum(b.weights * dw, {3}, true);
     const Tensor df = cleared(dw * (p.f.log ? b.weights : b.inverse), b.forbidden);
     const Tensor ds = cleared(through(p, b.scores, df), b.forbidden), grouped = by_group(p, ds);
     if (d.dq.defined()) {
-      Tensor rows = r.of(d.dq);
-      detail::copy_values(rows, by_head(p, matmul(grouped, r.seen(p.k)) * p.scale, r.count()));
+      Tensor rows = r.of(d.dq), dq = by_head(p, matmul(grouped, r.seen(p.k)), r.count());
+      if (p.vectors.keys.defined()) dq = dq + matmul(detail::sum_by_distance(ds, distances(p, r)), p.vectors.keys);
+      detail::copy_values(rows, dq * p.scale);
     }
+    if (d.dkeys.defined()) add_vectors(d.dkeys, p, r, ds * p.scale, r.of(p.q));
     if (d.dk.defined()) add(d.dk, matmul(grouped.transpose(2, 3), by_group(p, r.of(p.q))) * p.scale);
     if (d.dbias.defined()) {
       Tensor pairs = r.pairs(d.dbias);
@@ -227,8 +248,18 @@ void backward(const Problem& p, const Tensor& dout, Sums& d, Rng random) {
   });
 }
 
-Tensor generic_op(In q, In k, In v, const Similarity& f, const AttentionCall& call, double scale) {
-  AttentionInputs x{q.tensor(), k.tensor(), v.tensor(), call, scale};
+// What an op adds to queries, keys, values and the call.
+struct GenericForm {
+  const char* op;
+  const Similarity& f;
+  double scale;
+  RelativeVectors vectors = {};
+};
+
+Tensor generic_op(In q, In k, In v, const AttentionCall& call, const GenericForm& form) {
+  const Similarity& f = form.f;
+  const RelativeVectors& vectors = form.vectors;
+  AttentionInputs x{q.tensor(), k.tensor(), v.tensor(), call, form.scale};
   if (!is_training()) x.call.dropout = 0;
   Tensor y = Tensor::zeros({q.dim(0), q.dim(2), q.dim(1), v.dim(3)}, q.dtype());
   const Rng random = default_rng();
@@ -236,21 +267,25 @@ Tensor generic_op(In q, In k, In v, const Similarity& f, const AttentionCall& ca
     const NoTape guard;
     const MatmulPrecision exact(DType::float32);
     AttentionInputs constants = x;
-    std::apply([](auto&... tensor) { ((tensor = tensor.defined() ? tensor.detach() : tensor), ...); },
-               constants.tensors());
+    RelativeVectors constant_vectors = vectors;
+    const auto detach = [](auto&... tensor) { ((tensor = tensor.defined() ? tensor.detach() : tensor), ...); };
+    std::apply(detach, constants.tensors()), std::apply(detach, constant_vectors.tensors());
     Tensor out = y.transpose(1, 2);
-    forward(problem_of(f, constants), out, default_rng());
+    forward(problem_of(f, constants, constant_vectors), out, default_rng());
   }
-  record("generic_attention", q.where(), y, {q, k, v, call.bias}, saved(x),
-         [f, random](Grads& d, const Tensor& dy, const AttentionInputs& in) {
+  record(form.op, q.where(), y, {q, k, v, call.bias, vectors.keys, vectors.values}, saved(x, vectors),
+         [f, random](Grads& d, const Tensor& dy, const AttentionInputs& in, const RelativeVectors& of_forward) {
            const MatmulPrecision exact(DType::float32);
-           const Problem p = problem_of(f, in);
+           const Problem p = problem_of(f, in, of_forward);
            const auto zeros = [&](int i, const Shape& shape) {
              return d.needs(i) ? Tensor::zeros(shape, dy.dtype()) : Tensor();
            };
-           Sums sums{zeros(0, p.q.shape()), zeros(1, p.k.shape()), zeros(2, p.v.shape()), zeros(3, p.grid())};
+           Sums sums{zeros(0, p.q.shape()), zeros(1, p.k.shape()), zeros(2, p.v.shape()), zeros(3, p.grid()), {}, {}};
+           if (d.needs(4)) sums.dkeys = Tensor::zeros(of_forward.keys.shape(), dy.dtype());
+           if (d.needs(5)) sums.dvalues = Tensor::zeros(of_forward.values.shape(), dy.dtype());
            backward(p, dy.transpose(1, 2), sums, random);
            d.add(0, sums.dq), d.add(1, sums.dk), d.add(2, sums.dv), d.add(3, sums.dbias);
+           d.add(4, sums.dkeys), d.add(5, sums.dvalues);
          });
   return y.transpose(1, 2);
 }
@@ -295,9 +330,32 @@ Tensor generic_attention(In q, In k, In v, const Similarity& f, const AttentionC
                          const GenericAttentionOptions& o) {
   check_call(q, k, v, f, call, o);
   check_constant(q, f);
-  if (o.pool == 1) return generic_op(q, k, v, f, call, o.scale);
+  if (o.pool == 1) return generic_op(q, k, v, call, {"generic_attention", f, o.scale});
   const PooledKeys groups = pooled_keys(k, v, call, o);
-  return generic_op(q, groups.k, groups.v, f, {.key_mask = groups.key_mask, .dropout = call.dropout}, o.scale);
+  return generic_op(q, groups.k, groups.v, {.key_mask = groups.key_mask, .dropout = call.dropout},
+                    {"generic_attention", f, o.scale});
+}
+
+Tensor relative_attention(In q, In k, In v, const RelativeVectors& vectors, const AttentionCall& call,
+                          std::optional<double> scale) {
+  constexpr const char* op = "relative_attention";
+  detail::check_heads(op, q, k, v);
+  const double factor = scale ? *scale : 1 / std::sqrt(static_cast<double>(q.dim(3)));
+  detail::check_pairs(op, q, k, call, factor);
+  const Tensor &keys = vectors.keys, &values = vectors.values, &positions = vectors.positions;
+  const auto fits = [&](const Tensor& x, Index size) {
+    return !x.defined() || (x.rank() == 2 && x.dim(0) % 2 == 1 && x.dim(1) == size && x.dtype() == q.dtype());
+  };
+  check(fits(keys, q.dim(3)) && fits(values, v.dim(3)) &&
+            (!keys.defined() || !values.defined() || keys.dim(0) == values.dim(0)),
+        q.where(), op, ": q is ", q.tensor(), ", v is ", v.tensor(), ", and the vectors are ", keys, " for keys and ",
+        values, " for values; they must be [2 clip + 1, size of q] and [2 clip + 1, size of v] of one dtype");
+  check(!positions.defined() || (positions.shape() == Shape{q.dim(0)} && positions.dtype() == DType::int32), q.where(),
+        op, ": positions is ", positions, "; it must be ", Shape{q.dim(0)}, " int32");
+  RelativeVectors dense = vectors;
+  if (positions.defined()) dense.positions = positions.dense();
+  const Similarity softmax_weights = similarity_by_name("embedded-gaussian");
+  return generic_op(q, k, v, call, {op, softmax_weights, factor, dense});
 }
 
 }  // namespace heed

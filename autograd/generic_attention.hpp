@@ -22,6 +22,7 @@
 #include <functional>
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/record.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,10 +53,15 @@ struct Similarity {
 //   embedded-gaussian   e^s, by its sum: softmax       dot-product   s, by the number of keys
 //   relu                max(s, 0), by its sum          square        s^2, by its sum
 //   softplus            log(1 + e^s), by its sum       sigmoid       1 / (1 + e^-s), by its sum
+//   polynomial          (1 + s)^2, by its sum
 //
 // Throws Error for a name that is not in similarity_names().
 Similarity similarity_by_name(std::string_view name);
 const std::vector<std::string>& similarity_names();
+
+// The polynomial kernel (s + offset)^degree, by its sum. Throws Error for a degree that is not even, for which values
+// may be negative, or below 2; and for an offset that is not finite.
+Similarity polynomial_similarity(Exactly<Index> degree, double offset = 1);
 
 // How neighbouring keys and values are pooled.
 enum class Pooling { average, max };
@@ -76,5 +82,31 @@ struct GenericAttentionOptions {
 // options, and for a negative f that is normalised by its sum.
 Tensor generic_attention(In q, In k, In v, const Similarity& similarity, const AttentionCall& call = {},
                          const GenericAttentionOptions& options = {});
+
+// ---- Vectors of relative positions ----
+
+// Softmax attention in which keys and values depend on their distance from the query (Shaw, Uszkoreit, Vaswani,
+// "Self-attention with relative position representations", 2018, equations 3 to 5). With a clip c, query i at position
+// P_i, and a vector a_d for keys and b_d for values at each distance d = min(max(j - P_i, -c), c):
+//
+//   s_ij = scale * q_i . (k_j + a_d) + bias_ij     w_i = softmax_j(s_i)     o_i = sum_j w_ij (v_j + b_d)
+//   ds_ij = w_ij (g_i . (v_j + b_d) - g_i . o_i)    dq_i = scale * sum_j ds_ij (k_j + a_d)
+//   da_d = scale * sum over the pairs at distance d of ds_ij q_i              db_d = sum over these pairs of w_ij g_i
+//
+// Vectors are shared by the heads. They cost products with the 2 c + 1 vectors of a table, not with one vector per
+// pair. Scores are computed for a block of queries at a time and never stored.
+struct RelativeVectors {
+  Tensor keys = {}, values = {};  // [2 c + 1, D] and [2 c + 1, Dv], by distance from -c to c; undefined: none
+  // int32 [B]: the position of the first query of each row. Undefined: queries are aligned with the end of the keys.
+  Tensor positions = {};
+
+  auto tensors() { return std::tie(keys, values, positions); }  // for saved()
+};
+
+// q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv] -> [B, H, T, Dv], as for attention(). float32 or float64. The scale
+// is 1 / sqrt(D) by default. Throws Error for other shapes and types, and unless both tables have one number of rows,
+// which is odd.
+Tensor relative_attention(In q, In k, In v, const RelativeVectors& vectors, const AttentionCall& call = {},
+                          std::optional<double> scale = {});
 
 }  // namespace heed

@@ -33,7 +33,7 @@ using kernels::LinearStep;
 struct LinearForm {
   LinearKind kind;
   FeatureMap map;
-  double eps;
+  double alpha, eps;
 };
 
 // weight [B, H, S], contiguous: factors of f(k), or summands of the logarithms; or undefined.
@@ -42,6 +42,7 @@ LinearProblem<T, S> linear_problem(const AttentionInputs& x, const Tensor& weigh
   LinearProblem<T, S> p{};
   set_rows<T>(p, x);
   p.map = form.map;
+  p.alpha = static_cast<T>(form.alpha);
   p.eps = static_cast<T>(form.eps);
   p.causal = x.call.causal;
   p.weight = pointer<const T>(weight);
@@ -200,11 +201,13 @@ void backward(const AttentionInputs& x, const Tensor& weight, const LinearForm& 
 
 // ---- The op ----
 
-void check_call(const char* op, In q, In k, In v, const AttentionCall& call, double eps = 0) {
+void check_call(const char* op, In q, In k, In v, const AttentionCall& call, const LinearFeatures& f = {}) {
   const Where& at = q.where();
+  const double eps = f.eps, alpha = f.alpha;
   detail::check_heads(op, q, k, v, true);
   detail::check_key_masks(op, k, call);
   check(eps >= 0 && eps < 1, at, op, ": eps is ", eps, "; it must be in [0, 1)");
+  check(alpha > 0 && alpha <= 1, at, op, ": alpha is ", alpha, "; it must be above 0 and at most 1");
   check(!call.mask.defined() && call.dropout == 0, at, op,
         ": mask or dropout is given; it supports neither, because it never computes weights of single pairs");
   check(!call.documents.defined(), at, op,
@@ -275,11 +278,11 @@ Tensor step(const char* op, In q, In k, In v, LinearAttentionSums& state, Attent
   return y.transpose(1, 2);
 }
 
-LinearForm form_of(FeatureMap map, double eps) {
-  if (map == FeatureMap::exp) return {LinearKind::logs, FeatureMap::identity, 0};
-  return {LinearKind::features, map, eps};
+LinearForm form_of(FeatureMap map, const LinearFeatures& f) {
+  if (map == FeatureMap::exp) return {LinearKind::logs, FeatureMap::identity, 1, 0};
+  return {LinearKind::features, map, f.alpha, f.eps};
 }
-constexpr LinearForm kEfficient{LinearKind::efficient, FeatureMap::identity, 0};
+constexpr LinearForm kEfficient{LinearKind::efficient, FeatureMap::identity, 1, 0};
 
 // ---- Features that ops compute ----
 
@@ -341,24 +344,23 @@ bool LinearFeatures::reads_bfloat16() const {
 }
 
 Tensor linear_attention(In q, In k, In v, const AttentionCall& call, const LinearFeatures& features) {
-  check_call("linear_attention", q, k, v, call, features.eps);
+  check_call("linear_attention", q, k, v, call, features);
   if (must_widen(q, features)) return linear_attention(wide(q), wide(k), wide(v), call, features).to(DType::bfloat16);
   if (features.feature_map == FeatureMap::poly2 && !has_maps(features, q))
     return detail::poly2_attention(q, k, v, call, features.eps);
   const Mapped x = mapped(q, k, v, call, features);
-  return linear_attention_op("linear_attention", {x.q, q.where()}, x.k, x.v, x.call, form_of(x.map, features.eps))
+  return linear_attention_op("linear_attention", {x.q, q.where()}, x.k, x.v, x.call, form_of(x.map, features))
       .to(q.dtype());
 }
 
 Tensor linear_attention_step(In q, In k, In v, LinearAttentionSums& state, const AttentionCall& call,
                              const LinearFeatures& features) {
   const NoTape guard;
-  check_call("linear_attention", q, k, v, call, features.eps);
+  check_call("linear_attention", q, k, v, call, features);
   if (must_widen(q, features))
     return linear_attention_step(wide(q), wide(k), wide(v), state, call, features).to(DType::bfloat16);
   const Mapped x = mapped(q, k, v, call, features);
-  return step("linear_attention", {x.q, q.where()}, x.k, x.v, state, x.call, form_of(x.map, features.eps))
-      .to(q.dtype());
+  return step("linear_attention", {x.q, q.where()}, x.k, x.v, state, x.call, form_of(x.map, features)).to(q.dtype());
 }
 
 Tensor efficient_attention(In q, In k, In v, const AttentionCall& call) {

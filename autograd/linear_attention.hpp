@@ -21,6 +21,10 @@ using FeatureFunction = std::function<Tensor(In x)>;
 // Options of linear_attention(): the features that weights are made of.
 struct LinearFeatures {
   FeatureMap feature_map = FeatureMap::elu;  // for queries and for keys
+  // Alpha of elu, above 0 and at most 1: features are alpha (e^x - 1) + 1 below 0 (Clevert, Unterthiner, Hochreiter,
+  // "Fast and accurate deep network learning by exponential linear units", 2016). A smaller alpha keeps features away
+  // from 0. Not read for other maps.
+  double alpha = 1;
   // If both are given, they replace feature_map: f maps queries and g maps keys, to the same number of features R, and
   // weights are f(q) . g(k). g gets zeros for keys that key_lengths or key_mask exclude.
   FeatureFunction query_map = {}, key_map = {};

@@ -56,12 +56,15 @@ set(HEED_HEADERS
     layers/attention/conformance_doctest.hpp
     layers/attention/flex.hpp
     layers/attention/linear.hpp
+    layers/attention/longformer.hpp
     layers/attention/luong.hpp
     layers/attention/mechanism.hpp
     layers/attention/multi_head.hpp
+    layers/attention/relative.hpp
     layers/attention/softmax.hpp
     layers/attention/sparse.hpp
     layers/attention/states.hpp
+    layers/attention/synthesizer.hpp
     layers/convolution.hpp
     layers/decoding.hpp
     layers/embedding.hpp

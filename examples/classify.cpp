@@ -38,7 +38,8 @@ struct Settings {
     f.order({"attention", "layers", "heads", "width", "length", "depth", "steps", "batch", "held-out", "lr", "seed"});
     f("attention", attention, Kind::model,
       "Attention mechanism: " + choice(names, ", ") + " (docs/attention.md) [softmax]", one_of(names, "NAME"));
-    mechanism_fields(f, mechanism, names, [this](const MechanismOption& o, bool) { return o.of(attention); });
+    mechanism_fields(f, mechanism, names,
+                     [this](const MechanismOption& o, bool has_value) { return has_value && o.of(attention); });
     counted("layers", layers, Kind::model, "Blocks", 0);
     counted("heads", heads, Kind::model, "Attention heads; must divide the width", 1);
     counted("width", width, Kind::model, "Size of a token's vector", 1);

@@ -142,7 +142,9 @@ void mechanism_fields(OptionFields& f, const std::string& mechanism, MechanismOp
     std::replace(name.begin(), name.end(), '-', '_');
     if constexpr (std::is_same_v<std::decay_t<decltype(value)>, Index>) {
       if (option.of(mechanism) && f.has(name, value != 0)) f(name, value, 1);
-    } else if (option.of(mechanism) && f.has(name, true)) {
+    } else if constexpr (std::is_same_v<std::decay_t<decltype(value)>, double>) {
+      if (option.of(mechanism) && f.has(name, value != 0)) f(name, value, OptionField::positive);
+    } else if (option.of(mechanism) && f.has(name, !value.empty())) {
       f(name, value);
     }
   });
@@ -154,6 +156,7 @@ static MechanismOptions mechanism_options(const GPTConfig& config) {
   o.causal = config.options.causal;
   o.heads = config.options.blocks.attention.heads;
   o.head_size = config.options.blocks.attention.head_size();
+  o.value_size = config.options.blocks.attention.value_size;
   o.context = config.options.context;
   return o;
 }

@@ -35,12 +35,21 @@ struct MechanismOptions {
   bool causal = true;               // calls are causal; `efficient` has a form for each case
   bool memory = false;              // attention to another sequence, as in a decoder; then causal is not read
   std::string feature_map = "elu";  // linear
+  std::string synthesizer = {};     // synthesizer: the kind; empty: dense
+  double elu_alpha = 0;             // linear with the map elu
   Index heads = 0, head_size = 0;   // of the layer; for mechanisms with parameters, favor and lsh
-  Index context = 0;                // maximum number of positions: luong-location, linformer, strided and fixed
-  Index window = 0;                 // window; lsh, per round
+  Index value_size = 0;             // of the layer; 0: head_size; shaw, nezha and longformer
+  // Maximum number of positions: luong-location, synthesizer, linformer, strided and fixed.
+  Index context = 0;
+  double rbf_width = 0;             // rbf
+  Index degree = 0;                 // polynomial
+  Index window = 0;                 // window and longformer; lsh, per round
+  std::string dilation = {};        // window: a number; longformer: one, or one per head, "1,2"; empty: 1
+  std::string globals = {};         // window and longformer: positions, "0,7"; empty: none; longformer: 0
   Index global_every = 0;           // window: layers n, 2 n, ... attend to all keys
   Index stride = 0;                 // strided; fixed: size of a block
   Index top_k = 0;                  // top-k
+  Index max_distance = 0;           // shaw and nezha
   Index rows = 0;                   // linformer: number of projected keys
   Index rounds = 0, buckets = 0;    // lsh
   Index features = 0;               // favor
@@ -54,18 +63,22 @@ struct MechanismOption {
   std::string name = {};                     // "window", for the flag --window
   std::string text = {};                     // description, with the default
   std::vector<std::string> mechanisms = {};  // mechanisms with this option
-  std::variant<Index MechanismOptions::*, std::string MechanismOptions::*> member = {};  // where the value is stored
-  std::vector<std::string> words = {};  // allowed values of a text option
+  // Where the value is stored. Numbers are 1 or more, or above 0; or 0 for the default.
+  std::variant<Index MechanismOptions::*, double MechanismOptions::*, std::string MechanismOptions::*> member = {};
+  std::vector<std::string> words = {};  // allowed values of a text option; empty: whole numbers, "0,7"
 
   bool of(std::string_view mechanism) const;  // whether the mechanism has the option
 };
 const std::vector<MechanismOption>& mechanism_options();  // all options
-// Calls f(option, value) for each option; the value is an Index or a std::string.
+// Calls f(option, value) for each option; the value is an Index, a double or a std::string.
 template <class Options, class F>
 void for_each_option(Options& options, F&& f) {
   for (const MechanismOption& o : mechanism_options())
     std::visit([&](auto member) { f(o, options.*member); }, o.member);
 }
+
+// The numbers of a text option, as "0,7". Throws Error that begins with `what` for other texts.
+std::vector<Index> numbers_of(std::string_view what, std::string_view text);
 
 // The options with the mechanism's defaults in place of 0, for checkpoints, which must not depend on defaults. Throws
 // Error for negative options, and for strided and fixed without a stride or context.

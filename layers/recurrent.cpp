@@ -4,6 +4,7 @@
 #include <heed/autograd/detail/recurrent.hpp>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/layers/recurrent.hpp>
+#include <span>
 
 namespace heed {
 
@@ -121,9 +122,16 @@ LSTMN::LSTMN(const LSTMNOptions& o, Rng& rng)
       memory(o.hidden, o.units == 0 ? o.hidden : o.units, rng, {.bias = false}),
       inputs(o.input, memory.weight.dim(0), rng),
       attended(o.hidden, memory.weight.dim(0), rng, {.bias = false}),
-      score(Tensor::empty({1, memory.weight.dim(0)})) {
+      score(Tensor::empty({1, memory.weight.dim(0)})),
+      span_(o.span) {
+  require(o.span >= 0, "LSTMN: span is ", o.span, "; it must be 1 or more, or 0 for all positions");
   const double bound = 1 / std::sqrt(static_cast<double>(score.dim(1)));
   init::uniform_(score, rng, -bound, bound);
+}
+
+// W_x x + W_t h~ as one query of one head, [B, 1, 1, units].
+Tensor LSTMN::query(const Tensor& projected, const Tensor& recalled) const {
+  return (projected + attended(cell.h(recalled))).unsqueeze(1).unsqueeze(1);
 }
 
 RecurrentOutput LSTMN::run(In x, const RecurrentInput& input, std::vector<Tensor>* weights) const {
@@ -140,12 +148,15 @@ RecurrentOutput LSTMN::run(In x, const RecurrentInput& input, std::vector<Tensor
   std::vector<Tensor> states, keys;  // h and c of each step; W_h h
   for (Index t = 0; t < T; ++t) {
     if (t > 0) {
-      const Tensor query = projected.select(1, t) + attended(cell.h(recalled));
-      const Tensor q = query.unsqueeze(1).unsqueeze(1), k = stack(keys, 1).unsqueeze(1);
-      recalled = additive_attention(q, k, stack(states, 1).unsqueeze(1), score).select(1, 0).select(1, 0);
+      const auto n = static_cast<std::size_t>(seen(t));
+      const Tensor q = query(projected.select(1, t), recalled);
+      const Tensor k = stack(std::span(keys).last(n), 1).unsqueeze(1);
+      const Tensor v = stack(std::span(states).last(n), 1).unsqueeze(1);
+      recalled = additive_attention(q, k, v, score).select(1, 0).select(1, 0);
       if (weights != nullptr) {
-        const Tensor one_each = one_hot(Tensor::arange(t), t, rows.dtype());
-        weights->push_back(additive_attention(q, k, one_each.expand({B, 1, t, t}), score).select(1, 0).select(1, 0));
+        const Tensor one_each =
+            one_hot(Tensor::arange(seen(t)), seen(t), rows.dtype()).expand({B, 1, seen(t), seen(t)});
+        weights->push_back(additive_attention(q, k, one_each, score).select(1, 0).select(1, 0));
       }
     }
     states.push_back(cell.step({sums.select(1, t), x.where()}, recalled));
@@ -161,6 +172,31 @@ RecurrentOutput LSTMN::run(In x, const RecurrentInput& input, std::vector<Tensor
           .states = {gather(from_nothing, 1, places.dense()).select(1, 0)}};
 }
 
+Tensor LSTMN::step(In x, LSTMNState& state) const {
+  check(x.rank() == 2 && x.dim(1) == cell.weight_ih.dim(1), x.where(), "LSTMN: x is ", x.tensor(),
+        "; one step takes [batch, ", cell.weight_ih.dim(1), "]");
+  const bool first = !state.states.defined();
+  check(first || state.states.dim(0) == x.dim(0), x.where(), "LSTMN: x is ", x.tensor(), " and the state holds ",
+        state.states, "; the batch must be the same");
+  Tensor recalled = Tensor::zeros({x.dim(0), 2 * cell.hidden()}, x.dtype());
+  if (!first)
+    recalled =
+        additive_attention(query(inputs(x), state.recalled), state.keys.unsqueeze(1), state.states.unsqueeze(1), score)
+            .select(1, 0)
+            .select(1, 0);
+  const Tensor next = cell.step({cell.sums(x), x.where()}, recalled);
+  const auto appended = [&](const Tensor& before, const Tensor& row) {
+    const Tensor one = row.unsqueeze(1), all = first ? one : concatenate({before, one}, 1);
+    return all.slice(1, all.dim(1) - seen(all.dim(1)), all.dim(1));
+  };
+  state = {appended(state.states, next), appended(state.keys, memory(cell.h(next))), recalled};
+  return cell.h(next);
+}
+
+void LSTMNState::members(MemberVisitor& visit) {
+  visit.buffer("states", states), visit.buffer("keys", keys), visit.buffer("recalled", recalled);
+}
+
 RecurrentOutput LSTMN::operator()(In x, const RecurrentInput& input) const { return run(x, input, nullptr); }
 
 Tensor LSTMN::attention_weights(In x, const RecurrentInput& input) const {
@@ -170,7 +206,7 @@ Tensor LSTMN::attention_weights(In x, const RecurrentInput& input) const {
   Tensor all = Tensor::zeros({x.dim(0), x.dim(1), x.dim(1)}, x.dtype());
   for (std::size_t i = 0; i < weights.size(); ++i) {
     const Index t = static_cast<Index>(i) + 1;
-    Tensor row = all.select(1, t).slice(1, 0, t);
+    Tensor row = all.select(1, t).slice(1, t - seen(t), t);
     row.copy_(weights[i]);
   }
   return all;

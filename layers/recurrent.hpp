@@ -129,15 +129,24 @@ struct LSTMNOptions {
   Index input = 0;   // size of x
   Index hidden = 0;  // size of h and of c
   Index units = 0;  // size of the attention's hidden layer; 0: hidden
+  Index span = 0;   // max number of earlier positions that a step attends to, the last ones; 0: all
+};
+
+// The memory of an LSTMN between single steps.
+struct LSTMNState {
+  Tensor states = {}, keys = {};  // h and c, W_h h of the last n positions: [B, n, 2 hidden] and [B, n, units]
+  Tensor recalled = {};           // h~ and c~ of the last step, [B, 2 hidden]
+
+  void members(MemberVisitor& visit);  // states, keys, recalled: for pick_rows()
 };
 
 // Long short-term memory-network (Cheng, Dong, Lapata, "Long short-term memory-networks for machine reading", 2016,
 // section 3.1): an LSTM that replaces the previous state by a sum of all its earlier states, weighted by attention.
 //
-//   a_ti = v . tanh(W_h h_i + W_x x_t + W_t h~_(t-1))   s_t = softmax_i(a_t)   i < t
+//   a_ti = v . tanh(W_h h_i + W_x x_t + W_t h~_(t-1))   s_t = softmax_i(a_t)   t - span <= i < t
 //   h~_t = sum_i s_ti h_i    c~_t = sum_i s_ti c_i      h_t, c_t = LSTM(x_t, h~_t, c~_t)
 //
-// h~ and c~ are zeros at the first step. Time and memory grow with the square of the length.
+// h~ and c~ are zeros at the first step. Time and memory grow with the square of the length, or with length times span.
 class LSTMN {
  public:
   RecurrentCell cell;  // LSTM, without attention
@@ -147,11 +156,14 @@ class LSTMN {
   Parameter score;  // v, [1, units]
 
   // Initial values of the score are uniform in +-1/sqrt(units), others as in Linear and RecurrentCell. Throws Error for
-  // sizes below 1.
+  // sizes below 1 and for a negative span.
   LSTMN(const LSTMNOptions& options, Rng& rng);
 
   RecurrentOutput operator()(In x, const RecurrentInput& input = {}) const;  // as Recurrent, but without `states`
-  // The weights s of each step: [B, T, T], where row t is 0 from column t on. No gradient.
+  // One step: x [B, input] -> h [B, hidden]. Replaces the state, which is empty at the start. The result is that of
+  // operator() for one more position.
+  Tensor step(In x, LSTMNState& state) const;
+  // The weights s of each step: [B, T, T], where row t is 0 from column t on and before column t - span. No gradient.
   Tensor attention_weights(In x, const RecurrentInput& input = {}) const;
 
   void members(auto&& visit) {  // cell, memory, inputs, attended, score
@@ -162,7 +174,14 @@ class LSTMN {
     visit("score", score);
   }
 
+  Index span() const { return span_; }  // 0: all earlier positions
+
  private:
+  Index span_;
+
+  // Positions that step t attends to.
+  Index seen(Index t) const { return span_ > 0 && span_ < t ? span_ : t; }
+  Tensor query(const Tensor& projected, const Tensor& recalled) const;
   RecurrentOutput run(In x, const RecurrentInput& input, std::vector<Tensor>* weights) const;
 };
 

@@ -19,7 +19,7 @@ bool joins(const Seq2SeqOptions& o) {
 
 // Width of the input of the output layer.
 Index feature_width(const Seq2SeqOptions& o) {
-  const bool all = o.attention == DecoderAttention::bahdanau || o.context_each_step;
+  const bool all = (o.attention == DecoderAttention::bahdanau && !o.output_from_state) || o.context_each_step;
   return all ? 2 * o.hidden + o.embedding : o.hidden;
 }
 
@@ -38,6 +38,18 @@ RecurrentOptions encoder_options(const Seq2SeqOptions& o) {
 RecurrentOptions decoder_options(const Seq2SeqOptions& o) {
   return {
       .input = o.embedding + (joins(o) ? o.hidden : 0), .hidden = o.hidden, .layers = o.layers, .dropout = o.dropout};
+}
+
+// Throws Error for options that do not fit the kind of attention.
+void check_decoder(const Seq2SeqOptions& o) {
+  const bool attends = o.attention != DecoderAttention::none;
+  require(attends || o.bridge != Bridge::zeros, "Seq2Seq: attention is none and bridge is zeros, so the decoder ",
+          "would not depend on the source; bridge must be linear or copy");
+  require(!o.input_feeding || o.attention == DecoderAttention::luong,
+          "Seq2Seq: input_feeding requires luong attention");
+  require(!o.output_from_state || o.attention == DecoderAttention::bahdanau,
+          "Seq2Seq: output_from_state requires bahdanau attention");
+  require(!o.context_each_step || !attends, "Seq2Seq: context_each_step requires a decoder without attention");
 }
 
 }  // namespace
@@ -90,11 +102,7 @@ Seq2Seq::Seq2Seq(const Seq2SeqOptions& o, Rng& rng, const MechanismFactory& mech
   const bool attends = o.attention != DecoderAttention::none;
   require(o.heads > 0 && o.hidden % o.heads == 0, "Seq2Seq: heads is ", o.heads, " and hidden is ", o.hidden,
           "; heads must be 1 or more and divide hidden");
-  require(attends || o.bridge != Bridge::zeros, "Seq2Seq: attention is none and bridge is zeros, so the decoder ",
-          "would not depend on the source; bridge must be linear or copy");
-  require(!o.input_feeding || o.attention == DecoderAttention::luong,
-          "Seq2Seq: input_feeding requires luong attention");
-  require(!o.context_each_step || !attends, "Seq2Seq: context_each_step requires a decoder without attention");
+  check_decoder(o);
   if (o.bridge == Bridge::linear)
     for (Index i = 0; i < o.layers; ++i) {
       const Index width = recurrent_states(o.cell) * o.hidden;
@@ -197,7 +205,7 @@ Tensor Seq2Seq::step(const Tensor& word, const Tensor& word_sums, Current& now, 
   const Tensor h = decoder.step_from(sums, now.states);
   if (options_.attention != DecoderAttention::luong) {
     now.position = now.position + 1;
-    return context.defined() ? concatenate({h, context, word}, 1) : h;
+    return context.defined() && !options_.output_from_state ? concatenate({h, context, word}, 1) : h;
   }
   const Tensor attended = tanh((*combine)(concatenate({query_by(now.states.back()), h}, 1)));
   now.position = now.position + 1;
@@ -345,6 +353,7 @@ void Seq2SeqConfig::fields(OptionFields& f) {
   f("decoder_attention", o.attention,
     {{"none", DecoderAttention::none}, {"bahdanau", DecoderAttention::bahdanau}, {"luong", DecoderAttention::luong}});
   f("context_each_step", o.context_each_step), f("input_feeding", o.input_feeding);
+  f.optional("output_from_state", o.output_from_state);
   f("bridge", o.bridge, {{"linear", Bridge::linear}, {"copy", Bridge::copy}, {"zeros", Bridge::zeros}});
   f("dropout", o.dropout), f("label_smoothing", o.label_smoothing);
   f.ensure(o.hidden % o.heads == 0, "heads", "a divisor of hidden, " + std::to_string(o.hidden));

@@ -31,14 +31,15 @@ namespace heed {
 //             s_t = cell([y_(t-1); c], s_(t-1))            output from [s_t; c; y_(t-1)]
 //   bahdanau  before the cell, from the previous state     (Bahdanau, Cho and Bengio 2015, A.1.2 and A.2.2)
 //             c_t = attention(s_(t-1))   s_t = cell([y_(t-1); c_t], s_(t-1))   output from [s_t; c_t; y_(t-1)]
+//             with output_from_state:                                          output from s_t
 //   luong     after the cell, from the new state           (Luong, Pham and Manning 2015, equations 5 and 6)
 //             s_t = cell(y_(t-1), s_(t-1))   c_t = attention(s_t)   h~_t = tanh(W_c [c_t; s_t])   output from h~_t
 //             with input_feeding: s_t = cell([y_(t-1); h~_(t-1)], s_(t-1)), with h~_0 = 0
 enum class DecoderAttention { none, bahdanau, luong };
 
 // The decoder's initial state. linear: per layer, tanh of a linear map of the encoder's last state, both directions
-// concatenated. (Bahdanau uses the reverse direction only.) copy: the encoder's last state. zeros: 0, with attention
-// only.
+// concatenated. (Bahdanau uses the reverse direction only.) copy: the encoder's last state itself, as in Sutskever et
+// al. 2014. zeros: 0, with attention only.
 enum class Bridge { linear, copy, zeros };
 
 // Options of Seq2Seq.
@@ -54,6 +55,7 @@ struct Seq2SeqOptions {
   Index heads = 1;                 // of the attention; must divide hidden
   bool context_each_step = false;  // without attention: see DecoderAttention::none
   bool input_feeding = false;      // with luong: see DecoderAttention::luong
+  bool output_from_state = false;  // with bahdanau: see DecoderAttention::bahdanau
   Bridge bridge = Bridge::linear;  // see Bridge
   // Applied to embeddings, between layers, before the output, and to attention weights if the mechanism supports that.
   double dropout = 0;

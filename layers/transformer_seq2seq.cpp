@@ -195,6 +195,7 @@ static MechanismOptions mechanism_options(const TransformerSeq2SeqOptions& o, Me
   m.causal = place == Place::decoder;
   m.memory = place == Place::cross;
   m.heads = o.blocks.attention.heads, m.head_size = o.blocks.attention.head_size();
+  m.value_size = o.blocks.attention.value_size;
   m.context = o.context;
   return m;
 }

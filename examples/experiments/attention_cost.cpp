@@ -11,6 +11,7 @@
 
 #include "examples/experiments/cost_measure.hpp"
 #include "examples/experiments/generation_cost.hpp"
+#include "examples/experiments/linear_forms.hpp"
 #include "examples/experiments/median.hpp"
 #include "examples/support/program.hpp"
 #include "examples/support/settings.hpp"
@@ -133,17 +134,57 @@ std::vector<Frame> measure_layer(const Flags& flags, Log& log) {
       "A layer of %lld heads of %lld, width %lld, FFN %lld; one sequence%s, float32, %s\n"
       "%s, %d threads: peak %.0f GFLOP/s\n"
       "counted: multiplications of products, forward; MiB: peak of tensors, without input and weights\n"
+      "window, longformer: %lld keys; favor: %lld features; longformer: one global position\n"
       "strided: l = sqrt(n); lsh: %lld rounds of the %s %lld keys in %lld buckets, the count is an upper bound%s\n",
       static_cast<long long>(s.heads), static_cast<long long>(s.head_size), static_cast<long long>(s.width()),
       static_cast<long long>(s.hidden), s.causal ? ", causal" : "", flags.forward ? "forward" : "forward and backward",
-      arch(), threads(), peak / 1e9, static_cast<long long>(s.lsh_rounds), s.causal ? "last" : "nearest",
-      static_cast<long long>(s.lsh_window), static_cast<long long>(s.lsh_buckets),
+      arch(), threads(), peak / 1e9, static_cast<long long>(s.window), static_cast<long long>(s.favor_features),
+      static_cast<long long>(s.lsh_rounds), s.causal ? "last" : "nearest", static_cast<long long>(s.lsh_window),
+      static_cast<long long>(s.lsh_buckets),
       s.causal ? "; linformer cannot be causal"
                : ("; linformer: " + std::to_string(s.linformer_rows) + " rows").c_str());
   Layer layer;
   for (Index n : flags.lengths) print_length(n, flags, peak, layer, log);
   print_crossovers(flags, layer.times, log);
   return frames_of(flags, layer);
+}
+
+// Measures forms of causal attention with the same result. Returns the frames for time and memory. A form that needs
+// more than kMaxFormBytes is left out.
+constexpr double kMaxFormBytes = 2e9;
+std::vector<Frame> measure_forms(const Flags& flags, Log& log) {
+  const std::string passes = flags.forward ? "forward" : "forward and backward";
+  Frame time{{"Forms of causal attention, " + passes, "n", "ms"}, {}}, memory{{"Memory of the forms", "n", "MiB"}, {}};
+  std::printf("\nForms of causal attention, %lld heads of %lld, %s: median ms, and MiB of tensors\n%-20s",
+              static_cast<long long>(flags.layer.heads), static_cast<long long>(flags.layer.head_size), passes.c_str(),
+              "");
+  for (Index n : flags.lengths) std::printf(" %20s", ("n = " + std::to_string(n)).c_str());
+  for (const AttentionForm form : attention_forms()) {
+    std::printf("\n%-20s", name_of(form).c_str());
+    Series times{name_of(form), {}}, peaks = times;
+    for (Index n : flags.lengths) {
+      if (bytes_of(form, n, flags.layer, !flags.forward) > kMaxFormBytes) {
+        std::printf(" %20s", "-");
+        continue;
+      }
+      const Measured m = measure(form, n, flags.layer, flags.options);
+      const double ms = median(m.milliseconds);
+      std::printf(" %11.4g %8.2f", ms, m.peak_mebibytes);
+      flush_output();
+      times.points.emplace_back(static_cast<double>(n), ms);
+      peaks.points.emplace_back(static_cast<double>(n), m.peak_mebibytes);
+      log.add({{"section", "form"},
+               {"form", name_of(form)},
+               {"n", n},
+               {"ms", ms},
+               {"peak_mib", m.peak_mebibytes},
+               {"backward", !flags.forward}});
+    }
+    if (times.points.empty()) continue;
+    time.series.push_back(std::move(times)), memory.series.push_back(std::move(peaks));
+  }
+  std::printf("\n");
+  return {time, memory};
 }
 
 void measure_sequences(const Flags& flags, Log& log) {
@@ -216,13 +257,15 @@ int run(Flags& flags, const SettingOrigins& origins) {
   // The memory needed by one layer, and by the keys and values of all layers of the generated sequence.
   const double width = static_cast<double>(flags.layer.width()), n = static_cast<double>(flags.lengths.back()),
                ffn = static_cast<double>(flags.layer.hidden);
-  if (flags.measure != "generation")
+  const bool layer = flags.measure == "layer" || flags.measure == "all",
+             generation = flags.measure == "generation" || flags.measure == "all";
+  if (layer)
     check_memory("a layer of width " + std::to_string(flags.layer.width()) + " and FFN " +
                      std::to_string(flags.layer.hidden) + " on " + std::to_string(flags.lengths.back()) + " positions",
                  4 * (width * std::max(4 * width, 2 * ffn) + n * std::max(4 * width, ffn)));
   const GenerationShape& g = flags.generation;
   const Index kept = std::max(g.batch * g.positions, *std::max_element(flags.at.begin(), flags.at.end()));
-  if (flags.measure != "layer")
+  if (generation)
     check_memory("generating with " + std::to_string(g.layers) + " layers of width " + std::to_string(g.width) +
                      ", up to " + std::to_string(kept) + " positions in total,",
                  4.0 * static_cast<double>(g.layers) * static_cast<double>(g.width) *
@@ -233,11 +276,15 @@ int run(Flags& flags, const SettingOrigins& origins) {
   const auto draw = [&] {
     if (!flags.plot.empty()) plot_frames(flags.plot, frames, true);
   };
-  if (flags.measure != "generation") {
+  if (layer) {
     frames = measure_layer(flags, log);
     draw();  // generation takes minutes: a run stopped there has this picture
   }
-  if (flags.measure != "layer") {
+  if (flags.measure == "forms") {
+    frames = measure_forms(flags, log);
+    draw();
+  }
+  if (generation) {
     measure_sequences(flags, log);
     for (Frame& frame : measure_tokens(flags, log)) frames.push_back(std::move(frame));
     draw();
@@ -258,6 +305,8 @@ void add_flags(CommandLine& line, Flags& f) {
   list("--lengths", f.lengths, "Lengths of the sequence, increasing [64,128,256,512,1024,2048,4096,8192]");
   counted("--heads", f.layer.heads, "Attention heads [12]");
   counted("--head-size", f.layer.head_size, "Size of a head [64]");
+  counted("--window", f.layer.window, "Keys per query of window and longformer [256]");
+  counted("--favor-features", f.layer.favor_features, "Random features of favor [256]");
   counted("--ffn", f.layer.hidden, "Size of the feed-forward part; 0: four times the width [3072]", 0);
   line.add_switch("--causal", f.layer.causal, "Causal attention; leaves out linformer, which has no causal form");
   line.add_switch("--forward", f.forward, "Measure the forward pass only [forward and backward]");
@@ -272,7 +321,11 @@ void add_flags(CommandLine& line, Flags& f) {
   list("--at", f.at, "Positions at which one more token is timed [100,1000,10000,100000]");
   line.add("--token-repeats", f.token_repeats, "Timed tokens per position [20]", whole(1, 100000));
   line.group("Layer and generation");
-  line.add("--measure", f.measure, "What to run [all]", one_of({"layer", "generation", "all"}));
+  line.add(
+      "--measure", f.measure,
+      "What to run: layer; generation; all, which is both; or forms, causal attention in chunks, by cumulative sums, "
+      "by recurrence and with all weights in memory [all]",
+      one_of({"layer", "generation", "all", "forms"}));
   line.add("--plot", f.plot, "Picture of counts, times and memory, .svg or .png",
            file_name("FILE.svg|png", FileRole::output));
   line.add_threads(f.threads);

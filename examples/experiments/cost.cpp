@@ -21,6 +21,18 @@ double softmax_pairs(Index n, bool causal) {
   return causal ? all * (all + 1) / 2 : all * all;
 }
 
+// |i - j| <= floor(w / 2), or i - w < j <= i if causal.
+double window_pairs(Index n, Index w, bool causal) {
+  const Index near = std::min(causal ? w - 1 : w / 2, n - 1);
+  return static_cast<double>(n + (causal ? 1 : 2) * (n * near - near * (near + 1) / 2));
+}
+
+// With the first position global: the other queries see it, and it sees all positions, by two sets of projections.
+double longformer_pairs(Index n, Index w, bool causal) {
+  const auto far = static_cast<double>(std::max<Index>(0, causal ? n - w : n - 1 - w / 2));
+  return window_pairs(n, w, causal) + far + (causal ? 1 : far + static_cast<double>(n));
+}
+
 // The largest number of keys that hashing can find, at least one per query.
 double lsh_pairs(Index n, const LayerShape& s) {
   const Index max_keys = s.lsh_rounds * s.lsh_window;
@@ -39,6 +51,10 @@ std::string name_of(Part part) {
     case Part::softmax: return "softmax";
     case Part::linear: return "linear";
     case Part::linear_wide: return "linear, 4d";
+    case Part::poly2: return "poly2";
+    case Part::favor: return "favor";
+    case Part::window: return "window";
+    case Part::longformer: return "longformer";
     case Part::strided: return "strided";
     case Part::lsh: return "lsh";
     case Part::linformer: return "linformer";
@@ -48,7 +64,8 @@ std::string name_of(Part part) {
 
 std::vector<Part> parts_of(const LayerShape& shape) {
   std::vector<Part> parts = {Part::projections, Part::feed_forward, Part::no_attention, Part::softmax,
-                             Part::linear,      Part::linear_wide,  Part::strided,      Part::lsh};
+                             Part::linear,      Part::linear_wide,  Part::poly2,        Part::favor,
+                             Part::window,      Part::longformer,   Part::strided,      Part::lsh};
   if (!shape.causal) parts.push_back(Part::linformer);
   return parts;
 }
@@ -66,6 +83,10 @@ double multiplications(Part part, Index length, const LayerShape& s) {
     case Part::softmax: return 2 * softmax_pairs(length, s.causal) * width;
     case Part::linear: return 2 * n * h * d * d;
     case Part::linear_wide: return 2 * n * h * (4 * d) * (4 * d);
+    case Part::poly2: return n * h * d * d * (d + 1);
+    case Part::favor: return 4 * n * h * static_cast<double>(s.favor_features) * d;
+    case Part::window: return 2 * window_pairs(length, s.window, s.causal) * width;
+    case Part::longformer: return 2 * longformer_pairs(length, s.window, s.causal) * width;
     case Part::strided: return 2 * strided_pairs(length, s.causal) * width;
     case Part::lsh: return (2 * lsh_pairs(length, s) + n * static_cast<double>(s.lsh_rounds * s.lsh_buckets)) * width;
     case Part::linformer: return 4 * n * static_cast<double>(std::min(s.linformer_rows, length)) * width;
@@ -109,6 +130,10 @@ std::vector<Comparison> comparisons(const LayerShape& shape) {
       {"the quadratic part over all else: n = 6hd", {Part::softmax}, {Part::no_attention}},
       {"softmax over linear: n = d", {Part::softmax}, {Part::linear}},
       {"softmax over linear of size 4d: n = 16d", {Part::softmax}, {Part::linear_wide}},
+      {"softmax over poly2: n = d (d + 1) / 2", {Part::softmax}, {Part::poly2}},
+      {"softmax over favor: n = 2m", {Part::softmax}, {Part::favor}},
+      {"softmax over window", {Part::softmax}, {Part::window}},
+      {"linear over window", {Part::linear}, {Part::window}},
       {"softmax over strided", {Part::softmax}, {Part::strided}},
       {"softmax over lsh", {Part::softmax}, {Part::lsh}}};
   if (!shape.causal) all.push_back({"softmax over linformer", {Part::softmax}, {Part::linformer}});

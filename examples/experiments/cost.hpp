@@ -8,6 +8,11 @@
 //   softmax          2 n^2 h d                   the scores, and the values times the weights
 //   linear           2 n h d^2
 //   linear, 4d       2 n h (4 d)^2               queries, keys and values of four times the size
+//   poly2            n h d^2 (d + 1)             by the d (d + 1) / 2 products of two elements; short sequences are
+//                                                computed by their scores instead
+//   favor            4 n h m d                   m features of queries and keys, and their sums
+//   window           2 d per head and pair of the window of w keys
+//   longformer       the same with one global position, whose query has its own queries, keys and values
 //   strided          2 d per head and pair of the pattern, O(n sqrt(n)); l = round(sqrt(n))
 //   lsh              at most rounds * window keys per query, 2 d each, and the rotations: rounds * buckets / 2 * d per
 //                    query and per key
@@ -29,6 +34,8 @@ struct LayerShape {
   Index head_size = 64;
   Index hidden = 3072;  // size m of the feed-forward part
   bool causal = false;
+  Index window = 256;          // w, of window and longformer
+  Index favor_features = 256;  // m
   Index linformer_rows = 256;  // r, at most n
   Index lsh_rounds = 4, lsh_window = 32, lsh_buckets = 64;
 
@@ -36,7 +43,21 @@ struct LayerShape {
 };
 
 // The parts of a layer, as in the table above.
-enum class Part { projections, feed_forward, no_attention, softmax, linear, linear_wide, strided, lsh, linformer };
+enum class Part {
+  projections,
+  feed_forward,
+  no_attention,
+  softmax,
+  linear,
+  linear_wide,
+  poly2,
+  favor,
+  window,
+  longformer,
+  strided,
+  lsh,
+  linformer
+};
 std::string name_of(Part part);                       // as in the table above
 std::vector<Part> parts_of(const LayerShape& shape);  // all; without linformer if causal
 Index stride_for(Index n);                            // l of the strided pattern

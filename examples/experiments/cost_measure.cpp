@@ -7,6 +7,7 @@
 #include <heed/core/memory.hpp>
 #include <heed/core/random.hpp>
 #include <heed/layers/attention/linear.hpp>
+#include <heed/layers/attention/longformer.hpp>
 #include <heed/layers/attention/softmax.hpp>
 #include <heed/layers/attention/sparse.hpp>
 #include <heed/layers/feed_forward.hpp>
@@ -14,9 +15,30 @@
 namespace heed::examples {
 namespace {
 
-using Forward = std::function<Tensor(const Tensor& x)>;
+AttentionMechanism mechanism_of(Part part, Index n, const LayerShape& s, Rng& rng, std::uint64_t seed) {
+  switch (part) {
+    case Part::linear:
+    case Part::linear_wide: return LinearAttention{};
+    case Part::poly2: return LinearAttention{{.feature_map = FeatureMap::poly2}};
+    case Part::favor: return FavorAttention(s.head_size, {.features = s.favor_features, .seed = seed});
+    case Part::window: return WindowAttention({.window = s.window});
+    case Part::longformer: return LongformerAttention({.window = s.window, .globals = {0}, .size = s.head_size});
+    case Part::strided: return StridedAttention({.stride = stride_for(n)});
+    case Part::lsh:
+      return LshAttention({.size = s.head_size,
+                           .buckets = s.lsh_buckets,
+                           .rounds = s.lsh_rounds,
+                           .window = s.lsh_window,
+                           .seed = seed});
+    case Part::linformer: return LinformerAttention(n, std::min(n, s.linformer_rows), rng);
+    default: return SoftmaxAttention{};
+  }
+}
 
-Measured measure(const Forward& forward, const Tensor& x, const MeasureOptions& options) {
+}  // namespace
+
+Measured measure_forward(const std::function<Tensor(const Tensor& x)>& forward, const Tensor& x,
+                         const MeasureOptions& options) {
   const NoTape off;
   const Tensor dy = options.backward ? Rng(options.seed, 2).normal(forward(x).shape()) : Tensor();
   const auto run = [&] {
@@ -39,24 +61,6 @@ Measured measure(const Forward& forward, const Tensor& x, const MeasureOptions& 
   return result;
 }
 
-AttentionMechanism mechanism_of(Part part, Index n, const LayerShape& s, Rng& rng, std::uint64_t seed) {
-  switch (part) {
-    case Part::linear:
-    case Part::linear_wide: return LinearAttention{};
-    case Part::strided: return StridedAttention({.stride = stride_for(n)});
-    case Part::lsh:
-      return LshAttention({.size = s.head_size,
-                           .buckets = s.lsh_buckets,
-                           .rounds = s.lsh_rounds,
-                           .window = s.lsh_window,
-                           .seed = seed});
-    case Part::linformer: return LinformerAttention(n, std::min(n, s.linformer_rows), rng);
-    default: return SoftmaxAttention{};
-  }
-}
-
-}  // namespace
-
 double milliseconds(const std::function<void()>& f) {
   const auto start = std::chrono::steady_clock::now();
   f();
@@ -72,19 +76,22 @@ Measured measure(Part part, Index n, const LayerShape& s, const MeasureOptions& 
     const FeedForward ffn(width, rng, {.hidden = s.hidden});
     // Without attention, the values are used as its result.
     const auto projections = [&](const Tensor& t) { return proj(qkv(t).slice(-1, 2 * width, 3 * width)); };
-    if (part == Part::projections) return measure(projections, x, options);
-    if (part == Part::feed_forward) return measure([&](const Tensor& t) { return ffn(t); }, x, options);
-    return measure([&](const Tensor& t) { return ffn(projections(t)); }, x, options);
+    if (part == Part::projections) return measure_forward(projections, x, options);
+    if (part == Part::feed_forward) return measure_forward([&](const Tensor& t) { return ffn(t); }, x, options);
+    return measure_forward([&](const Tensor& t) { return ffn(projections(t)); }, x, options);
   }
   // Queries, keys and values are views of one tensor, as in a layer.
   const Index size = s.head_size * (part == Part::linear_wide ? 4 : 1);
-  const Tensor x = rng.normal({1, n, 3, s.heads, size});
   const AttentionMechanism mechanism = mechanism_of(part, n, s, rng, options.seed);
+  const auto given = static_cast<Index>(mechanism.inputs().size());
+  const Tensor x = rng.normal({1, n, 3 + given, s.heads, size});
   const auto attend = [&](const Tensor& t) {
-    const auto third = [&](Index i) { return t.select(2, i).transpose(1, 2); };
-    return mechanism.apply(third(0), third(1), third(2), {.causal = s.causal});
+    const auto heads = [&](Index i) { return t.select(2, i).transpose(1, 2); };
+    std::vector<Tensor> inputs;
+    for (Index i = 0; i < given; ++i) inputs.push_back(heads(3 + i));
+    return mechanism.apply(heads(0), heads(1), heads(2), {.causal = s.causal}, inputs);
   };
-  return measure(attend, x, options);
+  return measure_forward(attend, x, options);
 }
 
 }  // namespace heed::examples

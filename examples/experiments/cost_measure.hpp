@@ -1,6 +1,8 @@
 // Runs and measures the parts of a Transformer layer (cost.hpp).
 #pragma once
 #include <cstdint>
+#include <functional>
+#include <heed/core/tensor.hpp>
 #include <vector>
 
 #include "examples/experiments/cost.hpp"
@@ -22,6 +24,10 @@ struct Measured {
 
 // Measures a part of a layer on one sequence of n positions, in float32.
 Measured measure(Part part, Index n, const LayerShape& shape, const MeasureOptions& options);
+
+// Measures a function of x, and its backward pass unless options.backward is false.
+Measured measure_forward(const std::function<Tensor(const Tensor& x)>& forward, const Tensor& x,
+                         const MeasureOptions& options);
 
 // The time of f in milliseconds.
 double milliseconds(const std::function<void()>& f);

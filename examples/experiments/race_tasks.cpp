@@ -159,6 +159,7 @@ RaceEntry entry(const std::shared_ptr<const RaceTask>& task, const std::string& 
   e.options = own;
   e.options.causal = e.model.causal, e.options.context = e.model.context, e.options.seed = seed;
   e.options.heads = e.model.blocks.attention.heads, e.options.head_size = e.model.blocks.attention.key_size;
+  e.options.value_size = e.model.blocks.attention.value_size;
   if (own.window == 0) e.options.window = std::max<Index>(4, e.model.context / 8);
   return e;
 }

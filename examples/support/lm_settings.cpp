@@ -88,14 +88,16 @@ void check_together(const LmSettings& s, const SettingOrigins& origins) {
                      origins.describe("--steps", std::to_string(s.steps)) +
                      "; the warm-up must not be longer than the training");
   if (const auto& [width, heads] = std::pair(s.gpt.blocks.attention.width, s.gpt.blocks.attention.heads);
-      width % heads != 0)
+      width % heads != 0 && s.gpt.blocks.attention.key_size == 0)
     throw UsageError(origins.describe("--width", std::to_string(width)) + " and " +
-                     origins.describe("--heads", std::to_string(heads)) + "; heads must divide the width");
+                     origins.describe("--heads", std::to_string(heads)) +
+                     "; heads must divide the width, unless --key-size is given");
   if (const std::string error = model_error(s.model, s.attention); !error.empty())
     throw UsageError(origins.describe("--attention", s.attention) + " and " + origins.describe("--model", s.model) +
                      ": " + error);
   MechanismOptions mechanism = s.mechanism;
-  mechanism.causal = s.model == "lm", mechanism.heads = mechanism.head_size = 1;
+  mechanism.causal = s.model == "lm", mechanism.heads = s.gpt.blocks.attention.heads,
+  mechanism.head_size = s.gpt.blocks.attention.head_size();
   check_mechanism(origins, "--attention", s.attention, mechanism);
   if (s.min_lr > s.lr)
     throw UsageError(origins.describe("--min-lr", Json(s.min_lr).dump()) + " and " +

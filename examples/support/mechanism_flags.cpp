@@ -7,14 +7,30 @@
 
 namespace heed::examples {
 
+// Whole numbers separated by commas, as one text.
+static Takes whole_numbers() {
+  return {"N,N...", [](const std::string& given) {
+            try {
+              numbers_of("it", given);
+            } catch (const Error&) {
+              return "it is '" + excerpt(given) + "'; it must be whole numbers separated by commas, as 0,7";
+            }
+            return std::string();
+          }};
+}
+
 void mechanism_fields(SettingFields& f, MechanismOptions& options, const std::vector<std::string>& mechanisms,
                       const StoresOption& stored) {
   for_each_option(options, [&](const MechanismOption& o, auto& value) {
     const auto has = [&](const std::string& mechanism) { return o.of(mechanism); };
     if (std::none_of(mechanisms.begin(), mechanisms.end(), has)) return;
+    using Value = std::decay_t<decltype(value)>;
+    const Takes number = std::is_same_v<Value, double>        ? positive_number()
+                         : std::is_same_v<Value, std::string> ? whole_numbers()
+                                                              : whole(1);
     f(o.name, value, Kind::model, choice(o.mechanisms, ", ") + ": " + o.text,
-      o.words.empty() ? whole(1) : one_of(o.words))
-        .stored = !stored || stored(o, value != std::decay_t<decltype(value)>());
+      o.words.empty() ? number : one_of(o.words))
+        .stored = !stored || stored(o, value != Value());
   });
 }
 

@@ -6,6 +6,7 @@
 #include <heed/optim/optimizers/schedule.hpp>
 #include <heed/optim/run/options.hpp>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "examples/support/mechanism_flags.hpp"
 
@@ -66,6 +67,10 @@ Seq2SeqConfig recurrent_config(const TranslationSettings& s, Index source, Index
                             : attention == "bahdanau" ? DecoderAttention::bahdanau
                                                       : DecoderAttention::luong,
                .input_feeding = s.input_feeding,
+               .output_from_state = s.output_from_state,
+               .bridge = s.bridge == "linear" ? Bridge::linear
+                         : s.bridge == "copy" ? Bridge::copy
+                                              : Bridge::zeros,
                .dropout = *blocks.dropout,
                .label_smoothing = s.options.label_smoothing};
   if (attention != "none") c.attention = attention;
@@ -114,9 +119,12 @@ void TranslationSettings::model_fields(SettingFields& f) {
     one_of(memory_mechanism_names(), "NAME"));
   std::vector<std::string> names = all_mechanism_names();  // and those that need a memory
   names.insert(names.end(), memory_mechanism_names().begin(), memory_mechanism_names().end());
-  mechanism_fields(f, mechanism, names, [](const MechanismOption& o, bool has_value) {
-    return has_value || o.name != "global-every";  // older checkpoints have the others
-  });
+  // Older checkpoints have these options also without a value.
+  static const std::set<std::string> always = {"window",       "stride",      "top-k-keys",     "linformer-rows",
+                                               "lsh-rounds",   "lsh-buckets", "favor-features", "additive-units",
+                                               "local-radius", "feature-map"};
+  mechanism_fields(f, mechanism, names,
+                   [](const MechanismOption& o, bool has_value) { return has_value || always.contains(o.name); });
   TransformerOptions& blocks = options.blocks;
   f("layers", blocks.layers, Kind::model, "Layers of the encoder and of the decoder, each [1]", whole(1));
   f("heads", blocks.attention.heads, Kind::model, "Heads of a transformer's attention [4]", whole(1));
@@ -127,6 +135,14 @@ void TranslationSettings::model_fields(SettingFields& f) {
   f("directions", directions, Kind::model, "Reading directions of a recurrent encoder [2]", whole(1, 2));
   f("input-feeding", input_feeding, Kind::model,
     "A recurrent decoder also reads its last attention output, as in Luong");
+  f("output-from-state", output_from_state, Kind::model,
+    "A decoder with Bahdanau's attention computes its output from its state alone, without context and last word")
+      .stored = output_from_state;
+  f("bridge", bridge, Kind::model,
+    "First state of a recurrent decoder: linear, tanh of a linear map of the encoder's last state; copy, that state "
+    "itself, as in Sutskever; or zeros [linear]",
+    one_of({"linear", "copy", "zeros"}))
+      .stored = bridge != "linear";
   f("norm-first", *blocks.norm_first, Kind::model, "Norms before each part of a transformer, not after it");
   f("dropout", *blocks.dropout, Kind::training, "Share of activations dropped in training [0.1]", number(0, 0.99));
   f("attention-dropout", attention_dropout, Kind::training,
@@ -201,7 +217,8 @@ static void check_settings(const SettingOrigins& origins, const TranslationSetti
   only_of(is_transformer(s), "a transformer",
           {"--encoder-attention", "--decoder-attention", "--cross-attention", "--heads", "--norm-first",
            "--attention-dropout"});
-  only_of(!is_transformer(s), "recurrent models", {"--directions", "--input-feeding"});
+  only_of(!is_transformer(s), "recurrent models",
+          {"--directions", "--input-feeding", "--output-from-state", "--bridge"});
   check_mechanism_options(origins, s);
   if (s.average_last > 1 && s.average_every == 0 && s.eval_every == 0)
     throw UsageError(origins.describe("--average-last", std::to_string(s.average_last)) + " and " +

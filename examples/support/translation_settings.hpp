@@ -32,7 +32,8 @@ struct TranslationSettings {
                                        .label_smoothing = 0};
   double attention_dropout = -1;  // negative: as dropout
   Index directions = 2;
-  bool input_feeding = false;
+  bool input_feeding = false, output_from_state = false;
+  std::string bridge = "linear";
 
   // The run ends at the first of these limits that is set; without any, after kDefaultSteps.
   Index steps = -1, epochs = 0;

@@ -1,12 +1,16 @@
 // The table of mechanisms by name, their options, and the defaults of the options.
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <heed/core/names.hpp>
 #include <heed/layers/attention/flex.hpp>
 #include <heed/layers/attention/linear.hpp>
+#include <heed/layers/attention/longformer.hpp>
 #include <heed/layers/attention/luong.hpp>
+#include <heed/layers/attention/relative.hpp>
 #include <heed/layers/attention/softmax.hpp>
 #include <heed/layers/attention/sparse.hpp>
+#include <heed/layers/attention/synthesizer.hpp>
 #include <heed/layers/model_config.hpp>
 
 namespace heed {
@@ -17,6 +21,31 @@ using Made = AttentionMechanism;
 
 void need(const char* mechanism, const char* what, Index value) {
   require(value > 0, "attention: ", mechanism, " needs ", what, "; it is ", value);
+}
+
+LinearAttention linear(const Options& o, Index, Rng&) {
+  LinearFeatures features{.feature_map = feature_map(o.feature_map)};
+  if (o.elu_alpha > 0) features.alpha = o.elu_alpha;
+  return {features};
+}
+
+WindowAttention window(const Options& o) {
+  const std::vector<Index> dilations = numbers_of("attention: dilation of window", o.dilation);
+  require(dilations.size() <= 1, "attention: dilation of window is ", o.dilation,
+          "; it must be one number, as only longformer has one per head");
+  return WindowAttention({.window = o.window,
+                          .dilation = dilations.empty() ? 1 : dilations[0],
+                          .globals = numbers_of("attention: globals of window", o.globals)});
+}
+
+LongformerAttention longformer(const Options& o) {
+  LongformerOptions options{.window = o.window, .size = o.head_size, .value_size = o.value_size};
+  if (!o.dilation.empty()) options.dilations = numbers_of("attention: dilation of longformer", o.dilation);
+  if (!o.globals.empty()) options.globals = numbers_of("attention: globals of longformer", o.globals);
+  const auto count = static_cast<Index>(options.dilations.size());
+  require(count == 1 || count == o.heads, "attention: dilation of longformer is ", o.dilation, " and there are ",
+          o.heads, " heads; it must be one number, or one per head");
+  return LongformerAttention(options);
 }
 
 template <LuongAlignment kAlignment>
@@ -47,10 +76,7 @@ struct Named {
 };
 constexpr Named kMechanisms[] = {
     {"softmax", kNothing, [](const Options&, Index, Rng&) -> Made { return SoftmaxAttention(); }},
-    {"linear", kFeatureMap,
-     [](const Options& o, Index, Rng&) -> Made {
-       return LinearAttention{{.feature_map = feature_map(o.feature_map)}};
-     }},
+    {"linear", kFeatureMap, [](const Options& o, Index i, Rng& rng) -> Made { return linear(o, i, rng); }},
     {"efficient", kNothing,
      [](const Options& o, Index, Rng&) { return o.causal ? Made(CausalEfficientAttention()) : EfficientAttention(); }},
     {"taylor", kNothing, [](const Options&, Index, Rng&) -> Made { return TaylorAttention(); }},
@@ -65,16 +91,33 @@ constexpr Named kMechanisms[] = {
      [](const Options& o, Index, Rng& rng) -> Made { return BahdanauAttention(o.heads, o.head_size, rng, {o.units}); }},
     {"cosine", kHeadsAndSize,
      [](const Options& o, Index, Rng& rng) -> Made { return CosineAttention(o.heads, o.head_size, rng); }},
+    {"rbf", kNothing, [](const Options& o, Index, Rng&) -> Made { return RbfAttention(o.rbf_width); }},
+    {"polynomial", kNothing, [](const Options& o, Index, Rng&) -> Made { return PolynomialAttention(o.degree); }},
+    {"talking-heads", kHeads, [](const Options& o, Index, Rng&) -> Made { return TalkingHeadsAttention(o.heads); }},
     {"window", kNothing,
      [](const Options& o, Index layer, Rng&) -> Made {
        if (o.global_every > 0 && (layer + 1) % o.global_every == 0) return SoftmaxAttention();
-       return WindowAttention({.window = o.window});
+       return window(o);
      }},
+    {"longformer", kHeadsAndSize, [](const Options& o, Index, Rng&) -> Made { return longformer(o); }},
     {"strided", kNothing, [](const Options& o, Index, Rng&) -> Made { return StridedAttention({.stride = o.stride}); }},
     {"fixed", kNothing, [](const Options& o, Index, Rng&) -> Made { return FixedAttention({.block = o.stride}); }},
     {"alibi", kHeads,
      [](const Options& o, Index, Rng&) -> Made {
        return FlexAttention({.name = "alibi", .score_mod = alibi(o.heads), .by_distance = true});
+     }},
+    {"synthesizer", kHeadsAndSize + kContext,
+     [](const Options& o, Index, Rng& rng) -> Made {
+       const SynthesizerKind kind = synthesizer_kind(o.synthesizer.empty() ? "dense" : o.synthesizer);
+       return SynthesizerAttention(o.heads, o.head_size, rng, {.kind = kind, .positions = o.context});
+     }},
+    {"shaw", kSize,
+     [](const Options& o, Index, Rng& rng) -> Made {
+       return ShawAttention(o.head_size, rng, {.max_distance = o.max_distance, .value_size = o.value_size});
+     }},
+    {"nezha", kSize,
+     [](const Options& o, Index, Rng&) -> Made {
+       return NezhaAttention(o.head_size, {.max_distance = o.max_distance, .value_size = o.value_size});
      }},
     {"top-k", kNothing, [](const Options& o, Index, Rng&) -> Made { return TopKAttention(o.top_k); }},
     {"lsh", kSize,
@@ -131,22 +174,55 @@ bool MechanismOption::of(std::string_view mechanism) const {
   return std::find(mechanisms.begin(), mechanisms.end(), mechanism) != mechanisms.end();
 }
 
-const std::vector<MechanismOption>& mechanism_options() {
-  static const std::vector<MechanismOption> all = {
-      {"feature-map",
-       "feature map of queries and keys [elu]",
-       {"linear"},
-       &Options::feature_map,
-       {"elu", "relu", "softplus", "exp", "poly2"}},
-      {"window", "keys per query, for lsh per query and round [256; lsh 64]", {"window", "lsh"}, &Options::window},
-      {"global-every",
-       "layers N, 2 N, ... attend to all keys, as in Gemma 3 [no layer]",
-       {"window"},
-       &Options::global_every},
-      {"stride",
-       "distance between far keys, or size of a block [square root of the context]",
-       {"strided", "fixed"},
-       &Options::stride},
+static std::vector<MechanismOption> kernel_options() {
+  return {{"feature-map",
+           "feature map of queries and keys [elu]",
+           {"linear"},
+           &Options::feature_map,
+           {"elu", "relu", "softplus", "exp", "poly2"}},
+          {"elu-alpha",
+           "with the map elu, features are alpha (e^x - 1) + 1 below 0; at most 1 [1]",
+           {"linear"},
+           &Options::elu_alpha},
+          {"rbf-width",
+           "distance at which a weight has fallen to exp(-1/2) [sqrt(sqrt(D) / 2) for heads of size D]",
+           {"rbf"},
+           &Options::rbf_width},
+          {"polynomial-degree", "power p of 1 + q.k / (p sqrt(D)), even [2]", {"polynomial"}, &Options::degree}};
+}
+static std::vector<MechanismOption> pattern_options() {
+  return {{"window",
+           "keys per query, for lsh per query and round [256; lsh 64]",
+           {"window", "longformer", "lsh"},
+           &Options::window},
+          {"dilation",
+           "distance between neighbours in the window; for longformer also one per head, as 1,1,2,4 [1]",
+           {"window", "longformer"},
+           &Options::dilation},
+          {"globals",
+           "positions that see all positions and are seen by all, as 0,7 [none; longformer 0]",
+           {"window", "longformer"},
+           &Options::globals},
+          {"global-every",
+           "layers N, 2 N, ... attend to all keys, as in Gemma 3 [no layer]",
+           {"window"},
+           &Options::global_every},
+          {"stride",
+           "distance between far keys, or size of a block [square root of the context]",
+           {"strided", "fixed"},
+           &Options::stride}};
+}
+static std::vector<MechanismOption> other_options() {
+  return {
+      {"synthesizer",
+       "how scores are made [dense]",
+       {"synthesizer"},
+       &Options::synthesizer,
+       {"dense", "random", "factorized-dense", "factorized-random"}},
+      {"max-distance",
+       "distance from which on all keys have the same vectors [16; nezha 64]",
+       {"shaw", "nezha"},
+       &Options::max_distance},
       {"top-k-keys", "keys per query, those with the largest scores [16]", {"top-k"}, &Options::top_k},
       {"linformer-rows", "rows that all keys are mixed into [256, at most the context]", {"linformer"}, &Options::rows},
       {"lsh-rounds", "rounds of hashing [4]", {"lsh"}, &Options::rounds},
@@ -157,19 +233,47 @@ const std::vector<MechanismOption>& mechanism_options() {
        "keys on each side of the aligned position [10]",
        {"luong-local-m", "luong-local-p"},
        &Options::radius}};
+}
+
+const std::vector<MechanismOption>& mechanism_options() {
+  static const std::vector<MechanismOption> all = [] {
+    std::vector<MechanismOption> list = kernel_options();
+    for (const auto& more : {pattern_options(), other_options()}) list.insert(list.end(), more.begin(), more.end());
+    return list;
+  }();
   return all;
+}
+
+std::vector<Index> numbers_of(std::string_view what, std::string_view text) {
+  std::vector<Index> numbers;
+  const auto refuse = [&] { fail(what, " is \"", text, "\"; it must be whole numbers separated by commas, as 0,7"); };
+  for (const char *at = text.data(), *end = at + text.size(); at != end;) {
+    Index number = 0;
+    const auto [next, error] = std::from_chars(at, end, number);
+    if (error != std::errc() || number < 0 || number >= Index{1} << 24 || (next != end && *next != ',')) refuse();
+    numbers.push_back(number);
+    at = next == end ? end : next + 1;
+    if (next != end && at == end) refuse();
+  }
+  return numbers;
 }
 
 MechanismOptions settled_options(std::string_view name, MechanismOptions o) {
   const std::string mechanism(name);
-  for (const MechanismOption& option : mechanism_options())
-    if (const auto* number = std::get_if<Index Options::*>(&option.member); number != nullptr && option.of(name)) {
-      const Index value = o.*(*number);
-      require(value >= 0, "attention: ", option.name, " of ", mechanism, " is ", value,
-              "; it must be 1 or more, or 0 for its default");
-    }
+  for_each_option(o, [&](const MechanismOption& option, const auto& value) {
+    if constexpr (!std::is_same_v<std::decay_t<decltype(value)>, std::string>)
+      require(!option.of(name) || (value >= 0 && std::isfinite(value)), "attention: ", option.name, " of ", mechanism,
+              " is ", value,
+              std::is_same_v<std::decay_t<decltype(value)>, Index> ? "; it must be 1 or more, or 0 for its default"
+                                                                   : "; it must be above 0, or 0 for its default");
+  });
+  const bool elu = o.feature_map == "elu" && o.elu_alpha <= 1;
+  require(name != "linear" || o.elu_alpha == 0 || elu, "attention: elu-alpha of linear is ", o.elu_alpha,
+          " and feature-map is ", o.feature_map, "; elu-alpha must be at most 1, and is for the map elu");
   const auto if_none = [](Index& value, Index usual) { value = value == 0 ? usual : value; };
-  if (name == "window") if_none(o.window, 256);
+  if (name == "window" || name == "longformer") if_none(o.window, 256);
+  if (name == "shaw" || name == "nezha") if_none(o.max_distance, name == "shaw" ? 16 : 64);
+  if (name == "polynomial") if_none(o.degree, 2);
   if (name == "top-k") if_none(o.top_k, 16);
   if (name == "luong-local-m" || name == "luong-local-p") if_none(o.radius, 10);
   if (name == "luong-concat" || name == "bahdanau") if_none(o.units, o.head_size);

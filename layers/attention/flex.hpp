@@ -95,4 +95,28 @@ class GenericAttention {
   GenericAttentionOptions options_;
 };
 
+// Attention by a polynomial kernel (Tsai et al., "Transformer dissection: a unified understanding of Transformer's
+// attention via the lens of kernel", 2019), as a mechanism:
+//
+//   weight of j: (offset + q_i . k_j / (p sqrt(D)))^p, normalised, for the even degree p
+//
+// With offset 1 it tends to softmax attention for large p. With degree 2 and offset 0 it is linear attention with
+// FeatureMap::poly2, which takes linear time. Derivative: autograd/generic_attention.hpp.
+class PolynomialAttention {
+ public:
+  // Throws Error as polynomial_similarity().
+  explicit PolynomialAttention(Exactly<Index> degree = 2, double offset = 1)
+      : degree_(degree), similarity_(polynomial_similarity(degree, offset)) {}
+  // The members of a mechanism: see mechanism.hpp.
+  std::string name() const { return "polynomial"; }
+  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs({.documents = true}); }
+  Tensor apply(In q, In k, In v, const AttentionCall& call) const;
+  AttentionState make_state() const { return KeyValueState(*this); }
+  void members(auto&&) {}
+
+ private:
+  Index degree_;
+  Similarity similarity_;
+};
+
 }  // namespace heed

@@ -244,8 +244,8 @@ void MultiHeadAttentionOptions::fields(OptionFields& f) {
   f({"width", "Size of a token's vector"}, width, 1);
   f({"heads", "Attention heads; must divide the width"}, heads, 1), f({"bias", "Biases in the linear layers"}, bias);
   f.optional("kv_heads", kv_heads);
-  f.optional("key_size", key_size, 1);
-  f.optional("value_size", value_size, 1);
+  f.optional({"key_size", "Size of queries and keys per head [width / heads]"}, key_size, 1);
+  f.optional({"value_size", "Size of values per head [key size]"}, value_size, 1);
   f.optional("memory_width", memory_width, 1);
   f.optional("value_width", value_width, 1);
   if (f.has("attention_dropout", dropout.has_value())) {

@@ -1,5 +1,5 @@
-// Softmax attention, and mechanisms that differ from softmax attention only in their scores: cosines, and a forget
-// gate.
+// Softmax attention, and mechanisms that differ from softmax attention only in their scores: cosines, distances, heads
+// that talk, and a forget gate.
 //
 // Example:
 //
@@ -56,6 +56,58 @@ struct CosineAttention {
   Tensor apply_mapped(In q, In keys, In v, const AttentionCall& call) const;
   AttentionState make_state() const;
   void members(auto&& visit) { visit("log_beta", log_beta); }
+};
+
+// ---- Distances ----
+
+// Attention by the Gaussian kernel, RBF (Tsai et al., "Transformer dissection: a unified understanding of Transformer's
+// attention via the lens of kernel", 2019), as a mechanism:
+//
+//   weight of j: exp(-|q_i - k_j|^2 / (2 width^2)), normalised
+//
+// As |q_i|^2 is the same for all keys, this is softmax attention with scores (q_i . k_j - |k_j|^2 / 2) / width^2: with
+// queries [q, 1], keys [k, -|k|^2 / 2] and the scale 1 / width^2. A score has the rounding error of |k|^2 / width^2,
+// which is large if keys are far from 0 and close to each other.
+struct RbfAttention {
+  double width = 0;  // 0: sqrt(sqrt(D) / 2), for weights exp(-|q - k|^2 / sqrt(D)) as in the paper
+
+  // Throws Error for a width that is negative or not finite.
+  explicit RbfAttention(double kernel_width = 0);
+
+  // The members of a mechanism: see mechanism.hpp.
+  std::string name() const { return "rbf"; }
+  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs({.documents = true}); }
+  Tensor apply(In q, In k, In v, const AttentionCall& call) const;
+  Tensor map_keys(In k, const AttentionCall& call) const;  // [k, -|k|^2 / 2]
+  Tensor apply_mapped(In q, In keys, In v, const AttentionCall& call) const;
+  AttentionState make_state() const;
+  void members(auto&&) {}
+};
+
+// ---- Talking heads ----
+
+// Talking-heads attention (Shazeer, Lan, Cheng, Ding, Hou, "Talking-heads attention", 2020), as a mechanism: products
+// with matrices M and N [heads, heads] mix the scores of all heads before the softmax, and the weights after it.
+//
+//   s_h = sum_g M_hg q_g . k_g / sqrt(D) + bias_h     w_h = softmax(s_h)     u_h = sum_g N_hg w_g     y_h = u_h v_h
+//
+// Weights u may be negative and need not add up to 1. Dropout acts on u. The scores of all heads exist at once, so time
+// and memory are O(n^2).
+struct TalkingHeadsAttention {
+  Parameter before_softmax, after_softmax;  // M and N [heads, heads]; initially the identity, which is plain softmax
+
+  explicit TalkingHeadsAttention(Exactly<Index> heads);  // throws Error for heads below 1
+
+  // The members of a mechanism: see mechanism.hpp.
+  std::string name() const { return "talking-heads"; }
+  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs({.documents = true}); }
+  Tensor apply(In q, In k, In v, const AttentionCall& call) const;
+  Tensor weights(In q, In k, const AttentionCall& call) const;
+  AttentionState make_state() const;
+  void members(auto&& visit) {
+    visit("before_softmax", before_softmax);
+    visit("after_softmax", after_softmax);
+  }
 };
 
 // ---- A forget gate ----

@@ -26,7 +26,8 @@ namespace heed {
 //
 // Strided and fixed: Child, Gray, Radford, Sutskever, "Generating long sequences with sparse Transformers", 2019, for
 // causal attention. Window, dilation and global positions: Beltagy, Peters, Cohan, "Longformer: the long-document
-// Transformer", 2020. Unlike Longformer's, global positions use the same projections as other positions.
+// Transformer", 2020. Unlike Longformer's, global positions use the same projections as other positions; the mechanism
+// of longformer.hpp does not.
 
 // Options of WindowAttention.
 struct WindowAttentionOptions {

@@ -19,6 +19,7 @@ double f_of(const std::string& name, double s) {
   if (name == "dot-product") return s;
   if (name == "relu") return s > 0 ? s : 0;
   if (name == "square") return s * s;
+  if (name == "polynomial") return (1 + s) * (1 + s);
   if (name == "softplus") return std::log1p(std::exp(s));
   return 1 / (1 + std::exp(-s));
 }
@@ -27,6 +28,7 @@ double slope_of(const std::string& name, double s) {
   if (name == "dot-product") return 1;
   if (name == "relu") return s > 0 ? 1 : 0;
   if (name == "square") return 2 * s;
+  if (name == "polynomial") return 2 * (1 + s);
   const double logistic = 1 / (1 + std::exp(-s));
   return name == "softplus" ? logistic : logistic * (1 - logistic);
 }

@@ -72,6 +72,10 @@ TEST_CASE("linear attention equals the naive loops at lengths and widths around 
     check_linear({2, 2, 2, 100, 100, 12, 10}, {{.causal = true}, {.feature_map = map}});
     check_linear({2, 2, 2, 30, 70, 12, 10}, {{}, {.feature_map = map, .eps = 1e-3}});
   }
+  for (const double alpha : {0.1, 0.3, 0.9}) {
+    check_linear({2, 2, 2, 100, 100, 12, 10}, {{.causal = true}, {.alpha = alpha}});
+    check_linear({2, 2, 2, 30, 70, 17, 10}, {{}, {.alpha = alpha}});
+  }
   check_linear({1, 1, 1, 500, 1000, 64, 64}, {{.causal = true}});
   check_linear({1, 1, 1, 1000, 500, 32, 64}, {{.causal = true}});  // the first rows have no keys
 }
@@ -270,6 +274,9 @@ TEST_CASE("linear attention: errors name the wrong argument") {
   LinearAttentionSums state;
   CHECK(contains(error_of([&] { linear_attention(x[0], x, x); }), "linear_attention: q is [2, 3, 4]"));
   CHECK(contains(error_of([&] { linear_attention(x, x, x, {}, {.eps = -1}); }), "eps is -1; it must be in [0, 1)"));
+  for (const double alpha : {0.0, -0.1, 1.5, static_cast<double>(NAN)})
+    CHECK(contains(error_of([&] { linear_attention(x, x, x, {}, {.alpha = alpha}); }),
+                   "it must be above 0 and at most 1"));
   CHECK(contains(error_of([&] { linear_attention(x, x, x, {.key_lengths = Tensor::ones({3}, DType::int32)}); }),
                  "key_lengths is [3] int32; it must be [2] int32"));
   CHECK(contains(error_of([&] { linear_attention(x, x, x, {.bias = Tensor::ones({5})}); }), "bias is [5] float32"));
@@ -399,7 +406,7 @@ TEST_CASE("linear attention of bfloat16 is within its roundings of the naive loo
   at_block_and_vector_sizes([](const AttentionSize& s, bool causal) { check_half(s, {{.causal = causal}}); });
   for (const FeatureMap map : kMapsOfBfloat16)
     for (const bool causal : {false, true})
-      check_half({2, 2, 2, 70, 100, 12, 10}, {{.causal = causal}, {.feature_map = map}});
+      check_half({2, 2, 2, 70, 100, 12, 10}, {{.causal = causal}, {.feature_map = map, .alpha = 0.2}});
 }
 
 TEST_CASE("linear attention of bfloat16 takes lengths, masks, key biases and grouped heads together, on each level") {

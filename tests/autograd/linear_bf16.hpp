@@ -16,7 +16,7 @@ inline AttentionResult linear_bounds(const AttentionData& x, const LinearCase& h
   const FeatureMap map = how.features.feature_map;
   const Index D = x.q.dim(3), S = x.k.dim(2), V = x.v.dim(3);
   AttentionResult y = no_bounds(r);
-  const NaiveFeatures fq(map, x.q), fk(map, x.k);
+  const NaiveFeatures fq(how.features, x.q), fk(how.features, x.k);
   each_query(x, [&](Index row, Index head, Index keys) {
     const double *p = row_of(r.weights, row), *dout = row_of(x.dout, row), *q = row_of(fq.values, row);
     double delta = 0;

@@ -12,18 +12,18 @@ namespace heed::test {
 inline constexpr FeatureMap kMaps[] = {FeatureMap::elu,      FeatureMap::relu, FeatureMap::softplus,
                                        FeatureMap::identity, FeatureMap::exp,  FeatureMap::poly2};
 
-inline double feature(FeatureMap map, double x) {
+inline double feature(FeatureMap map, double x, double alpha = 1) {
   switch (map) {
-    case FeatureMap::elu: return x < 0 ? std::exp(x) : x + 1;
+    case FeatureMap::elu: return x < 0 ? alpha * std::exp(x) + (1 - alpha) : x + 1;
     case FeatureMap::relu: return std::max(x, 0.0);
     case FeatureMap::softplus: return std::log1p(std::exp(-std::fabs(x))) + std::max(x, 0.0);
     case FeatureMap::exp: return std::exp(x);
     default: return x;
   }
 }
-inline double slope(FeatureMap map, double x) {
+inline double slope(FeatureMap map, double x, double alpha = 1) {
   switch (map) {
-    case FeatureMap::elu: return x < 0 ? std::exp(x) : 1;
+    case FeatureMap::elu: return x < 0 ? alpha * std::exp(x) : 1;
     case FeatureMap::relu: return x > 0 ? 1 : 0;
     case FeatureMap::softplus: return 1 / (1 + std::exp(-x));
     case FeatureMap::exp: return std::exp(x);
@@ -34,10 +34,10 @@ inline double slope(FeatureMap map, double x) {
 // The features of x and their derivatives, element by element. For poly2 they are x; the product of q and k is squared.
 struct NaiveFeatures {
   Tensor values, slopes;
-  NaiveFeatures(FeatureMap map, const Tensor& x) : values(x.dense().clone()), slopes(x.dense().clone()) {
+  NaiveFeatures(const LinearFeatures& f, const Tensor& x) : values(x.dense().clone()), slopes(x.dense().clone()) {
     for (Index i = 0; i < x.numel(); ++i) {
       double &value = values.ptr<double>()[i], &by = slopes.ptr<double>()[i];
-      by = slope(map, value), value = feature(map, value);
+      by = slope(f.feature_map, value, f.alpha), value = feature(f.feature_map, value, f.alpha);
     }
   }
 };
@@ -62,7 +62,7 @@ inline AttentionResult naive_linear(const AttentionData& x, const LinearCase& ho
   AttentionResult r{zeros(x.dout.shape()), zeros(x.q.shape()), zeros(x.k.shape()),
                     zeros(x.v.shape()),    zeros({B, H, 1, S}), zeros({B, H, T, S})};
   const Tensor v = x.v.dense(), dout = x.dout.dense();
-  const NaiveFeatures q(map, x.q), k(map, x.k);
+  const NaiveFeatures q(how.features, x.q), k(how.features, x.k);
   const Tensor bias = o.bias.defined() ? o.bias.detach().expand({B, H, 1, S}) : Tensor();
   for (Index b = 0; b < B; ++b)
     for (Index h = 0; h < H; ++h)

@@ -108,10 +108,21 @@ RELEASE_TEST_CASE("prune, quantize and distill begin with a model of train_lm") 
   CHECK(contains(bytes_of(lm.file("sizes.svg")), "<svg"));
 }
 
+RELEASE_TEST_CASE("lstmn: learns stories, tells one, and draws which words a word attends to") {
+  const Article lstmn("lstmn");
+  for (const std::string span : {"0", "4"}) {
+    // Words drawn evenly have a loss above 3.
+    CHECK(number_after(lstmn, "--steps 80 --hidden 48 --held-out 50 --plot words.svg --span " + span,
+                       "held-out loss per word: ") < 2.2);
+    CHECK(contains(bytes_of(lstmn.file("words.svg")), "(begin)"));
+  }
+}
+
 RELEASE_TEST_CASE("programs of articles: stopped and resumed, and at any number of threads, the same bits") {
   check_resumes("speech", "--steps 600 --width 16 --heads 2 --layers 1 --batch 4 --held-out 20 --attention linear");
   check_resumes("neural_turing_machine", "--steps 200 --length 4 --bits 3 --rows 8 --size 6 --hidden 16 --held-out 5");
   check_resumes("image_generation", "--steps 200 --width 16 --heads 2 --layers 1 --batch 2 --held-out 20");
+  check_resumes("lstmn", "--steps 300 --hidden 16 --span 5 --batch 4 --held-out 20");
   check_resumes("draw", "--steps 200 --hidden 16 --strokes 3 --batch 4 --held-out 20");
 }
 

@@ -69,7 +69,8 @@ TEST_CASE(
   CHECK(contains(ran.output, "--linformer-rows is 4 but the checkpoint was made with 3; leave it out"));
   ran = c.run("--steps 2 --attention linformer --window 3");
   CHECK(ran.exit_code == 2);
-  CHECK(contains(ran.output, "--window is 3 and --attention is linformer; --attention must be window or lsh"));
+  CHECK(contains(ran.output,
+                 "--window is 3 and --attention is linformer; --attention must be window or longformer or lsh"));
 }
 
 RELEASE_TEST_CASE("classify: every mechanism of encoders trains, or says why not") {
@@ -116,7 +117,8 @@ TEST_CASE("classify: wrong flags say what is right") {
   refused("--plot x.gif", "it must end with .svg or .png");
   REQUIRE(c.run("--steps 2").exit_code == 0);
   refused("--window 3 --resume", "--window is 3 and attention is softmax (stored in classify.h5); --attention must be");
-  refused("--window 3", "--window is 3 and attention is softmax (the default); --attention must be window or lsh");
+  refused("--window 3",
+          "--window is 3 and attention is softmax (the default); --attention must be window or longformer or lsh");
   refused("--seed 7 --resume", "--seed is 7 but the checkpoint was made with 1; leave it out, or start a new training");
   refused("--heads 1 --init classify.h5 --checkpoint other.h5",
           "--heads is 1 but the model of classify.h5 has 2; leave it out");

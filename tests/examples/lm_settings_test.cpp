@@ -266,14 +266,16 @@ TEST_CASE("train_lm: messages about settings in a checkpoint name only flags tha
   CHECK(refusal({{"attention", "linformer"}}, resume)
             .starts_with("attention is linformer (stored in a.h5) and model is lm (stored in a.h5): "));
   CHECK(refusal(json::object(), and_flags({"--window", "3"}))
-            .starts_with("--window is 3 and attention is softmax (stored in a.h5); --attention must be window or lsh"));
+            .starts_with("--window is 3 and attention is softmax (stored in a.h5); --attention must be window or "
+                         "longformer or lsh"));
   // The model of --init.
   LmFlags flags;
   parse_flags(flags, {"--init", "b.h5", "--window", "3"});
-  CHECK_THROWS_WITH_AS(flags.resolve(GPTConfig{}, "b.h5"),
-                       "--window is 3 and attention is softmax (stored in b.h5); --attention must be window or lsh, or "
-                       "leave --window out",
-                       examples::UsageError);
+  CHECK_THROWS_WITH_AS(
+      flags.resolve(GPTConfig{}, "b.h5"),
+      "--window is 3 and attention is softmax (stored in b.h5); --attention must be window or longformer or lsh, or "
+      "leave --window out",
+      examples::UsageError);
 }
 
 TEST_CASE("train_lm: a resumed run may have other names of files, but no other settings of the checkpoint") {
@@ -322,6 +324,20 @@ TEST_CASE("train_lm: a soft cap of the logits is an option of the model, and abs
   CHECK_THROWS_AS(other.resolve(&stored), examples::UsageError);
 }
 
+TEST_CASE("train_lm: sizes of keys and values are options of the model, and absent by default") {
+  const LmSettings s = settings_of({"--heads", "3", "--key-size", "48", "--value-size", "20"});
+  CHECK((json_of(s).at("key-size") == 48 && json_of(s).at("value-size") == 20));
+  CHECK((!json_of(settings_of({})).contains("key-size") && !json_of(settings_of({})).contains("value-size")));
+  const GPTConfig model = examples::model_config(s, 9);
+  CHECK((model.options.blocks.attention.key_size == 48 && model.options.blocks.attention.value_size == 20));
+  examples::check_config(s, model, "a.h5");
+  const std::string stored = examples::to_json(s);
+  LmFlags same;
+  parse_flags(same, {"--resume"});
+  CHECK(same.resolve(&stored).gpt.blocks.attention.key_size == 48);
+  CHECK_THROWS_AS(settings_of({"--heads", "3"}), examples::UsageError);
+}
+
 TEST_CASE("train_lm: every described option of a GPT, and every option of a mechanism, is a setting") {
   LmSettings s;
   const examples::SettingFields settings(s);
@@ -368,6 +384,7 @@ TEST_CASE("train_lm: options of a mechanism are flags, and a checkpoint stores t
   check_settings(mlm("lsh"), "lsh", {{"window", 64}, {"lsh-rounds", 4}, {"lsh-buckets", 8}});
   check_settings(mlm("linformer"), "linformer", {{"linformer-rows", 64}});  // the context of preset nano
   check_settings(mlm("linformer", {"--context", "4096"}), "linformer", {{"linformer-rows", 256}, {"context", 4096}});
+  check_settings(mlm("linear", {"--elu-alpha", "0.2"}), "linear", {{"elu-alpha", 0.2}});
   check_settings(mlm("strided"), "strided", {{"stride", 8}});
   check_settings(mlm("fixed", {"--stride", "5"}), "fixed", {{"stride", 5}});
   check_settings(mlm("top-k"), "top-k", {{"top-k-keys", 16}});
@@ -404,7 +421,8 @@ TEST_CASE("train_lm: options of a mechanism are flags, and a checkpoint stores t
   CHECK(refused([&] {
           resumed_before("linformer", {"--window", "64"});
         }) ==
-        "--window is 64 and attention is linformer (stored in lm.h5); --attention must be window or lsh, or leave "
+        "--window is 64 and attention is linformer (stored in lm.h5); --attention must be window or longformer or lsh, "
+        "or leave "
         "--window out");
   CHECK(refused([&] {
           mlm("lsh", {"--lsh-buckets", "3"});

@@ -272,6 +272,26 @@ TEST_CASE("translate: --local-radius is the radius of local attention, in the mo
                       "--model is gru-bahdanau");
 }
 
+TEST_CASE("translate: variants of recurrent decoders are flags, and absent from a checkpoint by default") {
+  const Translating t;
+  write_pairs(t);
+  Ran ran = t.run(kPairs + std::string("--bridge copy --output-from-state --steps 2 --checkpoint some.h5"));
+  INFO(ran.output);
+  REQUIRE(ran.exit_code == 0);
+  Checkpoint saved = load_checkpoint(t.file("some.h5"));
+  CHECK(contains(saved.text("config"), "\"output_from_state\":true"));
+  CHECK(contains(saved.text("config"), "\"bridge\":\"copy\""));
+  CHECK(contains(saved.text("settings"), "\"output-from-state\":true"));
+  ran = t.run("--resume --checkpoint some.h5 --steps 3");
+  INFO(ran.output);
+  CHECK(ran.exit_code == 0);
+  REQUIRE(t.run(kPairs + std::string("--steps 1 --checkpoint usual.h5")).exit_code == 0);
+  saved = load_checkpoint(t.file("usual.h5"));
+  CHECK(!contains(saved.text("settings"), "bridge"));
+  CHECK(!contains(saved.text("settings"), "output-from-state"));
+  test::check_refused(t.run("--model transformer --bridge copy"), 2, "--bridge is for recurrent models");
+}
+
 TEST_CASE("translate: Ctrl-C saves, and tells how to go on") {
   const Translating t;
   write_pairs(t);

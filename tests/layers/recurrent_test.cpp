@@ -155,6 +155,43 @@ TEST_CASE("single steps give the results of the whole sequence") {
   }
 }
 
+TEST_CASE("LSTMN: steps give the results of the whole sequence, and a span bounds the memory") {
+  Rng rng(4);
+  const Tensor x = normal({3, 9, 5}, 2);
+  for (const Index span : {0, 1, 3, 8, 20}) {
+    CAPTURE(span);
+    LSTMN net({.input = 5, .hidden = 4, .units = 3, .span = span}, rng);
+    to(net, DType::float64);
+    const Tensor whole = net(x).y, weights = net.attention_weights(x);
+    LSTMNState state;
+    for (Index t = 0; t < 9; ++t) {
+      CHECK(close(net.step(x.select(1, t), state), whole.select(1, t), 1e-13, 1e-13));
+      CHECK(state.keys.dim(1) == (span == 0 ? t + 1 : std::min(span, t + 1)));
+      for (Index i = 0; i < 9; ++i) {
+        const bool seen = i < t && (span == 0 || i >= t - span);
+        CHECK((weights.at({1, t, i}) > 0) == seen);
+      }
+    }
+    const LSTMNState two = pick_rows(state, Tensor::from<std::int32_t>({2, 0}));
+    LSTMNState picked = two, all = state;
+    const Tensor next = x.select(1, 0), both = Tensor::from<std::int32_t>({2, 0});
+    CHECK(
+        close(net.step(index_select(next, 0, both), picked), index_select(net.step(next, all), 0, both), 1e-13, 1e-13));
+  }
+  // With a span of 1 the last state is recalled alone: an LSTM.
+  LSTMN one({.input = 5, .hidden = 4, .span = 1}, rng);
+  to(one, DType::float64);
+  Tensor state;
+  for (Index t = 0; t < 9; ++t) {
+    state = one.cell(x.select(1, t), state);
+    CHECK(close(one.cell.h(state), one(x).y.select(1, t), 1e-13, 1e-13));
+  }
+  LSTMN bounded({.input = 5, .hidden = 4, .units = 3, .span = 2}, rng);
+  to(bounded, DType::float64);
+  gradcheck([&](const std::vector<Tensor>& in) { return bounded(in[0]).y; }, {x});
+  gradcheck([&] { return bounded(x).y; }, named_parameters(bounded));
+}
+
 TEST_CASE("dropout acts between the layers of a recurrent stack, in training alone") {
   Rng rng(4);
   const GRU net({.input = 5, .hidden = 8, .layers = 2, .dropout = 0.5}, rng);
@@ -192,6 +229,13 @@ TEST_CASE("recurrent layers: errors") {
        [&] {
          LSTMN({.input = 3, .hidden = 4}, rng)(normal({2, 5, 3}, 1, DType::float32),
                                                {.lengths = Tensor::from<std::int32_t>({-1, 5})});
+       }},
+      {"LSTMN: span is -1; it must be 1 or more, or 0 for all positions",
+       [&] { LSTMN({.input = 3, .hidden = 4, .span = -1}, rng); }},
+      {"LSTMN: x is [2, 4] float32; one step takes [batch, 3]",
+       [&] {
+         LSTMNState state;
+         LSTMN({.input = 3, .hidden = 4}, rng).step(normal({2, 4}, 1, DType::float32), state);
        }},
       {"LSTMN: the input has states",
        [&] {

@@ -132,6 +132,42 @@ TEST_CASE("an encoder-decoder that reads one word at a time gives the results of
   }
 }
 
+TEST_CASE("Bahdanau's decoder with the output from its state alone") {
+  Seq2SeqOptions o = small(DecoderAttention::bahdanau);
+  Rng rng(1), same(1);
+  Seq2Seq whole(o, rng);
+  o.output_from_state = true;
+  Seq2Seq alone(o, same);
+  CHECK(alone.output.weight.shape() == Shape{8, 4});
+  // The same model, with weights of 0 for the context and the word.
+  const std::vector<NamedParameter> from = named_parameters(whole), to = named_parameters(alone);
+  for (std::size_t i = 0; i < from.size(); ++i)
+    if (from[i].name != "output.weight") to[i].parameter->copy_(*from[i].parameter);
+  whole.output.weight.fill_(0);
+  whole.output.weight.slice(1, 0, 4).copy_(alone.output.weight);
+  CHECK(close(alone(pairs()), whole(pairs()), 1e-6, 1e-6));
+  DecodeState state = alone.make_state(pairs().at("source"), pairs().at("source_lengths"));
+  const Tensor logits = alone(pairs());
+  for (Index t = 0; t < 3; ++t)
+    CHECK(close(state.read(pairs().inputs.slice(1, t, t + 1)), logits.select(1, t), 1e-5, 1e-5));
+  const Seq2SeqConfig config{.options = o};
+  CHECK(from_json<Seq2SeqConfig>(to_json(config)).options.output_from_state);
+  CHECK(!contains(to_json(Seq2SeqConfig{.options = small(DecoderAttention::bahdanau)}), "output_from_state"));
+}
+
+TEST_CASE("the bridge copy: the decoder begins with the last state of the encoder") {
+  Seq2SeqOptions o = small(DecoderAttention::none);
+  o.bridge = Bridge::copy, o.bidirectional = false;
+  Rng rng(1);
+  const Seq2Seq model(o, rng);
+  CHECK(model.bridges.empty());
+  const Batch b = pairs();
+  const std::vector<Tensor> last =
+      model.encoder(model.source(b.at("source")), {.lengths = b.at("source_lengths")}).states;
+  const Tensor h = model.decoder(model.target(b.inputs), {.states = last}).y;
+  CHECK(close(model(b), model.output(h), 1e-6, 1e-6));
+}
+
 TEST_CASE("rows of a decode state are picked and continue, and prompts of different length are read") {
   for (const DecoderAttention attention :
        {DecoderAttention::none, DecoderAttention::bahdanau, DecoderAttention::luong}) {
@@ -244,6 +280,8 @@ TEST_CASE("encoder-decoders: errors") {
       {"attention is none and bridge is zeros",
        with([](auto& o) { o.attention = DecoderAttention::none, o.bridge = Bridge::zeros; })},
       {"input_feeding requires luong attention", with([](auto& o) { o.input_feeding = true; })},
+      {"output_from_state requires bahdanau attention",
+       with([](auto& o) { o.attention = DecoderAttention::luong, o.output_from_state = true; })},
       {"context_each_step requires a decoder without attention", with([](auto& o) { o.context_each_step = true; })},
       {"Seq2Seq: window attention cannot attend to another sequence: ",
        with([](auto&) {}, mechanism_by_name("window", {.window = 3}))},

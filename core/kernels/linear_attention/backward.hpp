@@ -81,7 +81,7 @@ struct Backward : Chunks<T, S, kKind> {
         for (long c = 0; c < p.width; c += kWidth<T>) {
           Batch<T> y = load_aligned(mapped.row(i) + c);
           if (factor != nullptr) y = none ? Batch<T>(T(0)) : y / f;
-          y = fma(of_row, load_aligned(z + c), load_aligned(x.row(i) + c)) * slope_at<kMap>(y) * f;
+          y = fma(of_row, load_aligned(z + c), load_aligned(x.row(i) + c)) * slope_at<kMap>(y, p.alpha) * f;
           put_lanes(row + c, hidden ? Batch<T>(T(0)) : y, p.width - c, add);
         }
       }

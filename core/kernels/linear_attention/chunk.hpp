@@ -12,23 +12,25 @@ inline constexpr long kChunk = 64;
 inline constexpr long kAhead = 8;        // rows prefetched ahead of use
 inline constexpr long kFetchedRows = 8;  // rows per tile; a chunk has enough tiles for all rows of the next
 
+// alpha: of elu.
 template <FeatureMap kMap, class T>
-inline Batch<T> feature(Batch<T> x) {
+inline Batch<T> feature(Batch<T> x, T alpha) {
   const Batch<T> zero(T(0));
   switch (kMap) {
-    case FeatureMap::elu: return exp(quick_min(zero, x)) + quick_max(zero, x);
+    case FeatureMap::elu:
+      return fma(Batch<T>(alpha), exp(quick_min(zero, x)), quick_max(zero, x) + Batch<T>(T(1) - alpha));
     case FeatureMap::relu: return quick_max(zero, x);
     case FeatureMap::softplus: return log1p(exp(-abs(x))) + quick_max(zero, x);
     default: return x;
   }
 }
 
-// f'(x) for y = f(x)
+// f'(x) for y = f(x). For elu below 0, y = alpha e^x + 1 - alpha.
 template <FeatureMap kMap, class T>
-inline Batch<T> slope_at(Batch<T> y) {
+inline Batch<T> slope_at(Batch<T> y, T alpha) {
   const Batch<T> zero(T(0)), one(T(1));
   switch (kMap) {
-    case FeatureMap::elu: return quick_min(one, y);
+    case FeatureMap::elu: return select(y > one, one, y - Batch<T>(T(1) - alpha));
     case FeatureMap::relu: return select(y > zero, one, zero);
     case FeatureMap::softplus: return -expm1(-y);
     default: return one;
@@ -100,16 +102,16 @@ inline void load_row(const S* from, long columns, T* to, F&& f) {
   store_aligned(to + c, select(first_lanes<T>(n), f(load_as_part<T>(from + c, n)), Batch<T>(T(0))));
 }
 
-// Loads rows of a head that has `rows` rows, mapped.
+// Loads queries, mapped.
 template <class T, class S>
-inline void load_mapped(const HeadRows<const S>& x, const HeadPart& at, long columns, FeatureMap map, long rows,
-                        const Panel<T>& to) {
+inline void load_mapped(const LinearProblem<T, S>& p, const HeadPart& at, const Panel<T>& to) {
   const long b = at.b, h = at.h, first = at.first, n = at.n;
-  with_map(map, [&](auto m) {
+  with_map(p.map, [&](auto m) {
     constexpr FeatureMap kMap = m;
+    const auto mapped = [alpha = p.alpha](Batch<T> y) { return feature<kMap>(y, alpha); };
     for (long i = 0; i < n; ++i) {
-      fetch_row(x, b, h, first + i + kAhead, rows, columns);
-      load_row(row_of(x, b, h, first + i), columns, to.row(i), [](Batch<T> y) { return feature<kMap>(y); });
+      fetch_row(p.q, b, h, first + i + kAhead, p.queries, p.width);
+      load_row(row_of(p.q, b, h, first + i), p.width, to.row(i), mapped);
     }
   });
 }
@@ -125,6 +127,7 @@ inline bool load_keys(const LinearProblem<T, S>& p, long b, long h, long first, 
   Batch<T> non_finite(T(0));  // NaN in a lane if a value is not finite
   with_map(p.map, [&](auto m) {
     constexpr FeatureMap kMap = m;
+    const auto mapped = [alpha = p.alpha](Batch<T> y) { return feature<kMap>(y, alpha); };
     for (long j = 0; j < n; ++j) {
       fetch_row(p.k, b, kv, first + j + kAhead, p.keys, p.width);
       fetch_row(p.v, b, kv, first + j + kAhead, p.keys, p.value_width);
@@ -134,9 +137,9 @@ inline bool load_keys(const LinearProblem<T, S>& p, long b, long h, long first, 
         continue;
       }
       if (weight == nullptr)
-        load_row(key, p.width, k.row(j), [](Batch<T> y) { return feature<kMap>(y); });
+        load_row(key, p.width, k.row(j), mapped);
       else
-        load_row(key, p.width, k.row(j), [w = Batch<T>(weight[j])](Batch<T> y) { return feature<kMap>(y) * w; });
+        load_row(key, p.width, k.row(j), [&, w = Batch<T>(weight[j])](Batch<T> y) { return mapped(y) * w; });
       load_row(value, p.value_width, v.row(j), [&](Batch<T> y) {
         non_finite = non_finite | (y - y);
         return y;

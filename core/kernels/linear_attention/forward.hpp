@@ -68,7 +68,7 @@ struct Chunks {
 
   // Loads Q of a chunk of queries, given the state before them. k holds their own keys, if causal.
   void load_queries(const HeadPart& at, const auto& state) {
-    load_mapped(p.q, at, p.width, p.map, p.queries, q);
+    load_mapped(p, at, q);
     if constexpr (kKind == LinearKind::logs) exp_queries(p, at.n, q, state.m);
     if constexpr (kKind == LinearKind::efficient) normalise_queries(p, at.n, q, k, state.z, inverse);
   }

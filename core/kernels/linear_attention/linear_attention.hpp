@@ -29,6 +29,7 @@ template <class T, class S = T>
 struct LinearProblem {
   int64_t batch, heads, kv_heads, queries, keys, width, value_width;
   FeatureMap map;  // f: identity, elu, relu or softplus
+  T alpha;         // of elu
   T eps;
   bool causal;  // query i may attend to keys j <= i + keys - queries
   HeadRows<const S> q, k, v;

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "examples/experiments/cost.hpp"
+#include "examples/experiments/linear_forms.hpp"
 #include "examples/experiments/median.hpp"
 #include "tests/data/temporary_folder.hpp"
 #include "tests/examples/programs.hpp"
@@ -73,6 +74,8 @@ TEST_CASE("attention_cost: the counts of BERT-base, by hand") {
   CHECK(count(Part::linformer, 512) == 402653184);    // 4 * 512 * 256 * 768
   CHECK(count(Part::linformer, 128) == 4 * 128 * 128 * 768);
   CHECK(count(Part::softmax, 512, {.causal = true}) == 512 * 513 * 768);
+  CHECK(count(Part::poly2, 512) == 512.0 * 12 * 64 * 64 * 65);
+  CHECK(count(Part::favor, 512) == 4.0 * 512 * 12 * 256 * 64);
   // 128 keys per query, and 4 rounds of 32 columns per query and per key.
   CHECK(count(Part::lsh, 512) == 512 * (2 * 128 + 2 * 128) * 768);
   CHECK(count(Part::lsh, 4, {.causal = true}) == (2 * (1 + 1 + 2 + 3) + 4 * 256) * 768);
@@ -83,9 +86,9 @@ RELEASE_TEST_CASE("attention_cost: at the article's crossovers the counts are eq
     return total(parts, [&](Part p) { return count(p, n); });
   };
   const std::vector<Comparison> all = comparisons({});
-  const Index expected[] = {1536, 4608, 64, 1024};
-  REQUIRE(all.size() == 7);
-  for (std::size_t i = 0; i < 4; ++i) {
+  const Index expected[] = {1536, 4608, 64, 1024, 2080, 512};
+  REQUIRE(all.size() == 11);
+  for (std::size_t i = 0; i < 6; ++i) {
     const Comparison& c = all[i];
     CAPTURE(c.name);
     CHECK(sum(c.a, expected[i]) == sum(c.b, expected[i]));
@@ -104,6 +107,16 @@ TEST_CASE("attention_cost: pairs of sparse patterns, counted one by one") {
     CHECK(count(Part::strided, n, {.heads = 1, .head_size = 1}) == 2 * strided_pairs(n, false));
     CHECK(count(Part::strided, n, {.heads = 1, .head_size = 1, .causal = true}) == 2 * strided_pairs(n, true));
   }
+  for (const Index n : {1, 2, 3, 7, 8, 9, 40})
+    for (const bool causal : {false, true}) {
+      const LayerShape shape{.heads = 1, .head_size = 1, .causal = causal, .window = 8};
+      const auto pairs = [&](const WindowAttention& m) {
+        return static_cast<double>(m.lists(n, n, causal).keys.numel());
+      };
+      CHECK(count(Part::window, n, shape) == 2 * pairs(WindowAttention({.window = 8})));
+      CHECK(count(Part::longformer, n, shape) ==
+            2 * (pairs(WindowAttention({.window = 8, .globals = {0}})) + static_cast<double>(causal ? 1 : n)));
+    }
   // If all positions share a bucket, LSH finds as many keys as are counted.
   for (const bool causal : {false, true}) {
     for (const Index n : {1, 2, 3, 5, 60}) {
@@ -193,7 +206,7 @@ RELEASE_TEST_CASE("attention_cost: tables, log and picture of a tiny run") {
       CHECK(entry.at("ms") > 0);
     }
   }
-  CHECK(crossovers == 7);
+  CHECK(crossovers == 11);
   CHECK(sequences == 3);
   CHECK(tokens == 2 * 2 * 3);
   for (const char* text : {"16.8x", "317.0x", "                   8 ", "softmax over linformer"})
@@ -202,6 +215,27 @@ RELEASE_TEST_CASE("attention_cost: tables, log and picture of a tiny run") {
   for (const char* text : {"<svg", "Measured, forward and backward", "Counted, forward", "linformer",
                            "Memory of tensors, forward and backward", "One more token", "Memory of the state"})
     CHECK(contains(picture, text));
+}
+
+TEST_CASE("attention_cost: forms of linear attention and of softmax agree") {
+  const Tensor q = test::normal({1, 2, 9, 4}, 1), k = test::normal({1, 2, 9, 4}, 2), v = test::normal({1, 2, 9, 4}, 3);
+  const Tensor linear = attend_by(AttentionForm::chunks, q, k, v), softmax = attend_by(AttentionForm::softmax, q, k, v);
+  CHECK(test::close(attend_by(AttentionForm::cumsum, q, k, v), linear, 1e-12, 1e-12));
+  CHECK(test::close(attend_by(AttentionForm::recurrence, q, k, v), linear, 1e-12, 1e-12));
+  CHECK(test::close(attend_by(AttentionForm::softmax_matrix, q, k, v), softmax, 1e-12, 1e-12));
+}
+
+RELEASE_TEST_CASE("attention_cost: forms of causal attention, in a table and in a picture") {
+  const Tiny t;
+  const Ran ran = t.run("--measure forms --log " + t.log + " --plot " + t.plot);
+  INFO(ran.output);
+  REQUIRE(ran.exit_code == 0);
+  CHECK(json_lines(t.log).size() == 10);
+  for (const char* text : {"linear, cumsum", "Memory of the forms"}) CHECK(contains(bytes_of(t.plot), text));
+  const Ran large = t.run("--measure forms --forward --repeats 1 --lengths 64,20000");
+  INFO(large.output);
+  CHECK(large.exit_code == 0);
+  CHECK(contains(large.output, "                    -"));  // n x n
 }
 
 RELEASE_TEST_CASE("attention_cost: causal and forward alone, without linformer") {
@@ -213,7 +247,7 @@ RELEASE_TEST_CASE("attention_cost: causal and forward alone, without linformer")
   CHECK(!contains(ran.output, "Generating"));
   const std::vector<nlohmann::json> log = json_lines(t.log);
   CHECK(times_of(log).count("linformer") == 0);
-  CHECK(times_of(log).size() == 8);
+  CHECK(times_of(log).size() == 12);
   CHECK(log.front().at("backward") == false);
   CHECK(log.front().at("causal") == true);
   const Ran generation = t.run("--measure generation --batch 2");
@@ -257,7 +291,7 @@ RELEASE_TEST_CASE("attention_cost: wrong flags say what is right and exit 2, bad
   const Ran heads = program_alone("--generation-width 18 --generation-heads 4");
   CHECK(heads.exit_code == 2);
   CHECK(contains(heads.output, "--generation-width is 18 and --generation-heads is 4; heads must divide the width"));
-  refused("--measure time", 2, "it must be layer, generation or all");
+  refused("--measure time", 2, "it must be layer, generation, all or forms");
   refused("--length 5", 2, "there is no flag --length; the nearest is --lengths");
   refused("--repeats 0", 2, "a whole number, from 1 to 1000");
   refused("--plot cost.gif", 2, "it must end with .svg or .png");

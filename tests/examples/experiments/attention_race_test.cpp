@@ -117,7 +117,8 @@ RELEASE_TEST_CASE("attention_race: wrong flags say what is right and exit 2") {
   refused("--mechanisms linformer", "it is 'linformer'; it must be");
   refused("--tasks copies", "it is 'copies'; it must be copy, stories, rank or linformer");
   refused("--mechanisms softmax,linear --window 8",
-          "--window is 8 and --mechanisms is softmax,linear; --mechanisms must be window or lsh, or leave --window "
+          "--window is 8 and --mechanisms is softmax,linear; --mechanisms must be window or longformer or lsh, or "
+          "leave --window "
           "out");
   refused(
       "--tasks rank --feature-map relu",

@@ -1,4 +1,5 @@
-// All named mechanisms: options, the conformance kit, memory, and sums of weights.
+// All named mechanisms: options, the conformance kit, memory, and sums of weights. Above 400 lines, because each test
+// here is about every mechanism.
 #include <heed/layers/attention/conformance_doctest.hpp>
 
 #include <algorithm>
@@ -8,9 +9,12 @@
 #include <heed/heed.hpp>
 #include <heed/layers/attention/flex.hpp>
 #include <heed/layers/attention/linear.hpp>
+#include <heed/layers/attention/longformer.hpp>
 #include <heed/layers/attention/luong.hpp>
+#include <heed/layers/attention/relative.hpp>
 #include <heed/layers/attention/softmax.hpp>
 #include <heed/layers/attention/sparse.hpp>
+#include <heed/layers/attention/synthesizer.hpp>
 
 #include "tests/data/temporary_folder.hpp"
 #include "tests/layers/attention/mechanism_inputs.hpp"
@@ -33,6 +37,10 @@ TEST_CASE("mechanisms are made by their names") {
   CHECK(contains(error_of([] { mechanism_by_name("strided"); }), "strided needs a stride or the context; it is 0"));
   CHECK(contains(error_of([] { mechanism_by_name("linear", {.feature_map = "sine"}); }),
                  "the feature map is 'sine'; it must be one of elu, relu, softplus, exp, poly2, identity"));
+  CHECK(contains(
+      error_of([] { mechanism_by_name("linear", {.feature_map = "relu", .elu_alpha = 0.2}); }),
+      "elu-alpha of linear is 0.2 and feature-map is relu; elu-alpha must be at most 1, and is for the map elu"));
+  CHECK(contains(error_of([] { mechanism_by_name("linear", {.elu_alpha = 1.5}); }), "elu-alpha must be at most 1"));
   for (const FeatureMap map : {FeatureMap::elu, FeatureMap::relu, FeatureMap::softplus, FeatureMap::exp,
                                FeatureMap::poly2, FeatureMap::identity})
     CHECK(feature_map(name_of(map)) == map);
@@ -84,12 +92,23 @@ TEST_CASE("options of named mechanisms belong to known mechanisms, change them, 
           return static_cast<double>(size) + m.keys_per_query(1 << 20, 4);
         };
         other.*(*number) = 2;
-        if (name != "top-k") CHECK(size_of(usual) != size_of(other));
+        if (name != "top-k" && name != "polynomial" && name != "nezha") CHECK(size_of(usual) != size_of(other));
         other.*(*number) = -1;
         CHECK(contains(
             error_of([&] { mechanism_by_name(name, other); }),
             "attention: " + option.name + " of " + name + " is -1; it must be 1 or more, or 0 for its default"));
-      }
+      } else if (const auto* real = std::get_if<double MechanismOptions::*>(&option.member)) {
+        const Tensor x = Rng(1).normal({1, 2, 5, 4});
+        Rng one(1), two(1);
+        other.*(*real) = 0.5;
+        CHECK_FALSE(same_bits(mechanism_by_name(name, usual)(0, one).apply(x, x, x, {}),
+                              mechanism_by_name(name, other)(0, two).apply(x, x, x, {})));
+        for (const double wrong : {-0.5, static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
+          other.*(*real) = wrong;
+          CHECK(
+              contains(error_of([&] { mechanism_by_name(name, other); }), "it must be above 0, or 0 for its default"));
+        }
+      }  // texts: the cases of each mechanism
     }
     CHECK(contains(text, "| `--" + option.name + "` | " + names + " | " + option.text + " |"));
   }
@@ -115,7 +134,8 @@ TEST_CASE("estimates of work count the keys that a mechanism needs, not all posi
         .causal = false, .heads = 2, .head_size = 8, .context = 4096, .window = 32, .stride = 64, .rows = 16};
     return mechanism_by_name(name, options)(0, rng).keys_per_query(positions, 8);
   };
-  for (const std::string name : {"softmax", "luong-general", "bahdanau", "cosine", "top-k"})
+  for (const std::string name :
+       {"softmax", "luong-general", "bahdanau", "cosine", "rbf", "polynomial", "shaw", "talking-heads", "top-k"})
     CHECK(keys(name, 1000) == 1000);
   CHECK(keys("linear", 1000) == 8);
   CHECK(keys("efficient", 1000) == 8);
@@ -124,6 +144,7 @@ TEST_CASE("estimates of work count the keys that a mechanism needs, not all posi
   CHECK(keys("linformer", 1000) == 32);
   CHECK(keys("window", 1000) == 32);
   CHECK(keys("window", 20) == 20);
+  CHECK(keys("longformer", 1000) == 33);
   CHECK(keys("strided", 4096) == 128);
   CHECK(keys("fixed", 4096) == 128);
   CHECK(keys("lsh", 1000) == 128);  // 4 rounds
@@ -144,6 +165,7 @@ MechanismOptions options() {
 
 TEST_CASE("conformance: every mechanism that has a name passes all that it declares") {
   for (const std::string& name : mechanism_names()) {
+    if (has_other_values(name)) continue;
     const auto of_sizes = [&](Index heads, Index size) {
       MechanismOptions o = options();
       o.heads = heads, o.head_size = size;
@@ -158,6 +180,12 @@ TEST_CASE("conformance: every mechanism that has a name passes all that it decla
     CHECK(m.capabilities().shared_maximum == (name == "efficient" || name == "favor"));
     CHECK(report.checks.size() >= thinned(24u, 8u));
   }
+}
+
+TEST_CASE("conformance: linear attention with a small alpha of elu") {
+  MechanismOptions o = options();
+  o.elu_alpha = 0.2;
+  check_conformance_in_test(mechanism_by_name("linear", o), thinned({.reference = naive_mechanism("linear", o)}));
 }
 
 TEST_CASE("conformance: linear attention with features that mix the elements of a vector") {
@@ -262,6 +290,9 @@ TEST_CASE("the memory of mechanisms with sums grows with the length") {
 
 TEST_CASE("the memory of mechanisms that look at few keys grows with their pairs") {
   check_linear("window", [](Index, Rng&) { return WindowAttention({.window = 8}); });
+  check_linear("longformer", [](Index, Rng&) {
+    return LongformerAttention({.window = 8, .dilations = {2}, .own_projections = false});
+  });
   check_linear("lsh",
                [](Index, Rng&) { return LshAttention({.size = kMemorySize, .buckets = 8, .rounds = 2, .window = 8}); });
   check_linear("linformer", [](Index n, Rng& rng) { return LinformerAttention(n, 8, rng); });
@@ -288,11 +319,16 @@ RELEASE_TEST_CASE("the memory of mechanisms that attend to all keys also grows l
   check_linear("luong-concat", [](Index, Rng& rng) { return LuongConcat(1, kMemorySize, rng); });
   check_linear("luong-location",
                [](Index n, Rng& rng) { return LuongLocation(1, kMemorySize, rng, {.positions = n}); });
+  check_linear("synthesizer",
+               [](Index n, Rng& rng) { return SynthesizerAttention(1, kMemorySize, rng, {.positions = n}); });
   check_linear("bahdanau", [](Index, Rng& rng) { return BahdanauAttention(1, kMemorySize, rng); });
   check_linear("cosine", [](Index, Rng& rng) { return CosineAttention(1, kMemorySize, rng); });
+  check_linear("rbf", [](Index, Rng&) { return RbfAttention(); });
   // These mechanisms store up to 2^20 scores at once, which are all scores of the shorter sequence.
   check_linear(
       "top-k", [](Index, Rng&) { return TopKAttention(4); }, 1024);
+  check_linear(
+      "shaw", [](Index, Rng& rng) { return ShawAttention(kMemorySize, rng, {.max_distance = 4}); }, 1024);
   check_linear(
       "generic", [](Index, Rng&) { return GenericAttention(similarity_by_name("softplus")); }, 1024);
   check_linear(
@@ -335,7 +371,7 @@ void check_row_sums(const std::string& name, const MechanismOptions& options, In
     const AttentionCall call{.causal = causal};
     const auto doubles = [](const Tensor& t) { return t.to(DType::float64); };
     // Without eps every row sums to 1, and plain exponentials of the reference would overflow.
-    const bool has_eps = name == "taylor" || (name == "linear" && options.feature_map != "exp");
+    const bool has_eps = name == "taylor" || name == "polynomial" || (name == "linear" && options.feature_map != "exp");
     const Tensor expected =
         has_eps ? naive_mechanism(name, options)(doubles(x.q), doubles(x.k), doubles(v), call, {}) : doubles(v);
     INFO(name, std::string(" "), options.feature_map, std::string(", "), x.kind, std::string(", "), n,
@@ -358,7 +394,8 @@ TEST_CASE("values of 1 give 1 through every mechanism that divides by a sum, for
   int number = 0;
   for (const bool causal : {false, true})
     for (const std::string& name : mechanism_names(causal)) {
-      if (name == "linformer") continue;  // its rows mix the values with weights of both signs, whose sum is arbitrary
+      // The rows of linformer mix the values with weights of both signs, whose sum is arbitrary.
+      if (name == "linformer" || has_other_values(name)) continue;
       MechanismOptions options{.causal = causal, .heads = kHeads, .head_size = kSize, .context = 150};
       options.window = 8, options.stride = 6, options.top_k = 5;
       const std::vector<std::string> maps =

@@ -133,7 +133,8 @@ TEST_CASE("for exponential scores, a bias of minus infinity masks a pair as a ma
     CAPTURE(m.name());
     const auto run = [&](const AttentionCall& call) {
       Tape tape;
-      const Tensor x = tape.watch(q), y = tape.watch(k), z = tape.watch(v), out = m.apply(x, y, z, call);
+      const Tensor x = tape.watch(q), y = tape.watch(k), z = tape.watch(v),
+                   out = m.apply(x, y, z, call, test::inputs_for(m, q, k));
       tape.backward(sum(square(out)));
       std::vector<Tensor> results = {out.detach()};
       for (const Tensor& input : {x, y, z})
@@ -148,7 +149,8 @@ TEST_CASE("for exponential scores, a bias of minus infinity masks a pair as a ma
   };
   for (const std::string& name : mechanism_names(false))
     check_forbidden(mechanism_by_name(
-        name, {.causal = false, .heads = 2, .head_size = 4, .context = 8, .window = 8, .stride = 2})(0, rng));
+        name, {.causal = false, .heads = 2, .head_size = 4, .value_size = 3, .context = 8, .window = 8, .stride = 2})(
+        0, rng));
   check_forbidden(GenericAttention(similarity_by_name("embedded-gaussian")));
   for (const LuongAlignment alignment : {LuongAlignment::monotonic, LuongAlignment::predictive})
     check_forbidden(LuongLocalAttention(2, 4, rng, {.alignment = alignment, .radius = 2}));
@@ -188,7 +190,7 @@ std::vector<AttentionMechanism> mechanisms_with_scores(bool causal) {
   Rng rng(1);
   std::vector<AttentionMechanism> all;
   for (const std::string& name : mechanism_names(causal)) {
-    MechanismOptions o{.causal = causal, .heads = 2, .head_size = 4, .context = 300};
+    MechanismOptions o{.causal = causal, .heads = 2, .head_size = 4, .value_size = 3, .context = 300};
     o.window = 300, o.stride = 2, o.top_k = 300;
     AttentionMechanism m = mechanism_by_name(name, o)(0, rng);
     if (m.capabilities().full_mask) all.push_back(std::move(m));
@@ -254,16 +256,18 @@ TEST_CASE(
   const auto check_lengths = [&](const AttentionMechanism& m) {
     if (!m.capabilities().key_mask) return;
     CAPTURE(m.name());
-    CHECK(contains(error_of([&] { m.apply(q, k, k, with(7, 8)); }),
+    const std::vector<Tensor> inputs = test::inputs_for(m, q, k);
+    CHECK(contains(error_of([&] { m.apply(q, k, k, with(7, 8), inputs); }),
                    "key_lengths[1] is 8; it must be from 0 to the number of keys, 7"));
-    CHECK(contains(error_of([&] { m.apply(q, k, k, with(-1, 7)); }),
+    CHECK(contains(error_of([&] { m.apply(q, k, k, with(-1, 7), inputs); }),
                    "key_lengths[0] is -1; it must be from 0 to the number of keys, 7"));
-    m.apply(q, k, k, with(0, 7));
+    m.apply(q, k, k, with(0, 7), inputs);
   };
   Rng rng(1);
   for (const std::string& name : mechanism_names(false))
     check_lengths(mechanism_by_name(name, {.causal = false, .heads = 2, .head_size = 4, .context = 8})(0, rng));
-  for (const AttentionMechanism& m : mechanisms_with_scores(false)) check_lengths(m);
+  for (const AttentionMechanism& m : mechanisms_with_scores(false))
+    if (m.capabilities().weights) check_lengths(m);  // the others have another size of values
   check_lengths(LinearAttention{{.feature_map = FeatureMap::poly2}});
   for (const double scale : {static_cast<double>(NAN), detail::kInfinity, -detail::kInfinity}) {
     const auto check_scale = [&](const AttentionMechanism& m) {

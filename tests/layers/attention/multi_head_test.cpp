@@ -366,6 +366,8 @@ TEST_CASE("attention weights: softmax, grouped and rotary too, against plain loo
 TEST_CASE("attention weights: for every mechanism, weights times values equal the output of the layer") {
   const NoTape guard;
   for (const std::string& mechanism : mechanism_names()) {
+    // The values of these depend on the query.
+    if (mechanism == "shaw" || mechanism == "nezha" || mechanism == "longformer") continue;
     for (const Variant& v : kVariants) {
       const bool grouped = is_grouped(mechanism);
       const GPT model = model_of(v, mechanism, grouped);

@@ -1,5 +1,5 @@
 // The mechanisms of layers/model_config.hpp term by term: the weight of every key for every query, in float64, by their
-// definitions. References for the conformance kit.
+// definitions. References for the conformance kit. Above 400 lines, because every named mechanism is here.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -58,12 +58,13 @@ inline NaiveWeights naive_linear_weights(const NaiveRow& row) {
   if (row.own.feature_map == "poly2")
     return naive_normalised(row, 1e-6, [&](Index j) { return row.dot(j) * row.dot(j); });
   const FeatureMap map = feature_map(row.own.feature_map);
+  const double alpha = row.own.elu_alpha == 0 ? 1 : row.own.elu_alpha;
   std::vector<double> of_query;
-  for (Index c = 0; c < row.size; ++c) of_query.push_back(feature(map, row.q[c]));
+  for (Index c = 0; c < row.size; ++c) of_query.push_back(feature(map, row.q[c], alpha));
   return naive_normalised(row, map == FeatureMap::exp ? 0 : 1e-6, [&](Index j) {
     double s = 0;
     for (Index c = 0; c < row.size; ++c)
-      s += of_query[static_cast<std::size_t>(c)] * feature(map, row.k[j * row.size + c]);
+      s += of_query[static_cast<std::size_t>(c)] * feature(map, row.k[j * row.size + c], alpha);
     return s;
   });
 }
@@ -104,6 +105,27 @@ inline NaiveWeights naive_cosine_weights(const NaiveRow& row) {
     for (Index c = 0; c < row.size; ++c) k += row.k[j * row.size + c] * row.k[j * row.size + c];
     return beta * row.dot(j) / std::sqrt(q * k);
   });
+}
+
+inline NaiveWeights naive_rbf_weights(const NaiveRow& row) {
+  const double width = row.own.rbf_width,
+               squared = width == 0 ? std::sqrt(static_cast<double>(row.size)) / 2 : width * width;
+  return naive_softmax(row, row.seen, [&](Index j) {
+    double distance = 0;
+    for (Index c = 0; c < row.size; ++c) distance += std::pow(row.q[c] - row.k[j * row.size + c], 2);
+    return -distance / (2 * squared);
+  });
+}
+
+// A bias is added to the scores before they are raised to the power.
+inline NaiveWeights naive_polynomial_weights(const NaiveRow& row) {
+  const double degree = row.own.degree == 0 ? 2 : static_cast<double>(row.own.degree);
+  NaiveWeights w;
+  double sum = 1e-6;
+  for (const Index j : row.seen)
+    w.push_back(std::pow(1 + row.scaled(j) / degree + row.added(j), degree)), sum += w.back();
+  for (double& x : w) x /= sum;
+  return w;
 }
 
 // v^T tanh(W q + U k + b), for Luong's concat and Bahdanau. With a gain, v is divided by its norm and multiplied by the
@@ -247,6 +269,102 @@ inline NaiveWeights naive_linformer_weights(const NaiveRow& row) {
   return w;
 }
 
+inline NaiveWeights naive_synthesizer_weights(const NaiveRow& row) {
+  const std::string kind = row.own.synthesizer;
+  const Index p = std::max<Index>(0, row.position), D = row.size;
+  // Row r of a map of this head, times `columns` numbers.
+  const auto product = [&](const char* name, Index r, const double* x, Index columns) {
+    const Index width = row.count(name, 2);
+    const double* of_row = row.array(name) + (row.head * row.count(name, 1) + r) * width;
+    double s = 0;
+    for (Index c = 0; c < columns; ++c) s += of_row[c] * x[c];
+    return s;
+  };
+  std::vector<double> hidden;
+  for (Index c = 0; c < D; ++c) hidden.push_back(std::max(row.q[c], 0.0));
+  hidden.push_back(1);
+  return naive_softmax(row, row.seen, [&](Index j) {
+    if (kind == "random")
+      return row.array("maps.0")[(row.head * row.count("maps.0", 1) + p) * row.count("maps.0", 2) + j];
+    if (kind == "factorized-random") {
+      const Index rank = row.count("maps.0", 2);
+      return product("maps.1", j, row.array("maps.0") + (row.head * row.count("maps.0", 1) + p) * rank, rank);
+    }
+    if (kind == "factorized-dense") {
+      const Index m = row.count("maps.0", 1);
+      return product("maps.0", j % m, hidden.data(), D + 1) * product("maps.1", j / m, hidden.data(), D + 1);
+    }
+    return product("maps.0", j, hidden.data(), D + 1);
+  });
+}
+
+inline NaiveWeights naive_longformer_weights(const NaiveRow& row) {
+  const auto numbers = [](const std::string& text, std::vector<Index> usual) {
+    return text.empty() ? usual : numbers_of("naive_longformer_weights", text);
+  };
+  const std::vector<Index> globals = numbers(row.own.globals, {0}), dilations = numbers(row.own.dilation, {1});
+  const auto global = [&](Index p) { return std::count(globals.begin(), globals.end(), p) > 0; };
+  const Index p = row.position, w = row.own.window,
+              d = dilations.size() == 1 ? dilations[0] : dilations[static_cast<std::size_t>(row.head)];
+  if (!global(p))
+    return pattern_of(row, [&](Index j) {
+      const bool near = row.causal ? p - j >= 0 && p - j < w * d : std::abs(p - j) <= w / 2 * d;
+      return global(j) || (near && (p - j) % d == 0);
+    });
+  const Tensor queries = row.values.at("input global_query").dense(), keys = row.values.at("input global_key").dense(),
+               values = row.values.at("input global_value").dense();
+  row.replaces_values = true;
+  static thread_local std::vector<double> kept;  // the pointers in the row refer to it
+  kept = values.to_vector<double>();
+  for (const Index j : row.seen)
+    row.value_vectors.push_back(kept.data() + (row.key_head * row.keys + j) * values.dim(3));
+  return naive_softmax(row, row.seen, [&](Index j) {
+    double s = 0;
+    for (Index c = 0; c < row.size; ++c)
+      s += queries.ptr<double>()[row.query_row * row.size + c] *
+           keys.ptr<double>()[(row.key_head * row.keys + j) * row.size + c];
+    return s / std::sqrt(static_cast<double>(row.size));
+  });
+}
+
+// Tables of vectors [2 clip + 1, size], by distance.
+inline NaiveWeights naive_relative_weights(const NaiveRow& row, const Tensor& keys, const Tensor& values) {
+  const Index clip = (keys.defined() ? keys : values).dim(0) / 2;
+  const auto at = [&](Index j) { return std::clamp(j - row.position, -clip, clip) + clip; };
+  if (values.defined())
+    for (const Index j : row.seen) row.value_vectors.push_back(values.ptr<double>() + at(j) * values.dim(1));
+  return naive_softmax(row, row.seen, [&](Index j) {
+    double s = 0;
+    for (Index c = 0; c < row.size; ++c)
+      s += row.q[c] * (row.k[j * row.size + c] + (keys.defined() ? keys.ptr<double>()[at(j) * row.size + c] : 0));
+    return s / std::sqrt(static_cast<double>(row.size));
+  });
+}
+
+inline NaiveWeights naive_shaw_weights(const NaiveRow& row) {
+  const auto table = [&](const char* name) { return row.values.count(name) == 1 ? row.values.at(name) : Tensor(); };
+  return naive_relative_weights(row, table("keys"), table("values"));
+}
+
+inline const Tensor& naive_sinusoids(Index clip, Index size) {  // by distance from -clip
+  static std::map<std::pair<Index, Index>, Tensor> tables;
+  Tensor& table = tables[{clip, size}];
+  if (table.defined()) return table;
+  table = Tensor::empty({2 * clip + 1, size}, DType::float64);
+  for (Index n = 0; n < table.numel(); ++n) {
+    const auto d = static_cast<double>(n / size - clip),
+               wave = std::pow(10000.0, static_cast<double>(n % size / 2 * 2) / static_cast<double>(size));
+    table.ptr<double>()[n] = n % size % 2 == 0 ? std::sin(d / wave) : std::cos(d / wave);
+  }
+  return table;
+}
+
+inline NaiveWeights naive_nezha_weights(const NaiveRow& row) {
+  const Index clip = row.own.max_distance == 0 ? 64 : row.own.max_distance,
+              value_size = row.own.value_size == 0 ? row.size : row.own.value_size;
+  return naive_relative_weights(row, naive_sinusoids(clip, row.size), naive_sinusoids(clip, value_size));
+}
+
 inline NaiveWeights naive_weights(const std::string& name, const NaiveRow& row) {
   if (name == "softmax") return naive_softmax(row, row.seen, [&](Index j) { return row.scaled(j); });
   if (name == "alibi")
@@ -263,6 +381,12 @@ inline NaiveWeights naive_weights(const std::string& name, const NaiveRow& row) 
                                                      {"bahdanau", naive_additive_weights},
                                                      {"luong-location", naive_location_weights},
                                                      {"cosine", naive_cosine_weights},
+                                                     {"rbf", naive_rbf_weights},
+                                                     {"polynomial", naive_polynomial_weights},
+                                                     {"longformer", naive_longformer_weights},
+                                                     {"synthesizer", naive_synthesizer_weights},
+                                                     {"shaw", naive_shaw_weights},
+                                                     {"nezha", naive_nezha_weights},
                                                      {"top-k", naive_top_k_weights},
                                                      {"lsh", naive_lsh_weights},
                                                      {"favor", naive_favor_weights},
@@ -272,8 +396,60 @@ inline NaiveWeights naive_weights(const std::string& name, const NaiveRow& row) 
   return found != own.end() ? found->second(row) : naive_pattern_weights(row, name);
 }
 
+// Mechanisms whose values are not those of the call alone: they depend on the distance from the query, or some are
+// inputs. Checks that mix the columns of values, or read weights from values, do not apply.
+inline bool has_other_values(const std::string& name) {
+  return name == "shaw" || name == "nezha" || name == "longformer";
+}
+
+// The weights of all heads together, for one query of one sequence.
+inline Tensor naive_talking_heads(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call,
+                                  const TensorsByName& values) {
+  const Index B = q.dim(0), H = q.dim(1), T = q.dim(2), D = q.dim(3), S = k.dim(2), shared = H / k.dim(1);
+  const Tensor before = values.at("before_softmax"), after = values.at("after_softmax");
+  const Tensor allowed = allowed_pairs(q, k, call).expand({B, H, T, S});
+  const Tensor bias = call.bias.defined() ? call.bias.detach().expand({B, H, T, S}) : Tensor();
+  Tensor y = Tensor::zeros({B, H, T, v.dim(3)}, DType::float64);
+  for (Index b = 0; b < B; ++b)
+    for (Index i = 0; i < T; ++i) {
+      std::vector<std::vector<double>> score(static_cast<std::size_t>(H)), weight(score.size());
+      const auto at = [](auto& rows, Index h) -> auto& { return rows[static_cast<std::size_t>(h)]; };
+      for (Index h = 0; h < H; ++h)
+        for (Index j = 0; j < S; ++j) {
+          double s = 0;
+          for (Index c = 0; c < D; ++c) s += q.at({b, h, i, c}) * k.at({b, h / shared, j, c});
+          at(score, h).push_back(s / std::sqrt(static_cast<double>(D)));
+        }
+      for (Index h = 0; h < H; ++h) {
+        std::vector<double> mixed(static_cast<std::size_t>(S), 0.0);
+        double max_score = -1e300, sum = 0;
+        for (Index j = 0; j < S; ++j) {
+          double& s = at(mixed, j);
+          for (Index g = 0; g < H; ++g) s += before.at({h, g}) * at(at(score, g), j);
+          if (bias.defined()) s += bias.at({b, h, i, j});
+          if (allowed.at({b, h, i, j}) != 0) max_score = std::max(max_score, s);
+        }
+        for (Index j = 0; j < S; ++j)
+          sum += at(mixed, j) = allowed.at({b, h, i, j}) != 0 ? std::exp(at(mixed, j) - max_score) : 0;
+        for (double& w : mixed) w = sum == 0 ? 0 : w / sum;
+        at(weight, h) = mixed;
+      }
+      for (Index h = 0; h < H; ++h)
+        for (Index j = 0; j < S; ++j) {
+          if (allowed.at({b, h, i, j}) == 0) continue;
+          double w = 0;
+          for (Index g = 0; g < H; ++g) w += after.at({h, g}) * at(at(weight, g), j);
+          for (Index c = 0; c < v.dim(3); ++c)
+            y.ptr<double>()[((b * H + h) * T + i) * v.dim(3) + c] += w * v.at({b, h / shared, j, c});
+        }
+    }
+  return y;
+}
+
 // The ConformanceOptions::reference of the named mechanism with these options.
-inline auto naive_mechanism(const std::string& name, const MechanismOptions& options) {
+inline decltype(ConformanceOptions::reference) naive_mechanism(const std::string& name,
+                                                               const MechanismOptions& options) {
+  if (name == "talking-heads") return naive_talking_heads;
   return naive_by([name](const NaiveRow& row) { return naive_weights(name, row); }, options);
 }
 

@@ -33,6 +33,9 @@ struct NaiveRow {
   const MechanismOptions& own;   // options of the mechanism
   Index key_head = 0;            // b * Hk + h: index into inputs [B, Hk, S, size]
   std::vector<bool> padding = {};  // [keys]: true for keys hidden by lengths or the key mask
+  mutable std::vector<const double*> value_vectors = {};  // one per key of `seen`, added to its value; empty: none
+  mutable bool replaces_values = false;                   // value_vectors replace the values
+  Index query_row = 0;                                    // (b * H + h) * T + i: index into inputs [B, H, T, size]
 
   double dot(Index j) const {
     double s = 0;
@@ -63,6 +66,7 @@ auto naive_by(Weights weights, const MechanismOptions& own = {}) {
       const Index b = n / T / H, h = n / T % H, i = n % T, group = b * Hk + h / (H / Hk);
       const double* keys = k.ptr<double>() + group * S * D;
       NaiveRow row{h, i + S - T, S, D, call.causal, q.ptr<double>() + n * D, keys, {}, {}, values, own, group};
+      row.query_row = n;
       for (Index j = 0; j < S; ++j) {
         row.bias.push_back(bias.defined() ? bias.at({b, h, i, j}) : 0);
         row.padding.push_back((call.key_lengths.defined() && static_cast<double>(j) >= call.key_lengths.at({b})) ||
@@ -73,8 +77,10 @@ auto naive_by(Weights weights, const MechanismOptions& own = {}) {
       }
       const NaiveWeights w = weights(row);
       for (std::size_t m = 0; m < w.size(); ++m)
-        for (Index c = 0; c < V; ++c)
-          y.ptr<double>()[n * V + c] += w[m] * v.ptr<double>()[(group * S + row.seen[m]) * V + c];
+        for (Index c = 0; c < V; ++c) {
+          const double value = row.replaces_values ? 0 : v.ptr<double>()[(group * S + row.seen[m]) * V + c];
+          y.ptr<double>()[n * V + c] += w[m] * (row.value_vectors.empty() ? value : value + row.value_vectors[m][c]);
+        }
     }
     return y;
   };
