@@ -97,7 +97,7 @@ Tensor by_products(const char* op, const Convolution& c, In last, In weight, In 
   const Tensor rows = pixel_rows(detail::product_operand(last->dense())), w = weight->detach();
   const DType products = detail::products_of(rows.dtype(), w.dtype());
   const Tensor b = bias->dense();
-  detail::convolve(c, {rows, detail::filters_by_tap(c, w), b, pixel_rows(y)}, false, products);
+  detail::convolve(c, {rows, detail::filters_of(c, w), b, pixel_rows(y)}, false, products);
   record(op, last.where(), y, {last, weight, bias}, saved(needs_gradient({weight}) ? rows : Tensor(), w),
          [c, type, products](Grads& d, const Tensor& dy, const Tensor& x, const Tensor& filters) {
            const Tensor g = product_rows(dy, products);
@@ -133,7 +133,8 @@ Tensor by_channels(const char* op, const Convolution& c, In last, In weight, In 
 
 Tensor convolution(const char* op, int rank, In x, In weight, In bias, const ConvolutionArguments& a) {
   check_convolution(op, rank, x, weight, bias, a.groups);
-  const Convolution c = convolution_sizes(op, x, weight, a);
+  Convolution c = convolution_sizes(op, x, weight, a);
+  c.by_channel = detail::suits_order_of_weight(c);
   const Tensor last = detail::with_channels_last(x);
   const auto compute = c.is_depthwise() ? by_channels : by_products;
   const Tensor y = detail::with_channels_first(compute(op, c, {last, x.where()}, weight, bias), rank);

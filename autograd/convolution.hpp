@@ -24,20 +24,21 @@ namespace heed {
 
 // One number for both axes of an image, or one for each: {.stride = 2}, {.padding = {1, 0}}.
 struct HeightWidth {
-  Index h, w;  // along H and along W
+  Index h = 0, w = 0;  // along H and along W
 
-  HeightWidth() : h(0), w(0) {}
+  // Two zeros; the same number twice; two numbers.
+  HeightWidth() = default;
   template <class N>
   requires(detail::kWhole<N>) HeightWidth(N both) : HeightWidth(both, both) {}
+  HeightWidth(Exactly<Index> height, Exactly<Index> width) : h(height), w(width) {}
   template <detail::NotWhole N>
   HeightWidth(N) = delete;  // must be a whole number
-  HeightWidth(Exactly<Index> height, Exactly<Index> width) : h(height), w(width) {}
 };
 
 // ---- Convolutions ----
 
-// y[n, o, l] = bias[o] + the sum over c and k of weight[o, c, k] * x[n, c, l * stride + k * dilation - padding], where x
-// is 0 outside of its L positions. With groups, the C channels and the filters are divided into groups of equal size,
+// y[n, o, l] = bias[o] + the sum over c and k of weight[o, c, k] * x[n, c, l * stride + k * dilation - padding]. x is 0
+// outside of its L positions. With groups, the C channels and the filters are divided into groups of equal size,
 // and a filter reads the channels of its group. Number of results: floor((L + 2 padding - dilation (K - 1) - 1) /
 // stride) + 1. A sequence without positions has a result without positions.
 
@@ -61,10 +62,10 @@ Tensor conv1d(In x, In weight, In bias, const Conv1dOptions& options = {});
 
 // Options of conv2d(), in the order of PyTorch's arguments: see Conv1dOptions.
 struct Conv2dOptions {
-  HeightWidth stride = 1;
-  HeightWidth padding = 0;
-  HeightWidth dilation = 1;
-  Index groups = 1;
+  HeightWidth stride = 1;    // positions between two results
+  HeightWidth padding = 0;   // positions of 0 on each side
+  HeightWidth dilation = 1;  // distance of the positions that a filter reads
+  Index groups = 1;          // of channels and filters
 };
 
 // As torch.nn.functional.conv2d: x [N, C, H, W], weight [out, C / groups, KH, KW], bias [out] or undefined ->
@@ -86,10 +87,10 @@ struct MaxPool1dOptions {
 };
 // The same for images.
 struct MaxPool2dOptions {
-  HeightWidth stride = 0;
-  HeightWidth padding = 0;
-  HeightWidth dilation = 1;
-  bool ceil_mode = false;
+  HeightWidth stride = 0;    // 0: kernel_size
+  HeightWidth padding = 0;   // positions of -infinity on each side
+  HeightWidth dilation = 1;  // distance of the positions of a window
+  bool ceil_mode = false;    // as for max_pool1d()
 };
 
 // The largest element of each window: x [N, C, L] -> [N, C, L'], x [N, C, H, W] -> [N, C, H', W']. NaN if an element is
@@ -106,10 +107,10 @@ struct AvgPool1dOptions {
 };
 // The same for images.
 struct AvgPool2dOptions {
-  HeightWidth stride = 0;
-  HeightWidth padding = 0;
-  bool ceil_mode = false;
-  bool count_include_pad = true;
+  HeightWidth stride = 0;         // 0: kernel_size
+  HeightWidth padding = 0;        // positions of 0 on each side
+  bool ceil_mode = false;         // as for max_pool1d()
+  bool count_include_pad = true;  // as for avg_pool1d()
 };
 
 // The mean of each window. Shapes as for max_pool1d() and max_pool2d().

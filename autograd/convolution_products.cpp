@@ -64,6 +64,33 @@ void copy_window(const Convolution& c, const Tensor& x, Index row, char* out) {
     }
 }
 
+// to [groups][channels][taps] = from [groups][taps][channels]. T has the size of the elements.
+template <class T>
+void turn_window(const Convolution& c, const void* from, void* to) {
+  const T* x = static_cast<const T*>(from);
+  T* y = static_cast<T*>(to);
+  for (Index group = 0; group < c.groups; ++group, x += c.depth())
+    for (Index j = 0; j < c.channels; ++j)
+      for (Index tap = 0; tap < c.taps(); ++tap) *y++ = x[tap * c.channels + j];
+}
+
+// Calls f() with an unsigned number of the size of the type.
+template <class F>
+void with_size_of(DType type, const F& f) {
+  switch (size_of(type)) {
+    case 2: return f(std::uint16_t{});
+    case 4: return f(std::uint32_t{});
+    default: return f(std::uint64_t{});
+  }
+}
+
+// copy_window() in c's order. `scratch` has the size of a window.
+void copy_ordered(const Convolution& c, const Tensor& x, Index row, char* out, char* scratch) {
+  if (!c.by_channel) return copy_window(c, x, row, out);
+  copy_window(c, x, row, scratch);
+  with_size_of(x.dtype(), [&]<class T>(T) { turn_window<T>(c, scratch, out); });
+}
+
 // Whether the rows of x are the windows.
 bool reads_rows(const Convolution& c) { return c.h.is_identity() && c.w.is_identity(); }
 
@@ -80,10 +107,11 @@ void each_chunk(const Convolution& c, const Tensor& x, Index chunk, const F& f) 
   if (reads_rows(c)) return f(Index{0}, rows, CopiedRows{x.raw(), c.width()});
   const Index stride = row_stride(c, x.dtype());
   Scratch<char> copy(static_cast<std::size_t>(std::min(chunk, rows) * stride * size));
+  ThreadScratch<char> turned(c.by_channel ? stride * size : 0);
   for (Index first = 0; first == 0 || first < rows; first += chunk) {
     const Index count = std::min(chunk, rows - first);
-    parallel_for_each(count, grain_for(stride),
-                      [&](Index i) { copy_window(c, x, first + i, copy.data() + i * stride * size); });
+    parallel_for_each(count, grain_for((c.by_channel ? 4 : 1) * stride),
+                      [&](Index i) { copy_ordered(c, x, first + i, copy.data() + i * stride * size, turned.mine()); });
     f(first, count, CopiedRows{copy.data(), stride});
   }
 }
@@ -168,22 +196,23 @@ void order_by_channel(const Convolution& c, const Tensor& from, const Target& to
 
 }  // namespace
 
-Tensor filters_by_tap(const Convolution& c, const Tensor& weight) {
+// A product reads each number of a filter once per block of rows, and each number of a window once per block of filters.
+bool suits_order_of_weight(const Convolution& c) {
+  return c.taps() > 1 && c.rows() <= kGatheredRows && c.rows() <= c.filters;
+}
+
+Tensor filters_of(const Convolution& c, const Tensor& weight) {
   const Tensor from = weight.dense();
-  if (c.taps() == 1) return from.view({c.outputs(), c.depth()});
+  if (c.taps() == 1 || c.by_channel) return from.view({c.outputs(), c.depth()});
   const Tensor to = Tensor::empty({c.outputs(), c.depth()}, weight.dtype());
-  switch (size_of(weight.dtype())) {
-    case 2: order_by_tap<std::uint16_t>(c, from, to); break;
-    case 4: order_by_tap<std::uint32_t>(c, from, to); break;
-    default: order_by_tap<std::uint64_t>(c, from, to);
-  }
+  with_size_of(weight.dtype(), [&]<class T>(T) { order_by_tap<T>(c, from, to); });
   return to;
 }
 
 // Reversing the order of all taps reverses it along both axes.
 Tensor transposed_filters(const Convolution& c, const Tensor& weight) {
   const Index taps = c.taps();
-  const Tensor from = filters_by_tap(c, weight).view({c.groups, c.filters, taps, c.channels});
+  const Tensor from = filters_of(c, weight).view({c.groups, c.filters, taps, c.channels});
   const Tensor to = Tensor::empty({c.groups, c.channels, taps, c.filters}, weight.dtype());
   for (Index tap = 0; tap < taps; ++tap) {
     Tensor part = to.select(2, tap);  // [groups, channels, filters]
@@ -206,13 +235,14 @@ Convolution transposed(const Convolution& c) {
 
 void convolve(const Convolution& c, const ConvolutionTensors& t, bool accumulate, DType products) {
   if (c.rows() == 0 || c.outputs() == 0) return;
-  if (c.groups > 1 || c.rows() <= kGatheredRows || reads_rows(c)) return convolve_chunks(c, t, accumulate, products);
+  if (c.groups > 1 || c.by_channel || c.rows() <= kGatheredRows || reads_rows(c))
+    return convolve_chunks(c, t, accumulate, products);
   convolve_packed(c, t, accumulate, products);
 }
 
 namespace {
 
-// dfilters [outputs, depth] (+)= the gradient of the filters, ordered by tap.
+// dfilters [outputs, depth] (+)= the gradient of the filters, in c's order.
 void add_filters_gradient(const Convolution& c, const Tensor& x, const Tensor& dy, const Target& dfilters,
                           DType products) {
   const Index size = size_in_bytes(dy.dtype());
@@ -235,7 +265,7 @@ void add_filters_gradient(const Convolution& c, const Tensor& x, const Tensor& d
 
 void weight_gradient(const Convolution& c, const Tensor& x, const Tensor& dy, const Target& dweight, DType products) {
   if (dweight.gradient.numel() == 0) return;
-  if (c.taps() == 1) return add_filters_gradient(c, x, dy, dweight, products);
+  if (c.taps() == 1 || c.by_channel) return add_filters_gradient(c, x, dy, dweight, products);
   const Tensor by_tap = Tensor::empty({c.outputs(), c.depth()}, dweight.gradient.dtype());
   add_filters_gradient(c, x, dy, {by_tap}, products);
   with_float(by_tap.dtype(), [&]<class T>(T) { order_by_channel<T>(c, by_tap, dweight); });
@@ -243,33 +273,36 @@ void weight_gradient(const Convolution& c, const Tensor& x, const Tensor& dy, co
 
 namespace {
 
-// dx of one image (+)= the sums of its windows' gradients, `windows` [rows of the image, row_stride].
+// dx of some images (+)= the sums of their windows' gradients, `windows` [rows of the images, groups * depth].
 template <class T>
-void add_windows(const Convolution& c, const T* windows, Index stride, T* dx, bool accumulate) {
-  const Index width = c.width();
-  parallel_for_each(c.h.size * c.w.size, grain_for(width * c.taps()), [&](Index i) {
-    const Index h = i / c.w.size, w = i % c.w.size;
+void add_windows(const Convolution& c, Index images, const T* windows, T* dx, bool accumulate) {
+  const Index width = c.width(), size = c.h.size * c.w.size;
+  const Index to_tap = c.by_channel ? 1 : c.channels, to_channel = c.by_channel ? c.taps() : 1;
+  parallel_for_each(images * size, grain_for(width * c.taps()), [&](Index i) {
+    const Index image = i / size, h = i / c.w.size % c.h.size, w = i % c.w.size;
     T* to = dx + i * width;
     if (!accumulate) std::fill_n(to, width, T(0));
     for (Index tap = 0; tap < c.taps(); ++tap) {
       const Index row = c.h.window(h, tap / c.w.kernel), column = c.w.window(w, tap % c.w.kernel);
       if (row < 0 || column < 0) continue;
-      const T* from = windows + (row * c.w.count + column) * stride + tap * c.channels;
+      const T* from = windows + ((image * c.h.count + row) * c.w.count + column) * c.groups * c.depth() + tap * to_tap;
       for (Index group = 0; group < c.groups; ++group)
-        for (Index j = 0; j < c.channels; ++j) to[group * c.channels + j] += from[group * c.depth() + j];
+        for (Index j = 0; j < c.channels; ++j) to[group * c.channels + j] += from[group * c.depth() + j * to_channel];
     }
   });
 }
 
-// The gradients of all windows of an image, then their sums at each position.
+// The gradients of the windows of some images, then their sums at each position.
 void add_strided(const Convolution& c, const Tensor& dy, const Tensor& filters, const Target& dx, DType products) {
-  const Index rows = c.h.count * c.w.count, stride = c.groups * c.depth(), size = size_in_bytes(dy.dtype());
-  const Tensor windows = Tensor::empty({rows, stride}, dx.gradient.dtype());
-  for (Index image = 0; image < c.batch; ++image) {
-    Gemm g{.m = rows,
+  const Index of_image = c.h.count * c.w.count, stride = c.groups * c.depth(), size = size_in_bytes(dy.dtype());
+  const Index step = std::max<Index>(1, kGatheredRows / of_image);  // images at a time
+  const Tensor windows = Tensor::empty({std::min(step, c.batch) * of_image, stride}, dx.gradient.dtype());
+  for (Index image = 0; image < c.batch; image += step) {
+    const Index images = std::min(step, c.batch - image), first = image * of_image * c.outputs();
+    Gemm g{.m = images * of_image,
            .n = c.depth(),
            .k = c.filters,
-           .a = {static_cast<const char*>(dy.raw()) + image * rows * c.outputs() * size, dy.dtype(), c.outputs(), 1},
+           .a = {static_cast<const char*>(dy.raw()) + first * size, dy.dtype(), c.outputs(), 1},
            .b = {filters.raw(), filters.dtype(), c.depth(), 1},
            .products = products,
            .c = windows.raw(),
@@ -278,7 +311,7 @@ void add_strided(const Convolution& c, const Tensor& dy, const Tensor& filters, 
     gemm(g);
     with_float(windows.dtype(), [&]<class T>(T) {
       T* to = dx.gradient.ptr<T>() + image * c.h.size * c.w.size * c.width();
-      add_windows(c, windows.ptr<T>(), stride, to, dx.accumulate);
+      add_windows(c, images, windows.ptr<T>(), to, dx.accumulate);
     });
   }
 }
@@ -287,7 +320,7 @@ void add_strided(const Convolution& c, const Tensor& dy, const Tensor& filters, 
 
 void input_gradient(const Convolution& c, const Tensor& dy, const Tensor& weight, const Target& dx, DType products) {
   if (c.positions() == 0 || c.width() == 0) return;
-  if (c.h.stride > 1 || c.w.stride > 1) return add_strided(c, dy, filters_by_tap(c, weight), dx, products);
+  if (c.h.stride > 1 || c.w.stride > 1 || c.by_channel) return add_strided(c, dy, filters_of(c, weight), dx, products);
   convolve(transposed(c), {dy, transposed_filters(c, weight), Tensor(), dx.gradient}, dx.accumulate, products);
 }
 

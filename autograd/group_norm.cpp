@@ -1,4 +1,4 @@
-// group_norm() and batch_norm(): layer_norm() of rows that are groups or channels, then a factor and a term per channel.
+// group_norm() and batch_norm(): layer_norm() of rows that are groups or channels, and a factor and a term per channel.
 #include <heed/autograd/detail/windows.hpp>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/norms.hpp>

@@ -36,9 +36,9 @@ Tensor normalize(In x);
 
 // ---- Group norm, batch norm ----
 
-// Normalisation of x [N, C, ...] with channels on axis 1, float32 or float64; weight and bias [C], each may be undefined.
-// The order of the result in memory is that of conv1d() (autograd/convolution.hpp). Throws Error for other shapes and
-// types, and for a negative eps.
+// Normalisation of x [N, C, ...], float32 or float64, whose axis 1 has the channels; weight and bias [C], each may be
+// undefined. The order of the result in memory is that of conv1d() (autograd/convolution.hpp). Throws Error for other
+// shapes and types, and for a negative eps.
 
 // y = weight * (x - mean) / sqrt(variance + eps) + bias, with the mean and the biased variance over the positions of a
 // group of C / groups channels, for each of the N examples. Throws Error unless groups divides C. As

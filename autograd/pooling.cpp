@@ -14,8 +14,8 @@ namespace {
 
 constexpr Index kPoolColumns = 256;  // of the inner axis, per task of backward
 
-// A pooling of x [outer, H, W, inner] to y [outer, H', W', inner]. If the channels of x are next to each other, they are
-// the inner axis; otherwise the inner axis has one element.
+// A pooling of x [outer, H, W, inner] to y [outer, H', W', inner]. If the channels of x are next to each other, they
+// are the inner axis; otherwise the inner axis has one element.
 struct PoolSizes {
   Index outer = 0, inner = 1;
   Windows h = {}, w = {};
@@ -54,8 +54,8 @@ void each_window(const PoolSizes& p, const F& f) {
   });
 }
 
-// The gradient of x: calls add(to, i, j, window, n), which adds the gradient of window (i, j) to an image of x. `to` and
-// `window` are at the first of n columns of the inner axis. Tasks write different images or columns.
+// The gradient of x: calls add(to, i, j, window, n), which adds the gradient of window (i, j) to an image of x. `to`
+// and `window` are at the first of n columns of the inner axis. Tasks write different images or columns.
 template <class T, class Add>
 void gather_gradient(const PoolSizes& p, const Target& dx, const Add& add) {
   const Index parts = std::max<Index>(1, (p.inner + kPoolColumns - 1) / kPoolColumns);

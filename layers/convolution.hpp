@@ -17,12 +17,12 @@ namespace heed {
 
 // Options of Conv1d: those of conv1d(), and whether there is a bias.
 struct Conv1dLayerOptions {
-  Index stride = 1;
-  Index padding = 0;
-  Index dilation = 1;
-  Index groups = 1;
-  bool bias = true;
-  bool causal = false;
+  Index stride = 1;     // as in Conv1dOptions
+  Index padding = 0;    // as in Conv1dOptions
+  Index dilation = 1;   // as in Conv1dOptions
+  Index groups = 1;     // as in Conv1dOptions
+  bool bias = true;     // false: no bias
+  bool causal = false;  // as in Conv1dOptions
 };
 
 // A convolution over sequences, as torch.nn.Conv1d.
@@ -31,8 +31,8 @@ struct Conv1d {
   Parameter bias;         // [out], or undefined
   Conv1dOptions options;  // of conv1d()
 
-  // Initial values are uniform in +-1/sqrt(in / groups * kernel_size), as in PyTorch. Throws Error for sizes below 1, and
-  // unless groups divides both numbers of channels.
+  // Initial values are uniform in +-1/sqrt(in / groups * kernel_size), as in PyTorch. Throws Error for sizes below 1,
+  // and unless groups divides both numbers of channels.
   Conv1d(Exactly<Index> in_channels, Exactly<Index> out_channels, Exactly<Index> kernel_size, Rng& rng,
          const Conv1dLayerOptions& layer_options = {});
 
@@ -46,11 +46,11 @@ struct Conv1d {
 
 // Options of Conv2d: those of conv2d(), and whether there is a bias.
 struct Conv2dLayerOptions {
-  HeightWidth stride = 1;
-  HeightWidth padding = 0;
-  HeightWidth dilation = 1;
-  Index groups = 1;
-  bool bias = true;
+  HeightWidth stride = 1;    // as in Conv2dOptions
+  HeightWidth padding = 0;   // as in Conv2dOptions
+  HeightWidth dilation = 1;  // as in Conv2dOptions
+  Index groups = 1;          // as in Conv2dOptions
+  bool bias = true;          // false: no bias
 };
 
 // A convolution over images, as torch.nn.Conv2d.

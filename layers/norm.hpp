@@ -80,9 +80,9 @@ struct GroupNormOptions {
 
 // Normalisation of groups of channels, as torch.nn.GroupNorm (Wu, He, "Group normalization", 2018).
 struct GroupNorm {
-  Index groups;
+  Index groups;            // of channels
   Parameter weight, bias;  // [channels], or undefined; initially 1 and 0
-  double eps;
+  double eps;              // added to the variance
 
   // Throws Error unless num_groups divides num_channels.
   GroupNorm(Exactly<Index> num_groups, Exactly<Index> num_channels, const GroupNormOptions& options = {});
@@ -113,7 +113,7 @@ struct BatchNormOptions {
 struct BatchNorm {
   Parameter weight, bias;            // [channels], or undefined; initially 1 and 0
   Tensor running_mean, running_var;  // [channels], or undefined; initially 0 and 1
-  double eps, momentum;
+  double eps, momentum;              // of BatchNormOptions
 
   // Throws Error for fewer than 1 channel, a negative eps, and a momentum outside of [0, 1].
   explicit BatchNorm(Exactly<Index> num_features, const BatchNormOptions& options = {});

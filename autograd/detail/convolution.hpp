@@ -10,6 +10,9 @@ struct Convolution {
   Index batch = 0;
   Windows h = {}, w = {};
   Index groups = 1, channels = 0, filters = 0;  // channels and filters per group
+  // The order of the numbers in windows and filters: by channel, then by tap, as in the weight; else by tap, then by
+  // channel. With few rows, the order of the weight saves the time of reading and writing all of the weight.
+  bool by_channel = false;
 
   Index width() const { return groups * channels; }            // all channels
   Index outputs() const { return groups * filters; }           // all filters
@@ -23,9 +26,11 @@ struct Convolution {
 // The convolution that computes dx from dy if the strides are 1. Its weights are transposed_filters().
 Convolution transposed(const Convolution& c);
 
-// The weight [out, C / groups, KH, KW] as products read it: [out, depth], where the numbers of a filter are ordered by
-// tap, then by channel.
-Tensor filters_by_tap(const Convolution& c, const Tensor& weight);
+// Whether c is computed faster in the order of the weight.
+bool suits_order_of_weight(const Convolution& c);
+
+// The weight [out, C / groups, KH, KW] as products read it, in c's order: [out, depth].
+Tensor filters_of(const Convolution& c, const Tensor& weight);
 // The filters of transposed(c): [groups * channels, taps * filters], with the taps in reverse order.
 Tensor transposed_filters(const Convolution& c, const Tensor& weight);
 

@@ -15,8 +15,8 @@ struct StatisticsUpdate {
   void apply();
 };
 
-// Called by a layer in a forward pass in training. The update is kept if a StatisticsUpdates exists on this thread, else
-// made at once. Makes none in the second run of recompute(), which repeats the first, and in a dry run.
+// Called by a layer in a forward pass in training. The update is kept if a StatisticsUpdates exists on this thread, and
+// else made at once. None is made in the second run of recompute(), which repeats the first, and in a dry run.
 void update_statistics(const Tensor& buffer, const Tensor& values, double momentum);
 
 // Collects the updates of this thread while this object exists. Only the innermost object collects.

@@ -1,4 +1,4 @@
-// Functions with values of PyTorch in tests/reference/convolution_torch.json, by their titles there. And convolutions as
+// Functions with values of PyTorch in tests/reference/convolution_torch.json, by their titles there; convolutions as
 // plain loops.
 #pragma once
 #include <heed/autograd/convolution.hpp>

@@ -61,6 +61,8 @@ const Sizes kSizes[] = {
     {2, 1024, 270, 4, 2, {.dilation = 5}},  // rows at distances of a multiple of 4 KB
     {2, 33, 301, 31, 1, {}},
     {2, 24, 301, 30, 4, {.stride = 3, .padding = 3}},
+    {2, 20, 17, 70, 3, {.causal = true}},  // fewer rows than filters
+    {3, 21, 17, 60, 4, {.stride = 2, .padding = 3, .groups = 3}},
     {2, 24, 301, 36, 3, {.padding = 1, .groups = 3}},
     {2, 24, 301, 36, 3, {.stride = 2, .padding = 1, .groups = 3}},
     {3, 37, 101, 37, 4, {.groups = 37, .causal = true}},

@@ -52,7 +52,7 @@ TEST_CASE("pooling: values and gradients of PyTorch") {
   for (const TorchCase& c : kPools) check_torch_case(c);
 }
 
-TEST_CASE("max pooling: the gradient goes to the first of equal elements; NaN is the largest element") {
+TEST_CASE("max pooling: the gradient goes to the first of equal elements, and NaN is the largest element") {
   const Tensor x = Tensor::from({1, 3, 3, 2, 2, 2}, {1, 1, 6});
   const Run r = run([](const Images& in) { return max_pool1d(in[0], 3); }, {x}, Tensor::ones({1, 1, 2}));
   CHECK(r.gradients[0].to_vector<double>() == std::vector<double>{0, 1, 0, 1, 0, 0});
