@@ -11,6 +11,7 @@
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/embedding.hpp>
 #include <heed/autograd/flex_attention.hpp>
+#include <heed/autograd/gated_attention.hpp>
 #include <heed/autograd/generic_attention.hpp>
 #include <heed/autograd/linear_attention.hpp>
 #include <heed/autograd/losses.hpp>

@@ -8,6 +8,7 @@ set(HEED_HEADERS
     autograd/elementwise.hpp
     autograd/embedding.hpp
     autograd/flex_attention.hpp
+    autograd/gated_attention.hpp
     autograd/generic_attention.hpp
     autograd/linear_attention.hpp
     autograd/losses.hpp
