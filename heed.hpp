@@ -57,6 +57,7 @@
 #include <heed/io/tokenizer_json.hpp>
 #include <heed/layers/attention/conformance.hpp>
 #include <heed/layers/attention/flex.hpp>
+#include <heed/layers/attention/gated.hpp>
 #include <heed/layers/attention/linear.hpp>
 #include <heed/layers/attention/longformer.hpp>
 #include <heed/layers/attention/luong.hpp>

@@ -68,12 +68,17 @@ GatedKept kept_for_backward(const GatedInputs& x) {
   return kept;
 }
 
-// Calls f(b, h, scratch) for all heads, `shared` neighbours one after another in the same task. `products`: products of
-// the size of the state per position.
+// The products of a pass: of the size of a state per position, and of half the size of a block of pairs.
+struct GatedWork {
+  double states, pairs;
+};
+
+// Calls f(b, h, scratch) for all heads, `shared` neighbours one after another in the same task.
 template <class T, class F>
-void each_head(const GatedProblem<T>& p, const GatedPlan& plan, Index shared, double products, const F& f) {
-  const double rows = products * static_cast<double>(shared * p.length);
-  const double flops = 2 * rows * static_cast<double>((p.block + p.width) * p.value_width);
+void each_head(const GatedProblem<T>& p, const GatedPlan& plan, Index shared, const GatedWork& work, const F& f) {
+  const double per_position = work.states * static_cast<double>(p.width * p.value_width) +
+                              work.pairs * static_cast<double>(p.block * (p.width + p.value_width)) / 4;
+  const double flops = 2 * per_position * static_cast<double>(shared * p.length);
   const Index groups = p.heads / shared, tasks = p.batch * groups;
   detail::count_flops(dtype_of<T>, flops * static_cast<double>(tasks));
   parallel_for(tasks, grain_for_flops(flops), [&](Index begin, Index end) {
@@ -88,7 +93,7 @@ void forward(const GatedInputs& x, const Tensor& out, const Tensor& last, const 
   const GatedKernels<T>& kernel = kernels::of<T>(kernels::gated_attention_table());
   const GatedProblem<T> p = problem_of<T>(x);
   const GatedOutputs<T> to{rows_of<T>(out), rows_of<T>(last), pointer<T>(kept.states), pointer<T>(kept.residual)};
-  each_head(p, kernel.plan(p, false), 1, x.beta.defined() ? 3 : 2,
+  each_head(p, kernel.plan(p, false), 1, x.beta.defined() ? GatedWork{3, 4} : GatedWork{2, 2},
             [&](Index b, Index h, T* scratch) { kernel.forward(p, to, b, h, scratch); });
 }
 
@@ -98,7 +103,7 @@ void step(const GatedInputs& x, const Tensor& out, const Tensor& state) {
   const GatedKernels<T>& kernel = kernels::of<T>(kernels::gated_attention_table());
   const GatedProblem<T> p = problem_of<T>(x);
   const kernels::HeadRows<T> to = rows_of<T>(out), sums = rows_of<T>(state);
-  each_head(p, kernel.plan(p, false), 1, x.beta.defined() ? 3 : 2,
+  each_head(p, kernel.plan(p, false), 1, {x.beta.defined() ? 3.0 : 2.0, 0},
             [&](Index b, Index h, T* scratch) { kernel.step(p, to, sums, b, h, scratch); });
 }
 
@@ -150,7 +155,7 @@ void backward(const GatedInputs& x, const Tensor& dout, const Tensor& dlast, con
   g.dk = rows_of<T>(own ? to.keys : to.k.gradient), g.add_dk = to.k.accumulate;
   g.dv = rows_of<T>(to.v.gradient), g.add_dv = to.v.accumulate;
   g.dgate = rows_of<T>(to.gate), g.dbeta = rows_of<T>(to.beta), g.dfirst = rows_of<T>(to.state);
-  each_head(p, kernel.plan(p, true), p.heads / g.key_heads, x.beta.defined() ? 7 : 5,
+  each_head(p, kernel.plan(p, true), p.heads / g.key_heads, x.beta.defined() ? GatedWork{6, 10} : GatedWork{4, 5},
             [&](Index b, Index h, T* scratch) { kernel.backward(p, g, b, h, scratch); });
 }
 
@@ -220,7 +225,7 @@ GatedInputs inputs_of(const Tensor& q, const Tensor& k, const Tensor& v, const G
   x.q = detail::unit_rows(q), x.k = detail::unit_rows(k), x.v = detail::unit_rows(v);
   x.scale = o.scale.value_or(1 / std::sqrt(static_cast<double>(q.dim(3))));
   const bool per_channel = o.log_gate.defined() && o.log_gate.rank() == 4;
-  x.block = o.block != 0 ? o.block : per_channel ? 16 : 64;
+  x.block = o.block != 0 ? o.block : per_channel ? 16 : 32;
   x.gate = rows_of_option(o.log_gate, x, per_channel), x.beta = rows_of_option(o.beta, x, false);
   if (o.state.defined()) x.state = detail::unit_rows(o.state.detach());
   x.lengths = o.lengths.dense(), x.documents = o.documents.dense();

@@ -26,7 +26,7 @@ struct GatedAttentionOptions {
   // int32 [B, T], as in AttentionCall: the position at which each position's document begins. The state is reset there.
   Tensor documents = {};
   std::optional<double> scale = {};  // of the queries; 1 / sqrt(K) by default
-  // Positions per block: 16, 32 or 64; 0: 64, or 16 with a gate per channel. Any choice gives the same result, to
+  // Positions per block: 16, 32 or 64; 0: 32, or 16 with a gate per channel. Any choice gives the same result, to
   // rounding.
   Index block = 0;
 };

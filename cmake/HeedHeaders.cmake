@@ -56,6 +56,7 @@ set(HEED_HEADERS
     layers/attention/conformance.hpp
     layers/attention/conformance_doctest.hpp
     layers/attention/flex.hpp
+    layers/attention/gated.hpp
     layers/attention/linear.hpp
     layers/attention/longformer.hpp
     layers/attention/luong.hpp
