@@ -11,6 +11,7 @@
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/embedding.hpp>
 #include <heed/autograd/flex_attention.hpp>
+#include <heed/autograd/gated_attention.hpp>
 #include <heed/autograd/generic_attention.hpp>
 #include <heed/autograd/linear_attention.hpp>
 #include <heed/autograd/losses.hpp>
@@ -56,6 +57,7 @@
 #include <heed/io/tokenizer_json.hpp>
 #include <heed/layers/attention/conformance.hpp>
 #include <heed/layers/attention/flex.hpp>
+#include <heed/layers/attention/gated.hpp>
 #include <heed/layers/attention/linear.hpp>
 #include <heed/layers/attention/longformer.hpp>
 #include <heed/layers/attention/luong.hpp>

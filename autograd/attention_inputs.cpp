@@ -74,8 +74,7 @@ void check_pairs(const char* op, In q, In k, const AttentionCall& call, double s
   check(std::isfinite(scale), at, op, ": scale is ", scale, "; it must be a finite number");
 }
 
-// x, copied if its last axis has gaps.
-static Tensor unit_rows(const Tensor& x) { return x.dim(-1) <= 1 || x.strides()[-1] == 1 ? x : x.contiguous(); }
+Tensor unit_rows(const Tensor& x) { return x.dim(-1) <= 1 || x.strides()[-1] == 1 ? x : x.contiguous(); }
 
 AttentionInputs attention_inputs(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call,
                                  double scale) {

@@ -8,6 +8,7 @@ set(HEED_HEADERS
     autograd/elementwise.hpp
     autograd/embedding.hpp
     autograd/flex_attention.hpp
+    autograd/gated_attention.hpp
     autograd/generic_attention.hpp
     autograd/linear_attention.hpp
     autograd/losses.hpp
@@ -55,6 +56,7 @@ set(HEED_HEADERS
     layers/attention/conformance.hpp
     layers/attention/conformance_doctest.hpp
     layers/attention/flex.hpp
+    layers/attention/gated.hpp
     layers/attention/linear.hpp
     layers/attention/longformer.hpp
     layers/attention/luong.hpp

@@ -33,6 +33,9 @@ AttentionCall with_document_mask(In q, In k, const AttentionCall& call);
 
 // ---- One application ----
 
+// x, copied if its last axis has gaps.
+Tensor unit_rows(const Tensor& x);
+
 // The inputs of one application, as drivers take them and backward keeps them. Rows of q, k and v have no gaps,
 // key_lengths, key_mask and documents are contiguous, and dropout is 0 unless it acts. Its random numbers begin at
 // `position`.

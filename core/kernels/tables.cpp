@@ -8,6 +8,7 @@
 #include <heed/core/kernels/elementwise/activation.hpp>
 #include <heed/core/kernels/elementwise/elementwise.hpp>
 #include <heed/core/kernels/embedding.hpp>
+#include <heed/core/kernels/gated_attention/gated_attention.hpp>
 #include <heed/core/kernels/gemm/gemm.hpp>
 #include <heed/core/kernels/linear_attention/linear_attention.hpp>
 #include <heed/core/kernels/linear_attention/log_attention.hpp>
@@ -34,6 +35,7 @@ HEED_KERNEL_TABLE(CtcTable, ctc_table)
 HEED_KERNEL_TABLE(DropoutTable, dropout_table)
 HEED_KERNEL_TABLE(ElementwiseTable, elementwise_table)
 HEED_KERNEL_TABLE(EmbeddingTable, embedding_table)
+HEED_KERNEL_TABLE(GatedTable, gated_attention_table)
 HEED_KERNEL_TABLE(GemmTable, gemm_table)
 HEED_KERNEL_TABLE(LinearFeatureTable, linear_attention_table)
 HEED_KERNEL_TABLE(LogTable, log_attention_table)

@@ -2,6 +2,7 @@
 #pragma once
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/flex_attention.hpp>
+#include <heed/autograd/gated_attention.hpp>
 
 #include "tests/autograd/op_cases.hpp"
 #include "tests/autograd/op_cases_convolution.hpp"
@@ -257,6 +258,20 @@ inline std::vector<OpCase> attention_cases() {
              {.key_lengths = Tensor::full({1}, static_cast<double>(n / 2), DType::int32), .dropout = 0.2});
        },
        kNoScalar | kHidesNan},
+      {"gated_attention",
+       {{1, 2, 3, N}, {1, 2, 3, N}, {1, 4, 3, 2}, {4, 3}, {1, 4, 3}},
+       [](const List& x) { return gated_attention(x[0], x[1] * 0.1, x[2], {.log_gate = x[3], .beta = x[4]}); },
+       kNoScalar | kNotEmpty | kHidesNan | kAnyName,
+       -2,
+       0,
+       3},
+      {"gated_attention by channels",
+       {{1, 1, N, 3}, {1, 1, N, 3}, {1, 2, N, 2}, {1, 2, N, 3}, {2, N}},
+       [](const List& x) { return gated_attention(x[0], x[1] * 0.1, x[2], {.log_gate = x[3], .beta = x[4]}); },
+       kNoScalar | kHidesNan | kAnyName,
+       -2,
+       0,
+       3},
       {"linear_attention", width, [](const List& x) { return linear_attention(x[0], x[1], x[2]); },
        kNoScalar | kNotEmpty},
       {"linear_attention causal", length,

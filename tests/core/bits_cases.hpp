@@ -208,6 +208,19 @@ inline std::vector<BitsOp> bits_ops() {
     ops.push_back({std::string("linear_attention ") + name, heads, [m = map](const List& x) {
                      return linear_attention(x[0], x[1], x[2], {.causal = true}, {.feature_map = m});
                    }});
+  for (const bool by_channel : {false, true})
+    for (const bool delta : {false, true})
+      ops.push_back({std::string("gated_attention") + (by_channel ? " by channels" : "") + (delta ? " with rates" : ""),
+                     {{1, 2, 150, 20},
+                      {1, 2, 150, 20},
+                      {1, 4, 150, 12},
+                      by_channel ? Shape{1, 4, 150, 20} : Shape{1, 4, 150},
+                      {1, 4, 150}},
+                     [delta](const List& x) {
+                       const Tensor rate = sigmoid(x[4]);
+                       return gated_attention(x[0], x[1] * 0.3, x[2] + (delta ? 0 : 1) * rate.unsqueeze(3),
+                                              {.log_gate = -softplus(x[3]), .beta = delta ? rate : Tensor()});
+                     }});
   // The biases jump by more than logarithms may rise within a chunk, and the keys subtract the jumps. In padding lanes
   // beyond the width only the biases would count, and the number of such lanes depends on the level.
   for (const Index width : {4, 8, 20})

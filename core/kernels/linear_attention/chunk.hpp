@@ -1,5 +1,5 @@
 // Chunks of linear attention: mapped rows in cache, and products with triangles. Included only by kernels of linear
-// attention.
+// and gated attention.
 #pragma once
 #include "../attention/masks.hpp"
 #include "../attention/rows.hpp"

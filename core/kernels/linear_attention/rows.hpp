@@ -1,5 +1,5 @@
 // Rows in the kernels of linear attention and of its version by logarithms: the rows of a step, and stores of results.
-// Included only by kernels of linear attention.
+// Included only by kernels of linear and gated attention.
 #pragma once
 #include "chunk.hpp"
 
