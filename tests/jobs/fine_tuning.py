@@ -110,13 +110,17 @@ def style(build, text, minutes, keep):
         train.write_text("".join(lines[:cut]))
         held_out.write_text("".join(lines[cut:]))
         base, tuned = smollm2_file(), folder / "tuned.gguf"
-        flags = ["--context", "256", "--batch", "8", "--dtype", "bf16", "--held-out", "0.02", "--out",
-                 folder / "adapter", "--rank", "32", "--alpha", "64", "--lr", "1e-3"]
-        _, log, *_ = finetune(build, folder, base, train, *flags, "--steps", "4")
-        steps = int(steps_per_second(log, 2048) * minutes * 60)
+        flags = ["--context", "256", "--batch", "2", "--held-out", "0.01", "--out", folder / "adapter", "--rank", "32",
+                 "--alpha", "64", "--lr", "1e-3"]
+        rates = {}
+        for dtype in ("f32", "bf16"):
+            _, log, *_ = finetune(build, folder, base, train, *flags, "--dtype", dtype, "--steps", "8")
+            rates[dtype] = steps_per_second(log, 512)
+        dtype = max(rates, key=rates.get)  # bf16 is the slower one without an instruction for it
+        steps = int(rates[dtype] * minutes * 60)
         before = loss_on(build, folder, base, held_out)
-        printed, _, seconds, peak = finetune(build, folder, base, train, *flags, "--steps", steps, "--plot",
-                                             folder / "loss.png")
+        printed, _, seconds, peak = finetune(build, folder, base, train, *flags, "--dtype", dtype, "--steps", steps,
+                                             "--eval-every", steps // 4, "--plot", folder / "loss.png")
         print(f"  {steps} steps in {seconds / 60:.1f} minutes, peak memory {peak:.1f} GiB:\n{indented(printed)}")
         subprocess.run([build / "examples/convert", "--model", base, "--adapter", folder / "adapter", "--merge",
                         "--out", tuned, "--dtype", "q8_0"], check=True, stdout=subprocess.DEVNULL)
