@@ -830,82 +830,6 @@ def _(p, x, shape, weight=None, eps=None):
     return last_axes(p, x, shape, [weight], lambda y, w: p.op('rms_norm', y, *w, eps=e))
 
 
-def as_list(sizes):
-    return [sizes] if isinstance(sizes, int) else list(sizes)
-
-
-def over_batch(x, axes, f):
-    """f(x) for x [N, C, ...] with this number of axes after C, also for x [C, ...]."""
-    return f(x) if x.ndim != axes + 1 else f(x.op('unsqueeze', axis=0)).op('squeeze', axis=0)
-
-
-def convolution(axes):
-    def call(p, x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
-        if padding == 'valid':
-            padding = 0
-        amounts = []
-        if padding == 'same':  # as two ops: the padding may differ before and after
-            if any(s != 1 for s in as_list(stride)):
-                raise Skip('a stride with padding that keeps the size')
-            dilations = as_list(dilation) * (axes // len(as_list(dilation)))
-            for d, k in zip(dilations[::-1], list(weight.shape)[:1:-1]):
-                amounts += [d * (k - 1) // 2, d * (k - 1) - d * (k - 1) // 2]
-            padding = 0
-
-        def f(y):
-            if amounts:
-                y = y.op('pad', amounts=amounts, number=0.0)
-            return p.op(f'conv{axes}d', y, weight, wide(bias), stride=as_list(stride), padding=as_list(padding),
-                        dilation=as_list(dilation), groups=groups)
-        return over_batch(x, axes, f)
-    return call
-
-
-def max_pooling(axes):
-    def call(p, x, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
-        p.compared = 1
-        return over_batch(x, axes, lambda y: y.op(
-            f'max_pool{axes}d', kernel=as_list(kernel_size), padding=as_list(padding), dilation=as_list(dilation),
-            stride=as_list(kernel_size if stride is None or stride == [] else stride), ceil=ceil_mode))
-    return call
-
-
-def avg_pooling(axes):
-    def call(p, x, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
-        if divisor_override is not None:
-            raise Skip('a divisor of a mean')
-        return over_batch(x, axes, lambda y: y.op(
-            f'avg_pool{axes}d', kernel=as_list(kernel_size), padding=as_list(padding),
-            stride=as_list(kernel_size if stride is None or stride == () else stride), ceil=ceil_mode,
-            counts=count_include_pad))
-    return call
-
-
-for _axes in (1, 2):
-    OPS[f'nn.functional.conv{_axes}d'] = convolution(_axes)
-    OPS[f'nn.functional.max_pool{_axes}d'] = max_pooling(_axes)
-    OPS[f'nn.functional.avg_pool{_axes}d'] = avg_pooling(_axes)
-
-
-@op('nn.functional.pad.constant')
-def _(p, x, pad, mode='constant', value=None):
-    return x.op('pad', amounts=list(pad), number=0.0 if value is None else number(value))
-
-
-OPS['constant_pad_nd'] = lambda p, x, pad, value=0: OPS['nn.functional.pad.constant'](p, x, pad, value=value)
-
-
-@op('nn.functional.group_norm')
-def _(p, x, num_groups, weight=None, bias=None, eps=1e-5):
-    return p.op('group_norm', x, weight, bias, groups=num_groups, eps=eps)
-
-
-@op('nn.functional.batch_norm')
-def _(p, x, running_mean=None, running_var=None, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
-    statistics = [] if training else [running_mean, running_var]
-    return p.op('batch_norm', x, *statistics, weight, bias, eps=eps)
-
-
 @op('nn.functional.scaled_dot_product_attention')
 def _(p, q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
     if dropout_p:
@@ -1045,28 +969,6 @@ def module_embedding(p, m, w, x):
 
 
 MODULES['nn.Embedding'] = module_embedding
-
-
-def module_convolution(axes):
-    def call(p, m, w, x):
-        if m.padding_mode != 'zeros':
-            raise Skip('padding by values of x')
-        return OPS[f'nn.functional.conv{axes}d'](p, x, w['weight'], w.get('bias'), m.stride, m.padding, m.dilation, m.groups)
-    return call
-
-
-for _axes in (1, 2):
-    MODULES[f'nn.Conv{_axes}d'] = module_convolution(_axes)
-    MODULES[f'nn.MaxPool{_axes}d'] = lambda p, m, w, x, axes=_axes: OPS[f'nn.functional.max_pool{axes}d'](
-        p, x, m.kernel_size, m.stride, m.padding, m.dilation, m.ceil_mode)
-    MODULES[f'nn.AvgPool{_axes}d'] = lambda p, m, w, x, axes=_axes: OPS[f'nn.functional.avg_pool{axes}d'](
-        p, x, m.kernel_size, m.stride, m.padding, m.ceil_mode, m.count_include_pad)
-MODULES['nn.GroupNorm'] = lambda p, m, w, x: OPS['nn.functional.group_norm'](
-    p, x, m.num_groups, w.get('weight'), w.get('bias'), m.eps)
-for _axes in (1, 2):
-    MODULES[f'nn.BatchNorm{_axes}d'] = lambda p, m, w, x: OPS['nn.functional.batch_norm'](
-        p, x, _buffer(p, m.running_mean), _buffer(p, m.running_var), w.get('weight'), w.get('bias'),
-        m.training or m.running_mean is None, m.momentum, m.eps)
 
 
 def masks(p, attn, padding, x, heads):

@@ -212,49 +212,6 @@ void add_products_and_losses(std::map<std::string, Op>& ops) {
   };
 }
 
-HeightWidth both(const json& args, const char* name) {
-  const std::vector<Index> sizes = args[name];
-  return sizes.size() == 1 ? HeightWidth(sizes[0]) : HeightWidth(sizes.at(0), sizes.at(1));
-}
-Index one_size(const json& args, const char* name) { return args[name].get<std::vector<Index>>().at(0); }
-
-void add_convolutions(std::map<std::string, Op>& ops) {
-  ops["conv1d"] = [](const List& x, const json& a) {
-    return List{conv1d(x.at(0), x.at(1), x.at(2),
-                       {one_size(a, "stride"), one_size(a, "padding"), one_size(a, "dilation"), a["groups"]})};
-  };
-  ops["conv2d"] = [](const List& x, const json& a) {
-    return List{
-        conv2d(x.at(0), x.at(1), x.at(2), {both(a, "stride"), both(a, "padding"), both(a, "dilation"), a["groups"]})};
-  };
-  ops["max_pool1d"] = [](const List& x, const json& a) {
-    return List{max_pool1d(x.at(0), one_size(a, "kernel"),
-                           {one_size(a, "stride"), one_size(a, "padding"), one_size(a, "dilation"), flag(a, "ceil")})};
-  };
-  ops["max_pool2d"] = [](const List& x, const json& a) {
-    return List{max_pool2d(x.at(0), both(a, "kernel"),
-                           {both(a, "stride"), both(a, "padding"), both(a, "dilation"), flag(a, "ceil")})};
-  };
-  ops["avg_pool1d"] = [](const List& x, const json& a) {
-    return List{avg_pool1d(x.at(0), one_size(a, "kernel"),
-                           {one_size(a, "stride"), one_size(a, "padding"), flag(a, "ceil"), flag(a, "counts")})};
-  };
-  ops["avg_pool2d"] = [](const List& x, const json& a) {
-    return List{avg_pool2d(x.at(0), both(a, "kernel"),
-                           {both(a, "stride"), both(a, "padding"), flag(a, "ceil"), flag(a, "counts")})};
-  };
-  ops["pad"] = [](const List& x, const json& a) {
-    return List{pad(x.at(0), sizes(a["amounts"]), number(a["number"]))};
-  };
-  ops["group_norm"] = [](const List& x, const json& a) {
-    return List{group_norm(x.at(0), a["groups"].get<Index>(), x.at(1), x.at(2), number(a["eps"]))};
-  };
-  ops["batch_norm"] = [](const List& x, const json& a) {
-    if (x.size() == 5) return List{batch_norm(x[0], x[1], x[2], x[3], x[4], number(a["eps"]))};
-    return List{batch_norm(x.at(0), x.at(1), x.at(2), number(a["eps"]))};
-  };
-}
-
 }  // namespace
 
 const std::map<std::string, Op>& ops() {
@@ -264,7 +221,6 @@ const std::map<std::string, Op>& ops() {
     add_reductions(made);
     add_shapes(made);
     add_products_and_losses(made);
-    add_convolutions(made);
     return made;
   }();
   return all;
