@@ -196,7 +196,7 @@ void order_by_channel(const Convolution& c, const Tensor& from, const Target& to
 
 }  // namespace
 
-// A product reads each number of a filter once per block of rows, and each number of a window once per block of filters.
+// Turning the windows costs less than turning the filters if there are fewer rows than filters.
 bool suits_order_of_weight(const Convolution& c) {
   return c.taps() > 1 && c.rows() <= kGatheredRows && c.rows() <= c.filters;
 }
