@@ -56,7 +56,7 @@ struct Backward : Block<T> {
     solve_back(n, p.value_width, BackwardSystem<T>{a, dout, kd, ds, nn, du, y, beta, p.width});
     for (long i = 0; i < n; ++i) {
       if (d.dv.data != nullptr) put_row(row_of(d.dv, b, h, first + i), y.row(i), p.value_width, T(-1), d.add_dv);
-      if (d.dbeta.data != nullptr) row_of(d.dbeta, b, h, first + i)[0] = lane_dot(du.row(i), w.row(i), w.ld);
+      if (d.dbeta.data != nullptr) row_of(d.dbeta, b, h, first + i)[0] = lane_dot(du.row(i), w.row(i), p.value_width);
     }
   }
 
@@ -74,7 +74,7 @@ struct Backward : Block<T> {
     if (d.dgate.data == nullptr) return;
     T all = 0;
     for (long r = 0; r < p.width; ++r) {
-      df[r] = lane_dot(ds.row(r), s.row(r), s.ld);
+      df[r] = lane_dot(ds.row(r), s.row(r), p.value_width);
       all += df[r];
     }
     if (!channels) df[0] = all;
@@ -126,13 +126,13 @@ struct Backward : Block<T> {
     double after = 0, before = static_cast<double>(this->f[0]) * static_cast<double>(df[0]);
     for (long i = n - 1; i >= 0; --i) {
       after += static_cast<double>(sums[i]) - static_cast<double>(columns[i]) +
-               static_cast<double>(lane_dot(qg.row(i), dqg.row(i), qg.ld));
-      if (delta) after += static_cast<double>(lane_dot(kg.row(i), dkg.row(i), kg.ld));
+               static_cast<double>(lane_dot(qg.row(i), dqg.row(i), p.width));
+      if (delta) after += static_cast<double>(lane_dot(kg.row(i), dkg.row(i), p.width));
       sums[i] = static_cast<T>(after);
     }
     for (long i = 0; i < n; ++i) {
       row_of(d.dgate, b, h, first + i)[0] = is_reset(i, 0) ? T(0) : sums[i] + static_cast<T>(before);
-      before += static_cast<double>(lane_dot(kd.row(i), dkd.row(i), kd.ld));
+      before += static_cast<double>(lane_dot(kd.row(i), dkd.row(i), p.width));
     }
   }
 

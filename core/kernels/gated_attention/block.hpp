@@ -41,7 +41,8 @@ inline long kept_states(const GatedProblem<T>& p) {
   return (p.length + rows - 1) / rows;
 }
 
-// The parts of a block that forward and backward use. Rows beyond n hold anything.
+// The parts of a block that forward and backward use. Rows beyond n hold anything. Columns beyond the width hold zeros,
+// or NaN where an input is infinite, so sums over columns end at the width.
 template <class T>
 struct Block {
   const GatedProblem<T>& p;
@@ -210,7 +211,7 @@ struct Block {
     }
     for (long j = 0; j < n; ++j) {
       memcpy(running, k.row(j), static_cast<size_t>(k.ld) * sizeof(T));
-      a.row(j)[j] = lane_dot(q.row(j), running, k.ld);
+      a.row(j)[j] = lane_dot(q.row(j), running, p.width);
       if (delta)
         column_of_pairs<true>(j, j + 1);
       else
