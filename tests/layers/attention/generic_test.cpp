@@ -17,6 +17,7 @@ double value_of(const std::string& name, double s) {
   if (name == "dot-product") return s;
   if (name == "relu") return std::max(s, 0.0);
   if (name == "square") return s * s;
+  if (name == "polynomial") return (1 + s) * (1 + s);
   if (name == "softplus") return std::log1p(std::exp(-std::fabs(s))) + std::max(s, 0.0);
   return 1 / (1 + std::exp(-s));
 }

@@ -40,7 +40,7 @@ TEST_CASE("polynomial: a power that is not even is refused") {
   CHECK(contains(error_of([] { RbfAttention(-1); }), "RbfAttention: width is -1; it must be above 0"));
 }
 
-TEST_CASE("polynomial of degree 2 without an offset is linear attention with poly2; rbf falls with the distance") {
+TEST_CASE("polynomial of degree 2 without an offset is linear attention with poly2, and rbf falls with the distance") {
   const Tensor q = normal({1, 2, 9, 4}, 1), k = normal({1, 2, 9, 4}, 2), v = normal({1, 2, 9, 3}, 3);
   CHECK(close(PolynomialAttention(2, 0).apply(q, k, v, {.causal = true}),
               linear_attention(q * 0.5, k * 0.5, v, {.causal = true}, {.feature_map = FeatureMap::poly2}), 1e-6, 1e-9));
