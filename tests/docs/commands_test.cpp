@@ -126,7 +126,10 @@ TEST_CASE("pages: each program in build/ is one that the build makes, and has th
     ++checked;
     if (path == "build/release/examples/") continue;
     const std::string name = path.filename().string();
-    if (path.parent_path() == "build/release/examples") {
+    if (path.parent_path() == "build/release/examples/articles") {
+      CHECK(fs::exists(kRoot / "examples" / "articles" / (name + ".cpp")));
+      check_flags(command, help_of_example("articles/" + name));
+    } else if (path.parent_path() == "build/release/examples") {
       const fs::path folder = kRoot / "examples";
       const bool exists = fs::exists(folder / (name + ".cpp")) || fs::exists(folder / "experiments" / (name + ".cpp"));
       CHECK(exists);
