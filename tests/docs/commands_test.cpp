@@ -134,9 +134,6 @@ TEST_CASE("pages: each program in build/ is one that the build makes, and has th
       const bool exists = fs::exists(folder / (name + ".cpp")) || fs::exists(folder / "experiments" / (name + ".cpp"));
       CHECK(exists);
       if (exists) check_flags(command, help_of_example(name));
-    } else if (path.parent_path() == "build/release/examples/articles") {
-      CHECK(fs::exists(kRoot / "examples/articles" / (name + ".cpp")));
-      check_flags(command, help_of_example("articles/" + name));
     } else {
       CHECK(path.parent_path() == "build/release/benchmarks");
       REQUIRE(starts_with(name, "bench_"));

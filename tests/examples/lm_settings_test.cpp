@@ -33,18 +33,46 @@ json json_of(const LmSettings& settings) { return test::parse_json(examples::to_
 
 // The settings of preset nano. Other presets change some.
 json nano_settings() {
-  return {{"line-ends", "lf"},     {"invalid-utf8", "refuse"}, {"unicode", "auto"},
-          {"data", json::array()}, {"tokenizer", "char"},  {"preset", "nano"},     {"model", "lm"},
-          {"recipe", "plain"},     {"qk-norm", false},     {"zero-init-residual", false},
-          {"layers", 4},           {"heads", 4},           {"width", 128},         {"context", 64},
-          {"batch", 12},           {"accumulate", 1},      {"shards", 1},          {"dropout", 0.0},
+  return {{"line-ends", "lf"},
+          {"invalid-utf8", "refuse"},
+          {"unicode", "auto"},
+          {"data", json::array()},
+          {"tokenizer", "char"},
+          {"preset", "nano"},
+          {"model", "lm"},
+          {"recipe", "plain"},
+          {"qk-norm", false},
+          {"zero-init-residual", false},
+          {"layers", 4},
+          {"heads", 4},
+          {"width", 128},
+          {"context", 64},
+          {"batch", 12},
+          {"accumulate", 1},
+          {"shards", 1},
+          {"dropout", 0.0},
           {"attention", "softmax"},
-          {"feature-map", "elu"},  {"norm", "layer"},      {"activation", "gelu"}, {"positions", "learned"},
-          {"bias", false},         {"steps", 2000},        {"lr", 3e-3},           {"min-lr", 3e-4},
-          {"warmup", 100},         {"weight-decay", 0.1},  {"beta1", 0.9},         {"beta2", 0.99},
-          {"grad-clip", 1.0},      {"optimizer", "adamw"}, {"schedule", "cosine"}, {"seed", 1},
-          {"dtype", "f32"},        {"communication-dtype", "f32"},
-          {"val-fraction", 0.1},  {"eval-every", 250},    {"eval-batches", 20}};
+          {"feature-map", "elu"},
+          {"norm", "layer"},
+          {"activation", "gelu"},
+          {"positions", "learned"},
+          {"bias", false},
+          {"steps", 2000},
+          {"lr", 3e-3},
+          {"min-lr", 3e-4},
+          {"warmup", 100},
+          {"weight-decay", 0.1},
+          {"beta1", 0.9},
+          {"beta2", 0.99},
+          {"grad-clip", 1.0},
+          {"optimizer", "adamw"},
+          {"schedule", "cosine"},
+          {"seed", 1},
+          {"dtype", "f32"},
+          {"communication-dtype", "f32"},
+          {"val-fraction", 0.1},
+          {"eval-every", 250},
+          {"eval-batches", 20}};
 }
 
 json nano_settings_but(const json& others) {
@@ -143,20 +171,20 @@ TEST_CASE("train_lm: preset gpt2 is GPT-2's architecture, with its 124439808 par
   const LmSettings s = settings_of({"--preset", "gpt2"});
   const GPTConfig model = examples::model_config(s, 50257);
   CHECK(test::parse_json(heed::to_json(model)) == json{{"model", "gpt"},
-                                                           {"vocabulary", 50257},
-                                                           {"context", 1024},
-                                                           {"layers", 12},
-                                                           {"heads", 12},
-                                                           {"kv_heads", 0},
-                                                           {"width", 768},
-                                                           {"hidden", 0},
-                                                           {"dropout", 0.0},
-                                                           {"activation", "gelu-tanh"},
-                                                           {"norm", "layer"},
-                                                           {"positions", "learned"},
-                                                           {"bias", true},
-                                                           {"tied", true},
-                                                           {"attention", "softmax"}});
+                                                       {"vocabulary", 50257},
+                                                       {"context", 1024},
+                                                       {"layers", 12},
+                                                       {"heads", 12},
+                                                       {"kv_heads", 0},
+                                                       {"width", 768},
+                                                       {"hidden", 0},
+                                                       {"dropout", 0.0},
+                                                       {"activation", "gelu-tanh"},
+                                                       {"norm", "layer"},
+                                                       {"positions", "learned"},
+                                                       {"bias", true},
+                                                       {"tied", true},
+                                                       {"attention", "softmax"}});
   CHECK(model.options.blocks.activation == FeedForwardKind::gelu_tanh);
   CHECK(model.options.blocks.norm == NormKind::layer);
   CHECK(model.options.positions == PositionKind::learned);
@@ -260,7 +288,8 @@ TEST_CASE("train_lm: messages about settings in a checkpoint name only flags tha
   CHECK(refusal({{"warmup", 100}}, and_flags({"--steps", "1", "--warmup", "9"})) ==
         "--warmup is 9 and --steps is 1; the warm-up must not be longer than the training");
   CHECK(refusal({{"heads", 5}}, resume) ==
-        "width is 128 (stored in a.h5) and heads is 5 (stored in a.h5); heads must divide the width");
+        "width is 128 (stored in a.h5) and heads is 5 (stored in a.h5); heads must divide the width, unless "
+        "--key-size is given");
   CHECK(refusal({{"lr", 1e-3}, {"min-lr", 1.0}}, resume) ==
         "min-lr is 1.0 (stored in a.h5) and lr is 0.001 (stored in a.h5); min-lr must be at most lr");
   CHECK(refusal({{"attention", "linformer"}}, resume)

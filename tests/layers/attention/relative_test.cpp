@@ -23,16 +23,17 @@ MechanismOptions relative_case() {
 
 TEST_CASE("conformance: mechanisms with vectors of relative positions, or with values of global positions") {
   MechanismOptions o = relative_case();
-  o.max_distance = 5, o.value_size = 6, o.window = 9, o.dilation = "1,3,3,2", o.globals = "0,7,40";
+  o.max_distance = 5, o.value_size = 6, o.window = 9, o.dilation = "3", o.globals = "0,7,40";
   std::vector<std::string> checks = conformance_checks();
   std::erase_if(checks, [](const std::string& name) {
-    return name == "rows sum to one" || name == "dropout" || name == "batch" || name == "sizes";
+    return name == "rows sum to one" || name == "dropout" || name == "batch" || name == "sizes" ||
+           name == "combinations";  // of other sizes, which vectors of values do not fit
   });
   for (const std::string name : {"shaw", "nezha", "longformer"}) {
     ConformanceOptions kit{.reference = naive_mechanism(name, o), .save_and_load = through_file};
     kit = thinned(kit);
     if (kit.only.empty()) kit.only = checks;
-    std::erase(kit.only, "batch");
+    std::erase_if(kit.only, [](const std::string& check) { return check == "batch" || check == "combinations"; });
     const ConformanceReport report = check_conformance_in_test(mechanism_by_name(name, o), kit);
     CHECK(report.mechanism == name);
   }
