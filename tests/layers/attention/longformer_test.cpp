@@ -42,6 +42,30 @@ TEST_CASE("conformance: Longformer with the projections of other positions, and 
         std::vector<Index>{0, 7});
 }
 
+TEST_CASE("longformer: each head has its own dilation, with its part of masks and biases, also in decoding") {
+  const Tensor q = normal({2, 4, 30, 8}, 1), k = normal({2, 2, 30, 8}, 2), v = normal({2, 2, 30, 3}, 3);
+  const std::vector<Index> dilations = {1, 3, 3, 2};
+  const LongformerAttention all({.window = 5, .dilations = dilations, .globals = {2}, .own_projections = false});
+  const AttentionCall call{.causal = true, .mask = random_mask({2, 4, 30, 30}, 0.8, 4), .bias = normal({4, 30, 30}, 5)};
+  const Tensor y = all.apply(q, k, v, call, {}), plain = all.apply(q, k, v, {.causal = true}, {});
+  for (Index h = 0; h < 4; ++h) {
+    const WindowAttention one({.window = 5, .dilation = dilations[static_cast<std::size_t>(h)], .globals = {2}});
+    const auto head = [&](const Tensor& x, Index at) { return x.slice(1, at, at + 1); };
+    AttentionCall of_head = call;
+    of_head.mask = head(call.mask, h), of_head.bias = call.bias.slice(0, h, h + 1);
+    CHECK(close(head(y, h), one.apply(head(q, h), head(k, h / 2), head(v, h / 2), of_head), 1e-12, 1e-12));
+  }
+  // Rows of 30 and 20 positions, then one more position per row.
+  const NoTape guard;
+  AttentionState state = all.make_state();
+  const auto first = [](const Tensor& x) { return x.slice(2, 0, 29); };
+  state.apply(first(q), first(k), first(v), {.key_lengths = Tensor::from<std::int32_t>({29, 20})});
+  const auto next = [](const Tensor& x) {
+    return concatenate({x.slice(0, 0, 1).slice(2, 29, 30), x.slice(0, 1, 2).slice(2, 20, 21)}, 0);
+  };
+  CHECK(close(state.apply(next(q), next(k), next(v)), next(plain), 1e-12, 1e-12));
+}
+
 TEST_CASE("longformer and window: options by name, and wrong ones") {
   Rng rng(1);
   const MechanismOptions o{.heads = 2, .head_size = 4, .dilation = "1,2", .globals = "3,0"};
