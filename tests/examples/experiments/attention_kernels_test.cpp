@@ -39,7 +39,9 @@ RELEASE_TEST_CASE("attention_kernels: distances to softmax grow with the spread 
   const std::string plot = (folder.path / "kernels.svg").string(), log = (folder.path / "kernels.jsonl").string();
   auto rows = run_kernels("--plot " + test::quoted(plot) + " --log " + test::quoted(log));
   CHECK(rows.size() == 15);
-  for (const auto& [name, distances] : rows) {
+  for (const auto& row : rows) {
+    const auto& name = row.first;
+    const auto& distances = row.second;
     CAPTURE(name);
     REQUIRE(distances.size() == 5);
     for (const double d : distances) CHECK((d > 0 && d < 2));
