@@ -73,9 +73,13 @@ class Article {
     print_start(what, parameter_count(model));
     AdamW optimizer(decay_groups(model, 0.01), {.lr = s.lr});
     Schedule schedule = schedule_of(s);
-    return ended(
-        run(model, optimizer, schedule, std::move(training), std::move(held_out), options(s), {}, std::move(metrics)),
-        s.steps);
+    RunProfile profile(flags_.profile);
+    RunOptions o = options(s);
+    o.output.profile = profile.get();
+    RunResult result =
+        run(model, optimizer, schedule, std::move(training), std::move(held_out), o, {}, std::move(metrics));
+    profile.report();
+    return ended(std::move(result), s.steps);
   }
   const RunResult& result() const { return result_; }              // of train()
   int exit_code() const { return result_.interrupted ? 130 : 0; }  // of the program

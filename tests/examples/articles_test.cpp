@@ -126,6 +126,18 @@ RELEASE_TEST_CASE("programs of articles: stopped and resumed, and at any number 
   check_resumes("draw", "--steps 200 --hidden 16 --strokes 3 --batch 4 --held-out 20");
 }
 
+RELEASE_TEST_CASE("programs of articles: --profile prints where the time goes, and a run resumes with more steps") {
+  const Article speech("speech");
+  const std::string small = "--width 16 --heads 2 --layers 1 --batch 4 --held-out 4 --examples 20 ";
+  Ran ran = speech.run(small + "--steps 20 --profile 3");
+  INFO(ran.output);
+  CHECK(ran.exit_code == 0);
+  CHECK(contains(ran.output, "ctc_loss"));
+  ran = speech.run("--steps 24 --resume");
+  CHECK(ran.exit_code == 0);
+  CHECK(load_checkpoint(speech.file("speech.h5")).counter("step") == 24);
+}
+
 TEST_CASE("programs of articles: wrong flags and files of other programs are refused") {
   if (!test::has_program("articles/speech")) return;
   const Article speech("speech"), draw("draw");
