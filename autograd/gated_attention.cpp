@@ -164,7 +164,7 @@ Tensor shared_sum(const Tensor& x, Index key_heads) {
   return sum(x.reshape({x.dim(0), key_heads, x.dim(1) / key_heads, x.dim(2), x.dim(3)}), {2});
 }
 
-// dy [B, T or T + K, H, V]: of the result, and of the state behind it.
+// dy [B, T or T + K, H, V]: of the result, and of the state after it.
 void add_gradients(Grads& d, const Tensor& dy, const GatedInputs& x, const GatedKept& kept, bool per_channel) {
   const Index steps = x.steps();
   const Tensor dout = dy.slice(1, 0, steps).transpose(1, 2),

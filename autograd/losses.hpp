@@ -56,7 +56,7 @@ struct CtcOptions {
 // types, for lengths out of range, and for the first target out of range.
 //
 // The gradient is the derivative by log_probs, -P(class c in step t | labels). PyTorch's includes the derivative of
-// log_softmax; behind log_softmax() both give the same gradient of the logits. Graves et al., "Connectionist temporal
+// log_softmax; of log_softmax() both give the same gradient of the logits. Graves et al., "Connectionist temporal
 // classification", 2006.
 Tensor ctc_loss(In log_probs, In targets, const Tensor& input_lengths = {}, const Tensor& target_lengths = {},
                 const CtcOptions& options = {});

@@ -59,7 +59,7 @@ Tensor log_probs_of(const Shape& shape, std::uint64_t seed, DType dtype = DType:
 
 }  // namespace
 
-TEST_CASE("ctc_loss equals PyTorch's behind log_softmax: lengths, blanks, reductions") {
+TEST_CASE("ctc_loss equals PyTorch's of log_softmax: lengths, blanks, reductions") {
   const Named all = stored_tensors("ctc_torch.json");
   const auto ints = [&](const char* name) { return all.at(name).to(DType::int32); };
   for (const auto& [reduction, shown] :
