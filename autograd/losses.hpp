@@ -56,8 +56,8 @@ struct CtcOptions {
 // types, for lengths out of range, and for the first target out of range.
 //
 // The gradient is the derivative by log_probs, -P(class c in step t | labels). PyTorch's includes the derivative of
-// log_softmax; of log_softmax() both give the same gradient of the logits. Graves et al., "Connectionist temporal
-// classification", 2006.
+// log_softmax; if log_softmax() computed them, both give the same gradient of the logits. Graves et al.,
+// "Connectionist temporal classification", 2006.
 Tensor ctc_loss(In log_probs, In targets, const Tensor& input_lengths = {}, const Tensor& target_lengths = {},
                 const CtcOptions& options = {});
 
