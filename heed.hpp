@@ -20,6 +20,7 @@
 #include <heed/autograd/record.hpp>
 #include <heed/autograd/recurrent.hpp>
 #include <heed/autograd/reductions.hpp>
+#include <heed/autograd/reversible.hpp>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/check.hpp>

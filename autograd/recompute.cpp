@@ -2,25 +2,24 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <heed/autograd/detail/tape_state.hpp>
-#include <heed/autograd/matmul.hpp>
+#include <heed/autograd/detail/rerun.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/dry_run.hpp>
-#include <heed/core/random.hpp>
 #include <utility>
 
 namespace heed {
+
+std::uint64_t detail::hash_of_values(const Tensor& x) {
+  if (in_dry_run()) return 0;
+  const Tensor values = x.dense();
+  return XXH3_64bits(values.memory(), bytes_of(values.dtype(), values.numel()));
+}
+
 namespace {
 
+using detail::hash_of_values;
+using detail::RunConditions;
 using Function = std::function<Tensor(const std::vector<Tensor>&)>;
-
-// The state that f's results depend on, besides tensors. Saved before the first run, restored for the second.
-struct Conditions {
-  Rng random = default_rng();
-  bool training = is_training();
-  DType precision = matmul_precision();
-  bool find_nan = detail::mode().tape->state().options.find_nan;
-};
 
 bool is_parameter(const Tensor& x) { return x.defined() && x.storage()->parameter != nullptr; }
 
@@ -30,35 +29,13 @@ bool needs_copy(const Tensor& x) {
   return x.defined() && is_floating(x.dtype()) && !is_parameter(x) && !x.is_contiguous();
 }
 
-// Hash of the bits of x's values, in row-major order. 0 in a dry run, whose values are undefined.
-std::uint64_t hash_of(const Tensor& x) {
-  if (detail::in_dry_run()) return 0;
-  const Tensor values = x.dense();
-  return XXH3_64bits(values.memory(), bytes_of(values.dtype(), values.numel()));
-}
-
-// The first run of f: records nothing, and rejects tensors that belong to a tape.
+// The first run of f.
 Tensor run_unrecorded(const Function& f, const std::vector<Tensor>& inputs, detail::FirstRun& first_run) {
-  const detail::ModeScope scope(
-      [](detail::Mode& m, void* run) { m.tape = nullptr, m.first_run = static_cast<detail::FirstRun*>(run); },
-      &first_run);
-  std::vector<Tensor> constants;
-  for (const Tensor& x : inputs) constants.push_back(needs_copy(x) ? x.dense() : x.defined() ? x.with_node(0) : x);
-  return f(constants);
-}
-
-// The second run of f, on the tape that records now.
-Tensor run_again(const Function& f, const std::vector<Tensor>& inputs, const Conditions& conditions) {
-  const Rng now = std::exchange(default_rng(), conditions.random);
-  struct Restore {
-    const Rng& rng;
-    ~Restore() { default_rng() = rng; }
-  } restore{now};
-  bool training = conditions.training;
-  const detail::ModeScope mode(
-      [](detail::Mode& m, void* on) { m.training = *static_cast<const bool*>(on), m.second_run = true; }, &training);
-  const MatmulPrecision scope(conditions.precision);
-  return f(inputs);
+  return detail::run_unrecorded(first_run, [&] {
+    std::vector<Tensor> constants;
+    for (const Tensor& x : inputs) constants.push_back(needs_copy(x) ? x.dense() : x.defined() ? x.with_node(0) : x);
+    return f(constants);
+  });
 }
 
 // The first result's properties, to compare the second result with.
@@ -70,7 +47,7 @@ struct Result {
 };
 
 void backward_again(Grads& d, const Tensor& dy, const Function& f, std::span<const Tensor> inputs,
-                    const Conditions& conditions, const Result& first) {
+                    const RunConditions& conditions, const Result& first) {
   Tape tape({.find_nan = conditions.find_nan});
   std::vector<Tensor> watched;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -79,8 +56,9 @@ void backward_again(Grads& d, const Tensor& dy, const Function& f, std::span<con
     else  // a parameter gets its gradient from the inner tape, as one that is not an input does
       watched.push_back(is_parameter(inputs[i]) ? inputs[i].with_node(0) : tape.watch(inputs[i]));
   }
-  const Tensor y = run_again(f, watched, conditions);
-  check(y.defined() && y.shape() == first.shape && y.dtype() == first.dtype && hash_of(y) == first.hash, first.where,
+  const Tensor y = detail::run_again(conditions, [&] { return f(watched); });
+  const bool same = y.defined() && y.shape() == first.shape && y.dtype() == first.dtype;
+  check(same && hash_of_values(y) == first.hash, first.where,
         "recompute: f returned another result when it ran again, ", y,
         ", so gradients would belong to that result; f must compute the same twice: draw random numbers from ",
         "default_rng(), and change nothing that the second run reads");
@@ -101,7 +79,7 @@ Tensor recompute(Function f, const std::vector<Tensor>& inputs, Where where) {
       if (needs_copy(x)) x = x.contiguous();
     return f(same);
   }
-  const Conditions conditions;
+  const RunConditions conditions;
   // First all inputs, in order, then the other tensors that f reads.
   detail::FirstRun first_run{.find_nan = conditions.find_nan, .read = saved_list(inputs).tensors};
   Tensor result = run_unrecorded(f, inputs, first_run);
@@ -111,7 +89,7 @@ Tensor recompute(Function f, const std::vector<Tensor>& inputs, Where where) {
   detail::copy_values(y, result);
   result = Tensor();
 
-  auto again = [f = std::move(f), conditions, first = Result{y.shape(), y.dtype(), hash_of(y), where},
+  auto again = [f = std::move(f), conditions, first = Result{y.shape(), y.dtype(), hash_of_values(y), where},
                 n = inputs.size()](Grads& d, const Tensor& dy, const std::vector<Tensor>& kept) {
     backward_again(d, dy, f, std::span(kept).first(n), conditions, first);
   };

@@ -52,7 +52,7 @@ Owner owner_of(std::uint64_t node) {
 void check_foreign(const char* op, const Where& where, const Tensor& x) {
   const Mode& m = mode();
   check(m.tape != nullptr || m.first_run == nullptr, where, op, ": an input, ", x,
-        ", belongs to the tape but was not given to recompute(); its gradient would be lost: ",
+        ", belongs to the tape but was not given to recompute() or reversible(); its gradient would be lost: ",
         "pass it as an input, or detach() it");
   const Owner owner = owner_of(x.node());
   check(owner != Owner::other_thread, where, op, ": an input, ", x,

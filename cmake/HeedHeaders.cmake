@@ -17,6 +17,7 @@ set(HEED_HEADERS
     autograd/record.hpp
     autograd/recurrent.hpp
     autograd/reductions.hpp
+    autograd/reversible.hpp
     autograd/shape_ops.hpp
     autograd/tape.hpp
     core/array.hpp

@@ -156,6 +156,7 @@ void check_export(const GPT& model, const OnnxOptions& options) {
   using detail::kExportOnnx;
   require(!model.options().causal, kExportOnnx,
           ": the model is causal; only encoders can be written to ONNX: a BERT, or a GPT with causal = false");
+  require(!model.options().blocks.reversible, kExportOnnx, ": the blocks are reversible; they must be ordinary blocks");
   require(options.hidden || options.logits || options.pooling, kExportOnnx,
           ": no output is chosen; hidden or logits must be true, or pooling set");
   for (const auto& [key, text] : options.metadata)

@@ -1,6 +1,8 @@
 // Transformer blocks and stacks: calls and decoding.
 #include <algorithm>
 #include <heed/autograd/elementwise.hpp>
+#include <heed/autograd/reductions.hpp>
+#include <heed/autograd/reversible.hpp>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/layers/attention/detail/row_lengths.hpp>
@@ -53,6 +55,8 @@ TransformerBlock::TransformerBlock(const TransformerOptions& given, Rng& rng, At
   const TransformerOptions& o = options_;
   require(!o.post_norms || (*o.norm_first && o.attention.memory_width == 0), "TransformerBlock: post_norms requires ",
           "norm_first and no memory");
+  require(!o.reversible || (*o.norm_first && o.attention.memory_width == 0), "TransformerBlock: reversible requires ",
+          "norm_first and no memory");
   for (std::optional<Norm>* norm : {&post_norm1, &post_norm2})
     if (o.post_norms) norm->emplace(o.norms(), o.attention.width);
   if (o.attention.memory_width == 0) return;
@@ -72,18 +76,19 @@ Tensor TransformerBlock::run(In x, const Self& self_part, const ProjectedMemory*
     if (weights != nullptr) *weights = cross->weights(h, *memory, memory_call);
     return (*cross)(h, *memory, memory_call);
   };
-  if (options_.post_norms) {
-    const Tensor h = x + drop((*post_norm1)(self_part(In(norm1(x), x.where()))));
-    return h + (*post_norm2)(mlp(norm2(h)));
-  }
   if (*options_.norm_first) {
-    Tensor h = x + drop(self_part(In(norm1(x), x.where())));
+    Tensor h = x + attention_part(x, self_part);
     if (cross) h = h + drop(cross_part((*norm_cross)(h)));
-    return h + mlp(norm2(h));
+    return h + feed_forward_part(h);
   }
   Tensor h = norm1(x + drop(self_part(x)));
   if (cross) h = (*norm_cross)(h + drop(cross_part(h)));
   return norm2(h + mlp(h));
+}
+
+Tensor TransformerBlock::feed_forward_part(In x) const {
+  const Tensor y = mlp(norm2(x));
+  return post_norm2 ? (*post_norm2)(y) : y;
 }
 
 ProjectedMemory TransformerBlock::project(In memory) const {
@@ -129,7 +134,8 @@ Tensor TransformerBlock::decode(In x, AttentionState& state, const ProjectedMemo
 }
 
 Transformer::Transformer(const TransformerOptions& o, Rng& rng, const MechanismFactory& mechanism,
-                         const MechanismFactory& cross_mechanism) {
+                         const MechanismFactory& cross_mechanism)
+    : reversible_(o.reversible) {
   require(o.layers >= 0, "Transformer: layers is ", o.layers, "; it must be 0 or more");
   blocks.reserve(static_cast<std::size_t>(o.layers));
   for (Index i = 0; i < o.layers; ++i) {
@@ -150,7 +156,29 @@ static Tensor through(const Transformer& model, In x, const Apply& apply) {
   return model.norm ? (*model.norm)(In(h, x.where())) : h;
 }
 
+// The blocks as f and g of reversible(), which may call them in backward: attend(block, h, i) is captured by value.
+template <class Attend>
+Tensor Transformer::run_reversible(In x, const Attend& attend) const {
+  std::vector<ReversibleBlock> parts;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const TransformerBlock& b = blocks[i];
+    const auto attend_here = [&b, attend, i](In h) { return attend(b, h, i); };
+    parts.push_back({[&b, attend_here, where = x.where()](const Tensor& h) {
+                       return b.attention_part({h, where}, attend_here);
+                     },
+                     [&b, where = x.where()](const Tensor& h) {
+                       return b.feed_forward_part({h, where});
+                     }});
+  }
+  const Tensor y = mean(reversible(parts, x, x), 0);
+  return norm ? (*norm)(In(y, x.where())) : y;
+}
+
 Tensor Transformer::operator()(In x, const AttentionCall& call) const {
+  if (reversible_)
+    return run_reversible(x, [call](const TransformerBlock& b, In h, std::size_t) {
+      return b.attention(h, causal_too(call, b.options().causal));
+    });
   return through(*this, x, [&](const TransformerBlock& b, In h, std::size_t) {
     if (!recomputes) return b(h, call);
     return recompute([&b, call](const std::vector<Tensor>& inputs) { return b(inputs[0], call); }, {h}, h.where());
@@ -177,6 +205,14 @@ std::vector<Tensor> Transformer::weights(In x, const AttentionCall& call) const 
   const NoTape no_tape;
   const Evaluation evaluation;
   std::vector<Tensor> weights;
+  if (reversible_) {
+    run_reversible(x, [&weights, call](const TransformerBlock& b, In h, std::size_t) {
+      const AttentionCall of_block = causal_too(call, b.options().causal);
+      weights.push_back(b.attention.weights(h, of_block));
+      return b.attention(h, of_block);
+    });
+    return weights;
+  }
   through(*this, x, [&](const TransformerBlock& b, In h, std::size_t) {
     weights.push_back(b.weights(h, call));
     return b(h, call);
@@ -218,6 +254,10 @@ Tensor Transformer::decode(In x, TransformerState& state, const AttentionCall& c
 
 Tensor Transformer::decode(In x, std::vector<AttentionState>& states, const AttentionCall& call) const {
   check_states(*this, x, states.size(), states.size());
+  if (reversible_)
+    return run_reversible(x, [&states, call](const TransformerBlock& b, In h, std::size_t i) {
+      return b.attention.decode(h, states[i], call);
+    });
   return through(*this, x,
                  [&](const TransformerBlock& b, In h, std::size_t i) { return b.decode(h, states[i], call); });
 }
@@ -240,6 +280,8 @@ void TransformerOptions::fields(OptionFields& f, PositionKind positions) {
   f({"activation", "Activation of the feed-forward part"}, *activation, feed_forward_kinds());
   f({"norm", "Normalisation"}, norm, norm_kinds());
   f.optional("post_norms", post_norms);
+  f.optional({"reversible", "Two residual streams per block, so that activations need memory of one block only"},
+             reversible);
 }
 
 void TransformerBlock::members(MemberVisitor& visit) {

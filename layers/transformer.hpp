@@ -28,6 +28,11 @@ struct TransformerOptions {
   NormKind norm = NormKind::layer;                 // of all norms; attention.norm_eps and unit_offset apply to them
   std::optional<bool> norm_first = {};             // false: x = norm(x + part(x)); true: x = x + part(norm(x))
   bool post_norms = false;                         // with norm_first: x = x + norm(part(norm(x))), as in Gemma 3
+  // The blocks have two streams, x1 and x2, which both begin with x: x1 = x1 + attention(norm(x2)), and then x2 = x2 +
+  // mlp(norm(x1)). Their mean is the result. Backward computes the streams from the result, so activations need the
+  // memory of one block, for any number of blocks (Kitaev et al., "Reformer", 2020, which concatenates the streams; see
+  // autograd/reversible.hpp). Requires norm_first and no memory.
+  bool reversible = false;
   bool causal = false;                             // every call is causal; GPT and TransformerSeq2Seq set this
 
   NormLayerOptions norms() const {  // the options of all norms
@@ -80,6 +85,13 @@ class TransformerBlock {
   ProjectedMemory project(In memory) const;  // [B, S, memory_width], for cross-attention
   // How x attends to itself: [B, H, T, T], as MultiHeadAttention::weights().
   Tensor weights(In x, const AttentionCall& call = {}) const;
+  // The parts of a block with norm_first, without their sums. attend(h) is the attention of h.
+  template <class Attend>
+  Tensor attention_part(In x, const Attend& attend) const {
+    const Tensor y = attend(In(norm1(x), x.where()));
+    return drop(post_norm1 ? (*post_norm1)(y) : y);
+  }
+  Tensor feed_forward_part(In x) const;
 
   const TransformerOptions& options() const { return options_; }  // with values for unset ones
 
@@ -110,7 +122,8 @@ class Transformer {
   std::vector<TransformerBlock> blocks;  // [layers]
   std::optional<Norm> norm;              // after the last block; nullopt unless norm_first
   // Backward computes each block again, from its input, instead of keeping what is computed inside: less memory, about
-  // a third more time, the same bits (autograd/tape.hpp: recompute()). Not for blocks that attend to a memory.
+  // a third more time, the same bits (autograd/tape.hpp: recompute()). Not for blocks that attend to a memory, and
+  // without effect on reversible blocks.
   bool recomputes = false;
 
   // Throws Error for negative layers. The factories are called once per block.
@@ -135,6 +148,12 @@ class Transformer {
   Tensor decode(In x, std::vector<AttentionState>& states, const AttentionCall& call = {}) const;  // without a memory
 
   void members(MemberVisitor& visit);  // blocks, norm
+
+ private:
+  bool reversible_;
+
+  template <class Attend>
+  Tensor run_reversible(In x, const Attend& attend) const;
 };
 
 }  // namespace heed

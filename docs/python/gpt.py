@@ -46,14 +46,15 @@ class FeedForward(nn.Module):
 class Block(nn.Module):
     def __init__(self, c, norm):
         super().__init__()
-        width = c["width"]
+        width, self.reversible = c["width"], c.get("reversible", False)
         self.norm1, self.norm2 = norm(width, bias=c["bias"]), norm(width, bias=c["bias"])
         self.attention = Attention(width, c["heads"], c["bias"], c.get("qk_norm", False))
         self.mlp = FeedForward(width, c.get("hidden") or 4 * width, c["activation"], c["bias"])
 
-    def forward(self, x):
-        x = x + self.attention(self.norm1(x))
-        return x + self.mlp(self.norm2(x))
+    def forward(self, x1, x2):  # the streams of a reversible model; in others, both are the same
+        x1 = x1 + self.attention(self.norm1(x2))
+        x2 = (x2 if self.reversible else x1) + self.mlp(self.norm2(x1))
+        return (x1 if self.reversible else x2), x2
 
 class GPT(nn.Module):
     def __init__(self, config):
@@ -75,9 +76,10 @@ class GPT(nn.Module):
 
     def forward(self, x):  # int [B, T] -> logits [B, T, vocabulary]
         h = self.tokens(x) + self.positions(torch.arange(x.shape[1]))
+        h1 = h2 = h
         for block in self.blocks:
-            h = block(h)
-        logits = self.norm(h) @ self.tokens.weight.T  # the output is tied to the embedding
+            h1, h2 = block(h1, h2)
+        logits = self.norm((h1 + h2) / 2) @ self.tokens.weight.T  # the output is tied to the embedding
         return self.logit_cap * torch.tanh(logits / self.logit_cap) if self.logit_cap else logits
 
 def load_gpt(path):

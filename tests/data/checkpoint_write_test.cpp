@@ -22,6 +22,7 @@ struct NamedGPT {
            R"(", "vocabulary": 10, "context": 8, "layers": 2, "heads": 2, "width": 16, "hidden": )" +
            std::to_string(options.blocks.hidden) + R"(, "activation": ")" + activation + R"(", "norm": ")" + norm +
            R"(", "bias": )" + (options.blocks.attention.bias ? "true" : "false") +
+           (options.blocks.reversible ? R"(, "reversible": true)" : "") +
            (options.blocks.attention.qk_norm ? R"(, "qk_norm": true})" : "}");
   }
 };
@@ -39,7 +40,7 @@ std::vector<NamedGPT> named_gpts() {
   for (std::size_t i = 0; i < all.size(); ++i) all[i].options.blocks.activation = kinds[i];
   all[1].options.blocks.hidden = 24;
   all[2].options.blocks.attention.bias = false;
-  all[3].options.blocks.norm = NormKind::rms;
+  all[3].options.blocks.norm = NormKind::rms, all[3].options.blocks.reversible = true;
   all[5].options.blocks.norm = NormKind::rms, all[5].options.blocks.attention.qk_norm = true;
   all[4].scale = 0.02;  // as in a new GPT-2, where the variance is near the eps of the norms, 1e-5
   return all;

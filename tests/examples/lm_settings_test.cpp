@@ -353,6 +353,15 @@ TEST_CASE("train_lm: a soft cap of the logits is an option of the model, and abs
   CHECK_THROWS_AS(other.resolve(&stored), examples::UsageError);
 }
 
+TEST_CASE("train_lm: reversible blocks are an option of the model, and absent by default") {
+  const LmSettings s = settings_of({"--reversible", "true"});
+  CHECK(json_of(s).at("reversible") == true);
+  CHECK(!json_of(settings_of({})).contains("reversible"));
+  const GPTConfig model = examples::model_config(s, 9);
+  CHECK(model.options.blocks.reversible);
+  examples::check_config(s, model, "a.h5");
+}
+
 TEST_CASE("train_lm: sizes of keys and values are options of the model, and absent by default") {
   const LmSettings s = settings_of({"--heads", "3", "--key-size", "48", "--value-size", "20"});
   CHECK((json_of(s).at("key-size") == 48 && json_of(s).at("value-size") == 20));

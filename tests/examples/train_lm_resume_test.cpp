@@ -54,7 +54,7 @@ struct Script {
 
 TEST_CASE("train_lm: a run continues with moved data to the bits of an undisturbed one") {
   const Training whole, parts;
-  const std::string flags = "--steps 12 --checkpoint-every 4 --log log ";
+  const std::string flags = "--steps 12 --checkpoint-every 4 --log log --reversible true --dropout 0.1 ";
   for (const Training* t : {&whole, &parts}) fs::create_directory(t->file("moved"));
   fs::rename(whole.file("text.txt"), whole.file("moved/other.txt"));
   REQUIRE(test::run("exec " + whole.on_stories(kTinyModel + "--data moved/other.txt " + flags)).exit_code == 0);

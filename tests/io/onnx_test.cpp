@@ -320,6 +320,7 @@ TEST_CASE("ONNX: each option of an encoder is exported, or changes no result") {
                                        "norm_eps",
                                        "unit_offset",
                                        "post_norms",
+                                       "reversible",
                                        "scaled_embedding",
                                        "token_types",
                                        "input_norm",
@@ -346,11 +347,15 @@ TEST_CASE("ONNX: models and options that are refused") {
   BERTOptions decoder = small_bert();
   decoder.blocks.attention.memory_width = 8;
   const BERT of_memory(decoder, rng);
+  BERTOptions reversible_options = small_bert();
+  reversible_options.blocks.reversible = true, reversible_options.blocks.norm_first = true;
+  const BERT streams(reversible_options, rng);
   BERT adapted(small_bert(), rng);
   add_lora(adapted, {.targets = "mlp.up"}, rng);
   test::check_errors({
       {"export_onnx: blocks.0.mlp.up has adapters; they must be merged first (merge_lora)",
        [&] { export_onnx(path, adapted); }},
+      {"export_onnx: the blocks are reversible; they must be ordinary blocks", [&] { export_onnx(path, streams); }},
       {"export_onnx: blocks.0 attends to a memory; only encoders can be written to ONNX",
        [&] { export_onnx(path, of_memory); }},
       {"export_onnx: the model is causal; only encoders can be written to ONNX: a BERT, or a GPT with causal = false",

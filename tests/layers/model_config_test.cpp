@@ -98,7 +98,8 @@ TEST_CASE("model config: a GPT and a BERT of each mechanism are described, and b
                                                        .relative_clip = name == "softmax" ? 3 : 0},
                                          .dropout = 0.1,
                                          .activation = FeedForwardKind::swiglu,
-                                         .norm = NormKind::rms},
+                                         .norm = NormKind::rms,
+                                         .reversible = causal},
                               .positions = name == "softmax" ? PositionKind::relative : PositionKind::rope,
                               .tied = false,
                               .logit_cap = causal ? 30.0 : 0.0,
@@ -114,6 +115,7 @@ TEST_CASE("model config: a GPT and a BERT of each mechanism are described, and b
       CHECK(test::parse_json(text).contains("qk_norm") == causal);  // older files lack these fields
       CHECK(test::parse_json(text).contains("zero_init_residual") == causal);
       CHECK(test::parse_json(text).contains("logit_cap") == causal);
+      CHECK(test::parse_json(text).contains("reversible") == causal);
       if (causal) CHECK(same.options.logit_cap == 30);
       CHECK(test::parse_json(text).contains("feature_map") == (name == "linear"));
       CHECK(test::parse_json(text).contains("top_k_keys") == (name == "top-k"));

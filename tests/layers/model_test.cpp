@@ -52,7 +52,7 @@ GPTOptions small() {
 }  // namespace
 
 TEST_CASE("GPT predicts the bytes that a training step keeps, for every kind of model, type and shape") {
-  std::vector<GPTOptions> variants(12, small());
+  std::vector<GPTOptions> variants(13, small());
   variants[1].blocks.norm = NormKind::rms, variants[1].positions = PositionKind::rope;
   variants[2].blocks.activation = FeedForwardKind::swiglu, variants[2].positions = PositionKind::sinusoidal;
   variants[3].blocks.activation = FeedForwardKind::relu, variants[3].positions = PositionKind::none;
@@ -65,6 +65,7 @@ TEST_CASE("GPT predicts the bytes that a training step keeps, for every kind of 
   variants[9].vocabulary = 30000;  // the loss has several chunks of rows
   variants[10].blocks.layers = 0;
   variants[11].blocks.hidden = 7, variants[11].blocks.attention.heads = 1, variants[11].tied = false;
+  variants[12].blocks.reversible = true;
   for (const GPTOptions& o : variants)
     for (const DType dtype : {DType::float32, DType::float64}) {
       Rng rng(1);
@@ -181,6 +182,8 @@ TEST_CASE("a summary ends with the options of the model, except optional ones wi
   options.logit_cap = 30, options.blocks.attention.qk_norm = true;
   CHECK(contains(last_line(), "qk_norm true, "));
   CHECK(contains(last_line(), "logit_cap 30.0\n"));
+  options.blocks.reversible = true;
+  CHECK(contains(last_line(), "reversible true, "));
 }
 
 namespace {

@@ -226,3 +226,44 @@ TEST_CASE("transformer: blocks that are computed again give the same bits of los
   for (std::size_t i = 0; i < plain.size(); ++i) CHECK(test::same_bits(plain[i], again[i]));
   CHECK(kept_again < kept / 2);
 }
+
+TEST_CASE("transformer: reversible blocks have two streams, in calls, decoding and weights, and keep one block") {
+  Rng rng(1);
+  TransformerOptions o{.layers = 3, .attention = {.width = 8, .heads = 2}, .dropout = 0, .norm_first = true};
+  o.causal = o.reversible = true;
+  Transformer model(o, rng);
+  to(model, DType::float64);
+  const Tensor x = normal({2, 5, 8});
+  Tensor x1 = x, x2 = x;
+  std::vector<Tensor> weights;
+  for (const TransformerBlock& b : model.blocks) {
+    weights.push_back(b.attention.weights(b.norm1(x2), {.causal = true}));
+    x1 = x1 + b.attention(b.norm1(x2), {.causal = true});
+    x2 = x2 + b.mlp(b.norm2(x1));
+  }
+  const Tensor expected = (*model.norm)((x1 + x2) / 2);
+  CHECK(test::close(model(x), expected, 1e-12, 1e-12));
+  const std::vector<Tensor> got = model.weights(x);
+  REQUIRE(got.size() == 3);
+  for (std::size_t i = 0; i < 3; ++i) CHECK(test::close(got[i], weights[i], 1e-12, 1e-12));
+  {
+    const NoTape guard;
+    TransformerState state = model.make_state();
+    CHECK(test::close(model.decode(x.slice(1, 0, 3), state), expected.slice(1, 0, 3), 1e-11, 1e-11));
+    CHECK(test::close(model.decode(x.slice(1, 3, 5), state), expected.slice(1, 3, 5), 1e-11, 1e-11));
+  }
+  const auto kept = [&](Index layers) {
+    o.layers = layers;
+    const Transformer of_layers(o, rng);
+    Tape tape;
+    const Tensor y = of_layers(normal({2, 5, 8}, 1, DType::float32));
+    return tape.saved_bytes();
+  };
+  CHECK(kept(4) == kept(16));
+
+  o.norm_first = false;
+  CHECK(test::error_of([&] { Transformer(o, rng); }) ==
+        "TransformerBlock: reversible requires norm_first and no memory");
+  o.norm_first = true, o.attention.memory_width = 8;
+  CHECK(test::contains(test::error_of([&] { Transformer(o, rng); }), "reversible requires norm_first and no memory"));
+}
