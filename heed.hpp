@@ -61,9 +61,11 @@
 #include <heed/layers/attention/gated.hpp>
 #include <heed/layers/attention/linear.hpp>
 #include <heed/layers/attention/longformer.hpp>
+#include <heed/layers/attention/luna.hpp>
 #include <heed/layers/attention/luong.hpp>
 #include <heed/layers/attention/mechanism.hpp>
 #include <heed/layers/attention/multi_head.hpp>
+#include <heed/layers/attention/reformer.hpp>
 #include <heed/layers/attention/relative.hpp>
 #include <heed/layers/attention/softmax.hpp>
 #include <heed/layers/attention/sparse.hpp>

@@ -60,9 +60,11 @@ set(HEED_HEADERS
     layers/attention/gated.hpp
     layers/attention/linear.hpp
     layers/attention/longformer.hpp
+    layers/attention/luna.hpp
     layers/attention/luong.hpp
     layers/attention/mechanism.hpp
     layers/attention/multi_head.hpp
+    layers/attention/reformer.hpp
     layers/attention/relative.hpp
     layers/attention/softmax.hpp
     layers/attention/sparse.hpp

@@ -37,8 +37,8 @@ struct MechanismOptions {
   std::string feature_map = "elu";  // linear
   std::string synthesizer = {};     // synthesizer: the kind; empty: dense
   double elu_alpha = 0;             // linear with the map elu
-  Index heads = 0, head_size = 0;   // of the layer; for mechanisms with parameters, favor and lsh
-  Index value_size = 0;             // of the layer; 0: head_size; shaw, nezha and longformer
+  Index heads = 0, head_size = 0;   // of the layer; for mechanisms with parameters, favor, lsh and reformer
+  Index value_size = 0;             // of the layer; 0: head_size; shaw, nezha, longformer and luna
   // Maximum number of positions: luong-location, synthesizer, linformer, strided and fixed.
   Index context = 0;
   double rbf_width = 0;             // rbf
@@ -51,11 +51,13 @@ struct MechanismOptions {
   Index top_k = 0;                  // top-k
   Index max_distance = 0;           // shaw and nezha
   Index rows = 0;                   // linformer: number of projected keys
-  Index rounds = 0, buckets = 0;    // lsh
+  Index memory_size = 0;            // luna: vectors of the memory
+  Index rounds = 0, buckets = 0;    // lsh; rounds also of reformer
+  Index chunk = 0;                  // reformer
   Index features = 0;               // favor
   Index units = 0;                  // luong-concat and bahdanau: size of the hidden layer
   Index radius = 0;                 // luong-local-m and luong-local-p
-  std::uint64_t seed = 1;           // favor: of the features; lsh: of the rotations
+  std::uint64_t seed = 1;           // favor: of the features; lsh and reformer: of the rotations
 };
 
 // An option of some mechanisms, as used by flags, checkpoints and docs/attention.md.

@@ -6,7 +6,9 @@
 #include <heed/layers/attention/flex.hpp>
 #include <heed/layers/attention/linear.hpp>
 #include <heed/layers/attention/longformer.hpp>
+#include <heed/layers/attention/luna.hpp>
 #include <heed/layers/attention/luong.hpp>
+#include <heed/layers/attention/reformer.hpp>
 #include <heed/layers/attention/relative.hpp>
 #include <heed/layers/attention/softmax.hpp>
 #include <heed/layers/attention/sparse.hpp>
@@ -134,6 +136,20 @@ constexpr Named kMechanisms[] = {
      }},
     {"linformer", kContext,
      [](const Options& o, Index, Rng& rng) -> Made { return LinformerAttention(o.context, o.rows, rng); }, false},
+    {"luna", kHeadsAndSize,
+     [](const Options& o, Index, Rng& rng) -> Made {
+       const LunaOptions options{.memory = o.memory_size, .value_size = o.value_size};
+       if (o.causal) return CausalLunaAttention(o.heads, o.head_size, rng, options);
+       return LunaAttention(o.heads, o.head_size, rng, options);
+     }},
+    {"reformer", kSize,
+     [](const Options& o, Index layer, Rng&) -> Made {
+       return ReformerAttention({.size = o.head_size,
+                                 .chunk = o.chunk,
+                                 .rounds = o.rounds,
+                                 .seed = o.seed + static_cast<std::uint64_t>(layer)});
+     },
+     false},
     {"forgetting", kNothing, [](const Options&, Index, Rng&) -> Made { return ForgettingAttention(); }, true, false},
     {"luong-local-m", kHeadsAndSize, local<LuongAlignment::monotonic>, false, false, true},
     {"luong-local-p", kHeadsAndSize, local<LuongAlignment::predictive>, false, false, true}};
@@ -158,14 +174,16 @@ const std::vector<std::string>& all_mechanism_names() {
   return all;
 }
 
-// Makes one mechanism per name and reads its capabilities, which do not depend on the options.
+// What a mechanism declares, which does not depend on the options.
+static AttentionCapabilities capabilities_of(const Named& m, bool memory) {
+  Rng rng;
+  const Options o{.causal = false, .memory = memory, .heads = 1, .head_size = 4, .context = 4};
+  return m.make(settled_options(m.name, o), 0, rng).capabilities();
+}
+
 const std::vector<std::string>& memory_mechanism_names() {
   static const std::vector<std::string> all = names_of([](const Named& m) {
-    Rng rng;
-    const Options o{.causal = false, .memory = true, .heads = 1, .head_size = 4, .context = 4};
-    if (!m.can(o)) return false;
-    const AttentionMechanism one = m.make(settled_options(m.name, o), 0, rng);
-    return one.capabilities().attends_to_memory();
+    return m.can({.causal = false, .memory = true}) && capabilities_of(m, true).attends_to_memory();
   });
   return all;
 }
@@ -225,7 +243,9 @@ static std::vector<MechanismOption> other_options() {
        &Options::max_distance},
       {"top-k-keys", "keys per query, those with the largest scores [16]", {"top-k"}, &Options::top_k},
       {"linformer-rows", "rows that all keys are mixed into [256, at most the context]", {"linformer"}, &Options::rows},
-      {"lsh-rounds", "rounds of hashing [4]", {"lsh"}, &Options::rounds},
+      {"luna-memory", "vectors that all keys are packed into [16]", {"luna"}, &Options::memory_size},
+      {"lsh-rounds", "rounds of hashing [4]", {"lsh", "reformer"}, &Options::rounds},
+      {"lsh-chunk", "positions per chunk of the order of buckets [64]", {"reformer"}, &Options::chunk},
       {"lsh-buckets", "buckets per round, even [8]", {"lsh"}, &Options::buckets},
       {"favor-features", "random features [D log D for heads of size D]", {"favor"}, &Options::features},
       {"additive-units", "size of the hidden layer [size of a head]", {"luong-concat", "bahdanau"}, &Options::units},
@@ -278,6 +298,8 @@ MechanismOptions settled_options(std::string_view name, MechanismOptions o) {
   if (name == "luong-local-m" || name == "luong-local-p") if_none(o.radius, 10);
   if (name == "luong-concat" || name == "bahdanau") if_none(o.units, o.head_size);
   if (name == "lsh") if_none(o.window, 64), if_none(o.rounds, 4), if_none(o.buckets, 8);
+  if (name == "reformer") if_none(o.chunk, 64), if_none(o.rounds, 4);
+  if (name == "luna") if_none(o.memory_size, 16);
   if (name == "linformer" && o.context > 0) if_none(o.rows, std::min<Index>(256, o.context));
   if ((name == "strided" || name == "fixed") && o.stride == 0) {
     need(mechanism.c_str(), "a stride or the context", o.context);
@@ -296,10 +318,11 @@ MechanismOptions older_options(std::string_view name, Index context) {
 MechanismFactory mechanism_by_name(std::string_view name, const MechanismOptions& options) {
   for (const Named& m : kMechanisms) {
     if (m.name == name) {
-      require(m.can(options), "attention: ", m.name,
-              m.memory_only    ? " is for decoders: its keys are from another sentence"
-              : options.causal ? " has no causal form: its rows of keys mix all positions; it is for encoders"
-                               : " is causal only: it is for language models");
+      if (!m.can(options))
+        fail("attention: ", m.name,
+             m.memory_only    ? " is for decoders: its keys are from another sentence"
+             : options.causal ? " has no causal form: " + capabilities_of(m, false).why + "; it is for encoders"
+                              : " is causal only: it is for language models");
       Options o = settled_options(name, options);
       o.causal = o.causal && !o.memory;
       return m.factory(o);

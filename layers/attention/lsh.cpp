@@ -3,11 +3,10 @@
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/detail/attention_inputs.hpp>
 #include <heed/autograd/detail/key_lists.hpp>
-#include <heed/autograd/elementwise.hpp>
-#include <heed/autograd/reductions.hpp>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
+#include <heed/layers/attention/detail/hashing.hpp>
 #include <heed/layers/attention/detail/row_lengths.hpp>
 #include <heed/layers/attention/sparse.hpp>
 #include <heed/layers/attention/states.hpp>
@@ -15,49 +14,12 @@
 namespace heed {
 namespace {
 
+using detail::bucket_of;
+using detail::Buckets;
 using detail::PairMasks;
+using detail::Rotations;
+using detail::unite;
 using Keys = std::vector<std::int32_t>;
-
-// The rotations of all rounds side by side, [size, columns], in the dtype of the hashed values.
-template <class T>
-struct Rotations {
-  static constexpr Index kColumns = 8;  // columns per block; their sums are computed together
-  Index size, rounds, half, columns;    // half: buckets / 2; columns: rounds * half in whole blocks of kColumns
-  std::vector<T> values;
-
-  explicit Rotations(const Tensor& r)  // [rounds, size, half] float32
-      : size(r.dim(1)), rounds(r.dim(0)), half(r.dim(2)) {
-    columns = (rounds * half + kColumns - 1) / kColumns * kColumns;
-    values.assign(static_cast<std::size_t>(size * columns), T(0));
-    for (Index n = 0; n < r.numel(); ++n) {
-      const Index round = n / (size * half), c = n / half % size;
-      values[static_cast<std::size_t>(c * columns + round * half + n % half)] = static_cast<T>(r.ptr<float>()[n]);
-    }
-  }
-  // Writes x R of all rounds to sums [columns]. Sums are added in one order, so a token has the same bucket in every
-  // call and on every level.
-  void rotate(const T* x, T* sums) const {
-    for (Index first = 0; first < columns; first += kColumns) {
-      T sum[kColumns] = {};
-      for (Index c = 0; c < size; ++c) {
-        const T* row = values.data() + c * columns + first;
-        for (Index m = 0; m < kColumns; ++m) sum[m] += x[c] * row[m];
-      }
-      std::copy_n(sum, kColumns, sums + first);
-    }
-  }
-};
-
-// argmax [sums; -sums]; the first of equal ones.
-template <class T>
-std::int32_t bucket_of(const T* sums, Index half) {
-  Index best = 0;
-  T max_abs = sums[0];
-  for (Index m = 1; m < half; ++m) best = sums[m] > max_abs ? m : best, max_abs = sums[m] > max_abs ? sums[m] : max_abs;
-  for (Index m = 0; m < half; ++m)
-    best = -sums[m] > max_abs ? half + m : best, max_abs = -sums[m] > max_abs ? -sums[m] : max_abs;
-  return static_cast<std::int32_t>(best);
-}
 
 template <class T>
 void hash_rows(const Tensor& x, const Rotations<T>& rotations, Tensor& y) {
@@ -74,27 +36,6 @@ void hash_rows(const Tensor& x, const Rotations<T>& rotations, Tensor& y) {
   });
 }
 
-// The unmasked positions of each bucket, in ascending order.
-class Buckets {
- public:
-  Buckets(const std::int32_t* bucket, Index buckets, Index keys, const PairMasks& masks, Index b)
-      : starts_(static_cast<std::size_t>(buckets) + 1), places_(static_cast<std::size_t>(keys)) {
-    for (Index j = 0; j < keys; ++j)
-      if (masks.unmasked(b, j)) ++starts_[static_cast<std::size_t>(bucket[j]) + 1];
-    for (std::size_t c = 1; c < starts_.size(); ++c) starts_[c] += starts_[c - 1];
-    std::vector<Index> at(starts_.begin(), starts_.end() - 1);
-    for (Index j = 0; j < keys; ++j)
-      if (masks.unmasked(b, j))
-        places_[static_cast<std::size_t>(at[static_cast<std::size_t>(bucket[j])]++)] = static_cast<std::int32_t>(j);
-  }
-  const std::int32_t* begin(std::int32_t c) const { return places_.data() + starts_[static_cast<std::size_t>(c)]; }
-  const std::int32_t* end(std::int32_t c) const { return places_.data() + starts_[static_cast<std::size_t>(c) + 1]; }
-
- private:
-  std::vector<Index> starts_;
-  Keys places_;
-};
-
 // Appends the `window` nearest allowed positions of a bucket other than `p`; of two equally near the earlier one first.
 template <class Allows>
 void take_near(const std::int32_t* first, const std::int32_t* last, Index p, bool causal, Index window,
@@ -109,16 +50,6 @@ void take_near(const std::int32_t* first, const std::int32_t* last, Index p, boo
     seen.push_back(j);
     ++taken;
   }
-}
-
-// Finishes the keys of one query, which rounds appended to `seen` from `begin` on: sorts them and removes repeats. If
-// there is no key, appends `self`, if it is not negative and allows_self().
-template <class AllowsSelf>
-void unite(std::vector<std::int32_t>& seen, std::size_t begin, Index self, const AllowsSelf& allows_self) {
-  const auto from = seen.begin() + static_cast<std::ptrdiff_t>(begin);
-  std::sort(from, seen.end());
-  seen.erase(std::unique(from, seen.end()), seen.end());
-  if (seen.size() == begin && self >= 0 && allows_self()) seen.push_back(static_cast<std::int32_t>(self));
 }
 
 }  // namespace
@@ -170,11 +101,7 @@ KeyLists LshAttention::lists(In q, In k, const AttentionCall& call) const {
   return detail::joined_lists(offsets, seen, {batch, heads, queries + 1});
 }
 
-Tensor LshAttention::keys_of(In q, In k) const {
-  if (!options_.shared) return k;
-  const Tensor squares = sum(square(q), -1, true);
-  return q * rsqrt(masked_fill(squares, eq(squares, 0), 1));
-}
+Tensor LshAttention::keys_of(In q, In k) const { return options_.shared ? detail::keys_from_queries(q) : k.tensor(); }
 
 Tensor LshAttention::apply(In q, In k, In v, const AttentionCall& call) const {
   const KeyLists chosen = lists(q, k, call);

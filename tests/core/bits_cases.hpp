@@ -290,6 +290,11 @@ inline const BitsCases& bits_cases() {
         };
       list["dropout and clipping" + of] = [=] { return language_model("softmax", true, whole); };
       list["dropout and clipping, translator" + of] = [=] { return translator("softmax", whole); };
+      list["reversible blocks" + of] = [=] {
+        TransformerOptions blocks{.layers = 3, .attention = {.width = 36, .heads = 2}};
+        blocks.reversible = true;
+        return language_model("softmax", true, whole, blocks);
+      };
       list["rotary positions, RMSNorm and SwiGLU" + of] = [=] {
         return language_model("softmax", true, plain,
                               {.layers = 1,

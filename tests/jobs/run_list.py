@@ -30,6 +30,9 @@ RUNS = {
     "lm-favor": lm("--attention favor --favor-features 16"),
     "lm-relative-swiglu": lm("--positions relative --activation swiglu --norm rms --bias true --qk-norm true"),
     "lm-gpt2": lm("--preset gpt2"),
+    "lm-reversible": lm("--reversible true --dropout 0.1"),
+    "lm-mlm-reformer": lm("--model mlm --attention reformer --lsh-chunk 8 --lsh-rounds 2"),
+    "lm-mlm-luna": lm("--model mlm --attention luna --luna-memory 4"),
     # Optimizers and schedules
     "lm-sgd": lm("--optimizer sgd --schedule plateau --eval-every 4 --lr 0.1"),
     "lm-adam": lm("--optimizer adam --schedule inverse-sqrt"),

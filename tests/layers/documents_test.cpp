@@ -99,7 +99,7 @@ TEST_CASE("every causal mechanism keeps documents of a row apart, or refuses the
                    mechanism.name() + " attention does not support several documents in a row"));
   }
   CHECK(refused == std::vector<std::string>{"linear", "efficient", "taylor", "luong-location", "longformer", "fixed",
-                                            "synthesizer", "lsh", "favor"});
+                                            "synthesizer", "lsh", "favor", "luna"});
 }
 
 TEST_CASE("window attention with global positions refuses documents, and the weights of a layer keep to them") {

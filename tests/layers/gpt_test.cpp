@@ -46,7 +46,7 @@ double worst_loss(GPT& model, Optimizer& optimizer, const Checkpoint& file, cons
 }  // namespace
 
 TEST_CASE("GPT passes gradcheck with every kind of norm, position and activation") {
-  std::vector<GPTOptions> variants(8, small_gpt());
+  std::vector<GPTOptions> variants(9, small_gpt());
   variants[1].blocks.norm = NormKind::rms, variants[1].positions = PositionKind::rope,
   variants[1].blocks.activation = FeedForwardKind::swiglu;
   variants[2].positions = PositionKind::sinusoidal, variants[2].blocks.attention.bias = false,
@@ -58,6 +58,7 @@ TEST_CASE("GPT passes gradcheck with every kind of norm, position and activation
   variants[6].blocks.attention.qk_norm = true, variants[6].positions = PositionKind::rope,
   variants[6].blocks.activation = FeedForwardKind::relu_squared;
   variants[7].logit_cap = 0.4, variants[7].blocks.norm_first = false;
+  variants[8].blocks.reversible = variants[8].blocks.post_norms = true, variants[8].blocks.dropout = 0.2;
   const Tensor x = random_ids({2, 6}, 11, 1), y = random_ids({2, 6}, 11, 2);
   for (const GPTOptions& o : variants) {
     Rng rng(1);
@@ -211,6 +212,7 @@ TEST_CASE("decoding gives the logits of the whole model") {
     o.blocks.attention.kv_heads = make(0, rng).capabilities().grouped ? 1 : 0;
     o.blocks.attention.qk_norm = i % 3 == 1;
     o.logit_cap = i % 3 == 2 ? 0.2 : 0;
+    o.blocks.reversible = i % 3 == 1;
     GPT model(o, rng, make);
     to(model, DType::float64);
     const NoTape no_tape;
@@ -513,8 +515,8 @@ TEST_CASE("BERT: its loss is the cross-entropy of the targets that count, with t
 TEST_CASE("BERT: every position sees all others, with every encoder mechanism, and a GPT's sees only earlier ones") {
   for (const std::string& name : mechanism_names(false)) {
     CAPTURE(name);
-    // These mechanisms attend to few keys.
-    if (name == "lsh" || name == "top-k" || name == "window" || name == "strided" || name == "fixed") continue;
+    const std::set<std::string> few_keys = {"lsh", "reformer", "top-k", "window", "strided", "fixed"};
+    if (few_keys.contains(name)) continue;
     Rng rng(2);
     const BERT model = with(name, small_bert(), rng);
     const NoTape no_tape;

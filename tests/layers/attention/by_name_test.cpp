@@ -54,7 +54,7 @@ TEST_CASE("mechanisms for encoders are made by their names") {
   };
   CHECK((!has(mechanism_names(), "linformer") && has(mechanism_names(false), "linformer")));
   CHECK((has(mechanism_names(), "forgetting") && !has(mechanism_names(false), "forgetting")));
-  CHECK(all_mechanism_names().size() == mechanism_names().size() + 1);
+  CHECK(all_mechanism_names().size() == mechanism_names().size() + 2);
   CHECK(contains(error_of([&] { mechanism_by_name("forgetting", options); }),
                  "attention: forgetting is causal only: it is for language models"));
   for (const std::string& name : mechanism_names(false)) CHECK(mechanism_by_name(name, options)(0, rng).name() == name);
@@ -148,6 +148,8 @@ TEST_CASE("estimates of work count the keys that a mechanism needs, not all posi
   CHECK(keys("strided", 4096) == 128);
   CHECK(keys("fixed", 4096) == 128);
   CHECK(keys("lsh", 1000) == 128);  // 4 rounds
+  CHECK(keys("reformer", 1000) == 256);
+  CHECK(keys("luna", 1000) == 32);
   const GPTOptions o{.vocabulary = 10, .context = 64, .blocks = {.layers = 3, .attention = {.width = 16, .heads = 2}}};
   const GPT softmax(o, rng), linear(o, rng, mechanism_by_name("linear"));
   CHECK(softmax.flops_per_token(64) - softmax.flops_per_token(32) == 12 * 3 * 16 * 32);
@@ -295,6 +297,10 @@ TEST_CASE("the memory of mechanisms that look at few keys grows with their pairs
   });
   check_linear("lsh",
                [](Index, Rng&) { return LshAttention({.size = kMemorySize, .buckets = 8, .rounds = 2, .window = 8}); });
+  check_linear("reformer",
+               [](Index, Rng&) { return ReformerAttention({.size = kMemorySize, .chunk = 16, .rounds = 2}); });
+  check_linear("luna", [](Index, Rng& rng) { return LunaAttention(1, kMemorySize, rng, {.memory = 8}); });
+  check_linear("causal luna", [](Index, Rng& rng) { return CausalLunaAttention(1, kMemorySize, rng, {.memory = 8}); });
   check_linear("linformer", [](Index n, Rng& rng) { return LinformerAttention(n, 8, rng); });
   for (const LuongScore score : {LuongScore::dot, LuongScore::general, LuongScore::concat})
     for (const LuongAlignment alignment : {LuongAlignment::monotonic, LuongAlignment::predictive})

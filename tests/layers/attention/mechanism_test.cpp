@@ -93,6 +93,7 @@ TEST_CASE("every mechanism refuses masks, lengths and biases of other dtypes and
   Rng rng(1);
   const Tensor q = rng.normal({2, 2, 5, 4}), k = rng.normal({2, 2, 7, 4});
   const auto check_refused = [&](const AttentionMechanism& m) {
+    if (!m.capabilities().cross) return;
     CAPTURE(m.name());
     const std::vector<Tensor> inputs = test::inputs_for(m, q, k);
     const auto refuses = [&](bool has, AttentionCall call, const char* sentence) {
@@ -129,7 +130,7 @@ TEST_CASE("for exponential scores, a bias of minus infinity masks a pair as a ma
   for (Index n = 0; n < 7; n += 3) allowed[3].slice(0, n, n + 1).fill_(0);
   const Tensor bias = where(allowed, Tensor::zeros({5, 7}), -detail::kInfinity);
   const auto check_forbidden = [&](const AttentionMechanism& m) {
-    if (!m.capabilities().bias) return;
+    if (!m.capabilities().bias || !m.capabilities().cross) return;
     CAPTURE(m.name());
     const auto run = [&](const AttentionCall& call) {
       Tape tape;
@@ -254,7 +255,7 @@ TEST_CASE(
   const Tensor q = Rng(1).normal({2, 2, 5, 4}), k = Rng(2).normal({2, 2, 7, 4});
   const auto with = [](double a, double b) { return AttentionCall{.key_lengths = Tensor::from<std::int32_t>({a, b})}; };
   const auto check_lengths = [&](const AttentionMechanism& m) {
-    if (!m.capabilities().key_mask) return;
+    if (!m.capabilities().key_mask || !m.capabilities().cross) return;
     CAPTURE(m.name());
     const std::vector<Tensor> inputs = test::inputs_for(m, q, k);
     CHECK(contains(error_of([&] { m.apply(q, k, k, with(7, 8), inputs); }),
@@ -411,6 +412,7 @@ TEST_CASE("an infinite value shows wherever a NaN does, in all mechanisms, and n
           AttentionMechanism m = mechanism_by_name(
               name, {.causal = causal, .heads = 2, .head_size = 8, .context = 160, .window = 5, .stride = 4})(0, rng);
           if (dtype == DType::bfloat16 && !m.capabilities().bfloat16) continue;
+          if (name == "luna" && !causal) continue;  // a map mixes the columns of values
           if (dtype == DType::float64) to(m, dtype);
           check_infinities(m, causal, length, dtype);
         }
@@ -419,7 +421,7 @@ TEST_CASE("an infinite value shows wherever a NaN does, in all mechanisms, and n
     Rng rng(1);
     AttentionMechanism m = mechanism_by_name(
         name, {.causal = false, .memory = true, .heads = 2, .head_size = 8, .context = 160})(0, rng);
-    if (!m.capabilities().causal_only) check_infinities(m, false, 40, DType::float32);
+    if (!m.capabilities().causal_only && name != "luna") check_infinities(m, false, 40, DType::float32);
   }
   for (const char* similarity : {"embedded-gaussian", "relu"})
     for (const bool causal : {true, false})

@@ -396,10 +396,10 @@ inline NaiveWeights naive_weights(const std::string& name, const NaiveRow& row) 
   return found != own.end() ? found->second(row) : naive_pattern_weights(row, name);
 }
 
-// Mechanisms whose values are not those of the call alone: they depend on the distance from the query, or some are
-// inputs. Checks that mix the columns of values, or read weights from values, do not apply.
+// Mechanisms whose values are not those of the call alone: they depend on the distance from the query, some are inputs,
+// or a map mixes them. Checks that mix the columns of values, or read weights from values, do not apply.
 inline bool has_other_values(const std::string& name) {
-  return name == "shaw" || name == "nezha" || name == "longformer";
+  return name == "shaw" || name == "nezha" || name == "longformer" || name == "luna";
 }
 
 // The weights of all heads together, for one query of one sequence.
