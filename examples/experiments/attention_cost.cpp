@@ -141,8 +141,10 @@ std::vector<Frame> measure_layer(const Flags& flags, Log& log) {
       arch(), threads(), peak / 1e9, static_cast<long long>(s.window), static_cast<long long>(s.favor_features),
       static_cast<long long>(s.lsh_rounds), s.causal ? "last" : "nearest", static_cast<long long>(s.lsh_window),
       static_cast<long long>(s.lsh_buckets),
-      s.causal ? "; linformer cannot be causal"
-               : ("; linformer: " + std::to_string(s.linformer_rows) + " rows").c_str());
+      s.causal ? "; reformer, linformer and luna are left out"
+               : ("\nreformer: as many rounds, chunks of " + std::to_string(s.chunk) + "; linformer: " +
+                  std::to_string(s.linformer_rows) + " rows; luna: " + std::to_string(s.luna_memory) + " vectors")
+                     .c_str());
   Layer layer;
   for (Index n : flags.lengths) print_length(n, flags, peak, layer, log);
   print_crossovers(flags, layer.times, log);
@@ -308,7 +310,8 @@ void add_flags(CommandLine& line, Flags& f) {
   counted("--window", f.layer.window, "Keys per query of window and longformer [256]");
   counted("--favor-features", f.layer.favor_features, "Random features of favor [256]");
   counted("--ffn", f.layer.hidden, "Size of the feed-forward part; 0: four times the width [3072]", 0);
-  line.add_switch("--causal", f.layer.causal, "Causal attention; leaves out linformer, which has no causal form");
+  line.add_switch("--causal", f.layer.causal,
+                  "Causal attention; leaves out reformer, linformer and luna, as their forms here are for encoders");
   line.add_switch("--forward", f.forward, "Measure the forward pass only [forward and backward]");
   line.add("--repeats", f.options.repeats, "Timed runs of each part [5]", whole(1, 1000));
   line.group("Generation");

@@ -50,7 +50,7 @@ int main(int argc, char** argv) {
       "--tasks", s.tasks,
       "copy: a sequence and its copy. stories: a language model, and its answers to the stories' questions "
       "by distance. rank: linear attention with small heads and 4 times larger ones. linformer: encoders that fill in "
-      "masked answers, Linformer with 4 to 32 rows [all]",
+      "masked answers, Linformer with 4 to 32 rows. lengths: the same with 16 rows, for 40 to 320 positions [all]",
       list_of(one_of(race_task_names()), "LIST"));
   line.add("--steps", s.steps, "Training steps of each run [by task]", whole(1));
   line.add("--seed", s.seed, "Seed of data and weights [1]", seed_number());

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <heed/core/check.hpp>
+#include <heed/layers/attention/reformer.hpp>
 
 namespace heed::examples {
 namespace {
@@ -41,6 +42,14 @@ double lsh_pairs(Index n, const LayerShape& s) {
   return static_cast<double>(1 + few * (few - 1) / 2 + (n - few) * max_keys);
 }
 
+// Products of a query with keys, values and rotations.
+double reformer_products(Index length, const LayerShape& s) {
+  const Index buckets = ReformerAttention::default_buckets(length, s.chunk);
+  const double digits = std::ceil(std::log2(static_cast<double>(buckets)) / 4),
+               keys = static_cast<double>(length) / static_cast<double>(buckets);
+  return static_cast<double>(s.lsh_rounds) * (2 * keys + 8 * digits);
+}
+
 }  // namespace
 
 std::string name_of(Part part) {
@@ -57,7 +66,9 @@ std::string name_of(Part part) {
     case Part::longformer: return "longformer";
     case Part::strided: return "strided";
     case Part::lsh: return "lsh";
+    case Part::reformer: return "reformer";
     case Part::linformer: return "linformer";
+    case Part::luna: return "luna";
   }
   return {};
 }
@@ -66,7 +77,7 @@ std::vector<Part> parts_of(const LayerShape& shape) {
   std::vector<Part> parts = {Part::projections, Part::feed_forward, Part::no_attention, Part::softmax,
                              Part::linear,      Part::linear_wide,  Part::poly2,        Part::favor,
                              Part::window,      Part::longformer,   Part::strided,      Part::lsh};
-  if (!shape.causal) parts.push_back(Part::linformer);
+  if (!shape.causal) parts.insert(parts.end(), {Part::reformer, Part::linformer, Part::luna});
   return parts;
 }
 
@@ -89,6 +100,11 @@ double multiplications(Part part, Index length, const LayerShape& s) {
     case Part::longformer: return 2 * longformer_pairs(length, s.window, s.causal) * width;
     case Part::strided: return 2 * strided_pairs(length, s.causal) * width;
     case Part::lsh: return (2 * lsh_pairs(length, s) + n * static_cast<double>(s.lsh_rounds * s.lsh_buckets)) * width;
+    case Part::reformer: return n * reformer_products(length, s) * width;
+    case Part::luna: {
+      const auto m = static_cast<double>(s.luna_memory);
+      return 4 * n * m * width + 2 * m * width * width;
+    }
     case Part::linformer: return 4 * n * static_cast<double>(std::min(s.linformer_rows, length)) * width;
   }
   return 0;
@@ -136,7 +152,9 @@ std::vector<Comparison> comparisons(const LayerShape& shape) {
       {"linear over window", {Part::linear}, {Part::window}},
       {"softmax over strided", {Part::softmax}, {Part::strided}},
       {"softmax over lsh", {Part::softmax}, {Part::lsh}}};
-  if (!shape.causal) all.push_back({"softmax over linformer", {Part::softmax}, {Part::linformer}});
+  if (shape.causal) return all;
+  for (const Part part : {Part::reformer, Part::linformer, Part::luna})
+    all.push_back({"softmax over " + name_of(part), {Part::softmax}, {part}});
   return all;
 }
 

@@ -16,9 +16,13 @@
 //   strided          2 d per head and pair of the pattern, O(n sqrt(n)); l = round(sqrt(n))
 //   lsh              at most rounds * window keys per query, 2 d each, and the rotations: rounds * buckets / 2 * d per
 //                    query and per key
+//   reformer         the keys of a bucket per query and round, 2 d each, if all buckets are of equal size; and the
+//                    rotations: 8 d per query, round and digit of a bucket; chunks of c
 //   linformer        4 n r h d                   r rows of keys and of values, made and attended to
+//   luna             4 n m h d + 2 m (h d)^2     m vectors of the memory, packed and attended to, and their maps
 //
-// With a causal mask, softmax has n (n + 1) / 2 pairs. Linformer has no causal form.
+// With a causal mask, softmax has n (n + 1) / 2 pairs. The last three are for encoders: reformer
+// and linformer have no causal form, and that of luna has other products.
 #pragma once
 #include <functional>
 #include <heed/core/dtype.hpp>
@@ -37,7 +41,9 @@ struct LayerShape {
   Index window = 256;          // w, of window and longformer
   Index favor_features = 256;  // m
   Index linformer_rows = 256;  // r, at most n
-  Index lsh_rounds = 4, lsh_window = 32, lsh_buckets = 64;
+  Index lsh_rounds = 4, lsh_window = 32, lsh_buckets = 64;  // rounds also of reformer
+  Index chunk = 64;                                         // c
+  Index luna_memory = 16;                                   // m of luna
 
   Index width() const { return heads * head_size; }
 };
@@ -56,10 +62,12 @@ enum class Part {
   longformer,
   strided,
   lsh,
-  linformer
+  reformer,
+  linformer,
+  luna
 };
 std::string name_of(Part part);                       // as in the table above
-std::vector<Part> parts_of(const LayerShape& shape);  // all; without linformer if causal
+std::vector<Part> parts_of(const LayerShape& shape);  // all; without the last three if causal
 Index stride_for(Index n);                            // l of the strided pattern
 
 // Multiplications of a part, forward, on n positions.

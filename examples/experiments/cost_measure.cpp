@@ -8,6 +8,8 @@
 #include <heed/core/random.hpp>
 #include <heed/layers/attention/linear.hpp>
 #include <heed/layers/attention/longformer.hpp>
+#include <heed/layers/attention/luna.hpp>
+#include <heed/layers/attention/reformer.hpp>
 #include <heed/layers/attention/softmax.hpp>
 #include <heed/layers/attention/sparse.hpp>
 #include <heed/layers/feed_forward.hpp>
@@ -30,6 +32,9 @@ AttentionMechanism mechanism_of(Part part, Index n, const LayerShape& s, Rng& rn
                            .rounds = s.lsh_rounds,
                            .window = s.lsh_window,
                            .seed = seed});
+    case Part::reformer:
+      return ReformerAttention({.size = s.head_size, .chunk = s.chunk, .rounds = s.lsh_rounds, .seed = seed});
+    case Part::luna: return LunaAttention(s.heads, s.head_size, rng, {.memory = s.luna_memory});
     case Part::linformer: return LinformerAttention(n, std::min(n, s.linformer_rows), rng);
     default: return SoftmaxAttention{};
   }

@@ -69,14 +69,18 @@ std::shared_ptr<RaceTask> copy_task(std::uint64_t seed) {
                }});
 }
 
-// One story per row, for a language model, or with masked answers.
+// One story per row, for a language model, or several with masked answers. Each step has kStoryBatch stories.
 struct WordBatches {
   std::shared_ptr<const StoryReader> reader;
   bool masked;
+  Index stories = 1;  // per row
 
   Index vocabulary() const { return reader->vocabulary() + (masked ? 1 : 0); }
   Batch of(const StoryRows& rows) const {
-    return masked ? masked_answers(rows, static_cast<std::int32_t>(reader->vocabulary())) : next_words(rows);
+    if (!masked) return next_words(rows);
+    Batch b = masked_answers(rows, static_cast<std::int32_t>(reader->vocabulary()));
+    for (Tensor* words : {&b.inputs, &b.targets}) *words = words->view({-1, stories * StoryReader::kLength});
+    return b;
   }
   StoryRows held_out(std::uint64_t seed, Index i) const {
     return reader->rows(held_out_stories(seed), static_cast<std::uint64_t>(i * kScored), kScored);
@@ -105,7 +109,7 @@ RaceScore score_stories(const GPT& model, const WordBatches& stories, std::uint6
     const Batch b = stories.of(rows);
     loss += model.loss(b.inputs, b.targets).item() * static_cast<double>(b.counted);
     counted += static_cast<double>(b.counted);
-    count.add(rows, predicted(model, b, stories.masked));
+    count.add(rows, predicted(model, b, stories.masked).view(rows.tokens.shape()));
   }
   return {loss / counted, count.share(), count.shares()};
 }
@@ -126,10 +130,10 @@ double floor_of(const WordBatches& stories, std::uint64_t seed) {
   return nats / counted;
 }
 
-std::shared_ptr<RaceTask> story_task(const std::string& name, const std::string& about, std::uint64_t seed,
-                                     bool masked) {
-  const WordBatches stories{story_reader(), masked};
-  GPTOptions shape = model_options(stories.vocabulary(), StoryReader::kLength);
+std::shared_ptr<RaceTask> story_task(const std::string& name, const std::string& about, std::uint64_t seed, bool masked,
+                                     Index stories_per_row = 1) {
+  const WordBatches stories{story_reader(), masked, stories_per_row};
+  GPTOptions shape = model_options(stories.vocabulary(), stories_per_row * StoryReader::kLength);
   shape.causal = !masked, shape.blocks.attention.rope = true;
   return std::make_shared<RaceTask>(
       RaceTask{.name = name,
@@ -177,7 +181,7 @@ GPT race_model(const GPTOptions& options, std::uint64_t seed, const MechanismFac
 }
 
 const std::vector<std::string>& race_task_names() {
-  static const std::vector<std::string> names = {"copy", "stories", "rank", "linformer"};
+  static const std::vector<std::string> names = {"copy", "stories", "rank", "linformer", "lengths"};
   return names;
 }
 
@@ -197,8 +201,18 @@ std::vector<RaceEntry> race_entries(const std::string& task, const std::vector<s
       entries.push_back(entry(t, "linformer " + std::to_string(m), "linformer", seed, 1, 1, {.rows = m}));
     return entries;
   }
+  if (task == "lengths") {
+    for (const Index stories : {1, 2, 4, 8}) {
+      const std::string n = std::to_string(stories * StoryReader::kLength);
+      const auto t =
+          story_task("lengths-" + n, "encoders as in linformer, with rows of " + n + " words", seed, true, stories);
+      entries.push_back(entry(t, "softmax", "softmax", seed));
+      entries.push_back(entry(t, "linformer 16", "linformer", seed, 1, 1, {.rows = 16}));
+    }
+    return entries;
+  }
   require(task == "copy" || task == "stories", "race: the task is '", task,
-          "'; it must be copy, stories, rank or linformer");
+          "'; it must be copy, stories, rank, linformer or lengths");
   const auto t = task == "copy"
                      ? copy_task(seed)
                      : story_task(task, "a language model; answers by their distance from the fact", seed, false);

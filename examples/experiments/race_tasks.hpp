@@ -48,6 +48,7 @@ GPT race_model(const GPTOptions& options, std::uint64_t seed, const MechanismFac
 //   with size 4 d, of queries and keys or of values too. (The low-rank bottleneck: features of size d give matrices of
 //   rank d at most.)
 // - linformer: encoders that fill in masked answers of stories. Linformer has m = 4, 8, 16, 32 rows of keys.
+// - lengths: four tasks as linformer, with 1, 2, 4 and 8 stories per row: m stays 16 while the length grows.
 const std::vector<std::string>& race_task_names();
 
 // The entries of a task, in order. `mechanisms` are those of the tasks copy and stories, `own` their options; the

@@ -84,10 +84,12 @@ AttentionCapabilities ReformerAttention::capabilities() const {
           .why = "queries are also keys, and the borders of its chunks depend on all positions"};
 }
 
-Index ReformerAttention::buckets(Index positions) const {
-  if (options_.buckets > 0) return options_.buckets;
-  const Index least = std::clamp<Index>((2 * positions + options_.chunk - 1) / options_.chunk, 2, Index{1} << 24);
+Index ReformerAttention::default_buckets(Index positions, Index chunk) {
+  const Index least = std::clamp<Index>((2 * positions + chunk - 1) / chunk, 2, Index{1} << 24);
   return static_cast<Index>(std::bit_ceil(static_cast<std::uint64_t>(least)));
+}
+Index ReformerAttention::buckets(Index positions) const {
+  return options_.buckets > 0 ? options_.buckets : default_buckets(positions, options_.chunk);
 }
 
 KeyLists ReformerAttention::lists(In q, const AttentionCall& call) const {

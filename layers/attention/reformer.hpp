@@ -51,7 +51,9 @@ class ReformerAttention {
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   // The union of all P_r(i), with lists per head.
   KeyLists lists(In q, const AttentionCall& call) const;
-  Index buckets(Index positions) const;  // b for a sequence of this many unmasked positions
+  // b for a sequence of this many unmasked positions; and its default for chunks of this size.
+  Index buckets(Index positions) const;
+  static Index default_buckets(Index positions, Index chunk);
   const ReformerOptions& options() const { return options_; }
   const Tensor& rotations() const { return rotations_; }
   void members(auto&& visit) { visit.buffer("rotations", rotations_); }

@@ -94,11 +94,17 @@ RELEASE_TEST_CASE(
     CHECK(entry.contains("floor") == (entry.at("task") == "stories" || entry.at("task") == "rank"));
   }
   if (test::kSanitized) return;
-  CHECK(runs == std::vector<std::string>{"copy: softmax", "copy: linear", "stories: softmax", "stories: linear",
-                                         "rank: softmax", "rank: linear", "rank: linear, 4x q k",
-                                         "rank: linear, 4x all", "linformer: softmax", "linformer: efficient",
-                                         "linformer: linformer 4", "linformer: linformer 8", "linformer: linformer 16",
-                                         "linformer: linformer 32"});
+  CHECK(runs == std::vector<std::string>{"copy: softmax",           "copy: linear",
+                                         "stories: softmax",        "stories: linear",
+                                         "rank: softmax",           "rank: linear",
+                                         "rank: linear, 4x q k",    "rank: linear, 4x all",
+                                         "linformer: softmax",      "linformer: efficient",
+                                         "linformer: linformer 4",  "linformer: linformer 8",
+                                         "linformer: linformer 16", "linformer: linformer 32",
+                                         "lengths-40: softmax",     "lengths-40: linformer 16",
+                                         "lengths-80: softmax",     "lengths-80: linformer 16",
+                                         "lengths-160: softmax",    "lengths-160: linformer 16",
+                                         "lengths-320: softmax",    "lengths-320: linformer 16"});
   for (const char* column : {"loss", "above", "right", "0-9", "23+", "tokens/s", "MiB"})
     CHECK(contains(ran.output, column));
   for (const std::string& line : lines_of(ran.output)) CHECK((line.size() <= 100 || contains(line, "picture: ")));
@@ -115,7 +121,7 @@ RELEASE_TEST_CASE("attention_race: wrong flags say what is right and exit 2") {
   };
   refused("--mechanisms softmax,sotfmax", "it is 'sotfmax'; it must be softmax, linear, ");
   refused("--mechanisms linformer", "it is 'linformer'; it must be");
-  refused("--tasks copies", "it is 'copies'; it must be copy, stories, rank or linformer");
+  refused("--tasks copies", "it is 'copies'; it must be copy, stories, rank, linformer or lengths");
   refused("--mechanisms softmax,linear --window 8",
           "--window is 8 and --mechanisms is softmax,linear; --mechanisms must be window or longformer or lsh, or "
           "leave --window "
