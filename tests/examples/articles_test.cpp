@@ -118,11 +118,43 @@ RELEASE_TEST_CASE("lstmn: learns stories, tells one, and draws which words a wor
   }
 }
 
+RELEASE_TEST_CASE("funnel: fills in hidden words, and draws what pooled positions attend to") {
+  const Article funnel("funnel");
+  const std::string small =
+      "--steps 150 --width 32 --heads 2 --layers 1 --decoder-layers 1 --stories 1 --held-out 50 --batch 16 --lr 5e-3 ";
+  for (const std::string flags : {"--blocks 3 --plot pooled.svg", "--blocks 1", "--blocks 2 --pool max"})
+    CHECK(number_after(funnel, small + flags, "hidden words found: ") > 25);
+  check_picture(funnel, "pooled.svg");
+  CHECK(contains(funnel.run("--steps 0 --held-out 1 --blocks 3").output, "compute 69% of the positions"));
+  test::check_refused(funnel.run("--blocks 1 --plot a.svg"), 2, "--plot needs --blocks 2 or more");
+  test::check_refused(funnel.run("--heads 5"), 2, "--width must be a multiple of --heads");
+}
+
+RELEASE_TEST_CASE("power_bert: learns how many words each layer needs, and answers with these alone") {
+  const Article power("power_bert");
+  const std::string small = "--steps 150 --layers 2 --width 32 --heads 2 --held-out 100 --batch 32 --lr 5e-3 ";
+  const std::string right = "right answers: ";
+  CHECK(number_after(power, small, right) > 25);  // of 30 places
+  CHECK(number_after(power, "--init power_bert.h5 --steps 60 --search 3 --held-out 50 --checkpoint s.h5 --plot r.svg",
+                     "train with --keep ") < 40);
+  check_picture(power, "r.svg");
+  CHECK(number_after(power, "--init power_bert.h5 --steps 60 --keep 12,4 --checkpoint k.h5 --plot k.svg", right) > 25);
+  check_picture(power, "k.svg");
+  CHECK(number_after(power, "--init power_bert.h5 --steps 60 --pool mean --checkpoint m.h5", right) > 25);
+  const Ran kept = power.run("--init power_bert.h5 --steps 0 --keep 12,4 --held-out 5 --checkpoint n.h5");
+  CHECK(contains(kept.output, "word vectors per layer: 12,4, 20% of all"));
+  test::check_refused(power.run("--keep 3,2,1"), 2, "--keep is 3,2,1; it must be a number for each layer");
+  test::check_refused(power.run("--keep 4,3,2,1 --search 1"), 2, "only one of --keep, --search and --pool mean may be");
+  test::check_refused(power.run("--plot a.svg"), 2, "--plot needs --keep or --search");
+}
+
 RELEASE_TEST_CASE("programs of articles: stopped and resumed, and at any number of threads, the same bits") {
   check_resumes("speech", "--steps 600 --width 16 --heads 2 --layers 1 --batch 4 --held-out 20 --attention linear");
   check_resumes("neural_turing_machine", "--steps 200 --length 4 --bits 3 --rows 8 --size 6 --hidden 16 --held-out 5");
   check_resumes("image_generation", "--steps 200 --width 16 --heads 2 --layers 1 --batch 2 --held-out 20");
   check_resumes("lstmn", "--steps 300 --hidden 16 --span 5 --batch 4 --held-out 20");
+  check_resumes("funnel", "--steps 300 --width 16 --heads 2 --layers 1 --stories 1 --batch 4 --held-out 20");
+  check_resumes("power_bert", "--steps 300 --width 16 --heads 2 --layers 2 --batch 4 --held-out 20 --keep 9,3");
   check_resumes("draw", "--steps 200 --hidden 16 --strokes 3 --batch 4 --held-out 20");
 }
 
