@@ -396,10 +396,16 @@ inline NaiveWeights naive_weights(const std::string& name, const NaiveRow& row) 
   return found != own.end() ? found->second(row) : naive_pattern_weights(row, name);
 }
 
-// Mechanisms whose values are not those of the call alone: they depend on the distance from the query, or some are
-// inputs. Checks that mix the columns of values, or read weights from values, do not apply.
+// Rules with a state (layers/attention/gated.hpp): all of them have the option value-heads, and no other mechanism has.
+inline bool is_state_rule(const std::string& name) {
+  const std::vector<MechanismOption>& all = mechanism_options();
+  return std::any_of(all.begin(), all.end(), [&](const auto& o) { return o.name == "value-heads" && o.of(name); });
+}
+
+// Mechanisms whose values are not those of the call alone: they depend on the distance from the query, some are inputs,
+// or a norm follows. Checks that mix the columns of values, or read weights from values, do not apply.
 inline bool has_other_values(const std::string& name) {
-  return name == "shaw" || name == "nezha" || name == "longformer";
+  return name == "shaw" || name == "nezha" || name == "longformer" || is_state_rule(name);
 }
 
 // The weights of all heads together, for one query of one sequence.
