@@ -110,8 +110,11 @@ Terms convolved(const Rule& of, In q, In k, In v, const AttentionCall& call) {
   if (!of.convolves()) return {q, clear(k), clear(v), {}, {}};
   const Tensor& documents = call.documents;
   // A convolution mixes the positions before padding into it, so keys and values are cleared again.
-  return {of.q_conv(clear(q), documents), clear(of.k_conv(clear(k), documents)), clear(of.v_conv(clear(v), documents)),
-          {}, {}};
+  return {of.q_conv(clear(q), documents),
+          clear(of.k_conv(clear(k), documents)),
+          clear(of.v_conv(clear(v), documents)),
+          {},
+          {}};
 }
 
 // Sets the gates, rates and scale of the terms, whose q, k and v are those of convolved().
@@ -129,7 +132,8 @@ Terms with_gates(const Rule& of, Terms t, const AttentionCall& call, std::span<c
   t.v = to_value_heads(t.v, n);
   if (rule == StateRule::retention) t.options.log_gate = retention_gates(heads, t.q.dtype());
   Tensor gate;
-  if (has_gate(rule)) gate = heads_of(clear(inputs[0]) + of.gate_bias, channels);
+  if (has_gate(rule))
+    gate = heads_of(clear(inputs[0]) + of.gate_bias.view({t.q.dim(1), 1, inputs[0].dim(3)}), channels);
   if (rule == StateRule::gla) t.options.log_gate = softplus(-gate) * (-1.0 / 16);
   if (has_decay(rule)) {
     const Tensor step = softplus(gate), rate = -exp(of.decay.view({heads, 1}));
@@ -248,9 +252,9 @@ StateAttention::StateAttention(StateRule rule, Exactly<Index> heads, Exactly<Ind
   const Index all = heads_ * o.value_heads, gates = o.value_heads * (has_channels(rule) ? size_ : 1);
   if (has_decay(rule)) {
     decay = Parameter(log(rng.uniform({all}, 1, 16)));
-    gate_bias = Parameter(inverse_softplus(exp(rng.uniform({heads_, 1, gates}, std::log(0.001), std::log(0.1)))));
+    gate_bias = Parameter(inverse_softplus(exp(rng.uniform({heads_ * gates}, std::log(0.001), std::log(0.1)))));
   }
-  if (rule == StateRule::gla) gate_bias = Parameter(Tensor::zeros({heads_, 1, gates}));
+  if (rule == StateRule::gla) gate_bias = Parameter(Tensor::zeros({heads_ * gates}));
   if (rule == StateRule::ssd) skip = Parameter(Tensor::ones({all}));
   if (o.norm) norm = Parameter(Tensor::ones({rule == StateRule::ssd ? o.value_size : o.value_size / o.value_heads}));
   if (o.convolution == 1) return;

@@ -64,7 +64,7 @@ struct StateAttentionOptions {
 class StateAttention {
  public:
   Parameter decay;      // [heads * value_heads]: A of ssd, gated_delta and kda
-  Parameter gate_bias;  // [heads, 1, numbers of the input `gate`], added to it
+  Parameter gate_bias;  // [heads * numbers of the input `gate`], added to it
   Parameter skip;       // [heads * value_heads]: D of ssd
   std::optional<Conv1d> q_conv, k_conv, v_conv;  // of each channel; with options.convolution. A bias for ssd only
   Parameter norm;                                // [size of a value head], for ssd [value_size]; with options.norm

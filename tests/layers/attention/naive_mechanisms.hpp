@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/autograd/linear_reference.hpp"
+#include "tests/layers/attention/mechanism_inputs.hpp"
 #include "tests/layers/attention/naive_row.hpp"
 
 namespace heed::test {
@@ -394,12 +395,6 @@ inline NaiveWeights naive_weights(const std::string& name, const NaiveRow& row) 
                                                      {"forgetting", naive_forgetting_weights}};
   const auto found = own.find(name);
   return found != own.end() ? found->second(row) : naive_pattern_weights(row, name);
-}
-
-// Rules with a state (layers/attention/gated.hpp): all of them have the option value-heads, and no other mechanism has.
-inline bool is_state_rule(const std::string& name) {
-  const std::vector<MechanismOption>& all = mechanism_options();
-  return std::any_of(all.begin(), all.end(), [&](const auto& o) { return o.name == "value-heads" && o.of(name); });
 }
 
 // Mechanisms whose values are not those of the call alone: they depend on the distance from the query, some are inputs,
