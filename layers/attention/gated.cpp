@@ -4,7 +4,6 @@
 #include <heed/autograd/detail/attention_inputs.hpp>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/norms.hpp>
-#include <heed/autograd/reductions.hpp>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/layers/attention/detail/row_lengths.hpp>
 #include <heed/layers/attention/gated.hpp>
@@ -47,7 +46,7 @@ struct Taps {
   // SiLU of the convolution of x [B, H, T, D].
   Tensor operator()(const Tensor& x, const Tensor& documents = {}) const {
     const Conv1dOptions o{.groups = weight.dim(0), .causal = true, .documents = documents};
-    return silu(split_heads(conv1d(merge_heads(x).t(), weight, bias, o).t(), x.dim(1)));
+    return split_heads(silu(conv1d(merge_heads(x).t(), weight, bias, o).t()), x.dim(1));
   }
 };
 
@@ -85,21 +84,20 @@ Tensor retention_gates(Index heads, DType type) {
   return gate.to(type);
 }
 
-Tensor unit(const Tensor& x) { return x * rsqrt(sum(square(x), {-1}, true) + 1e-6); }
+// x rsqrt(sum(x^2) + 1e-6) for the rows of x [B, H, T, D], as an RMSNorm, in the order of memory [B, T, H, D].
+Tensor unit(const Tensor& x) {
+  const auto size = static_cast<double>(x.dim(3));
+  const Tensor weight = Tensor::full({x.dim(3)}, 1 / std::sqrt(size), x.dtype());
+  return rms_norm(x.transpose(1, 2), weight, 1e-6 / size).transpose(1, 2);
+}
 
-// x [B, H, T, n * size] as [B, H * n, T, size], and back.
+// x [B, H, T, n * size] as [B, H * n, T, size].
 Tensor to_value_heads(const Tensor& x, Index n) {
   if (n == 1) return x;
   const Index size = x.dim(3) / n;
   return x.reshape({x.dim(0), x.dim(1), x.dim(2), n, size})
       .transpose(2, 3)
       .reshape({x.dim(0), x.dim(1) * n, x.dim(2), size});
-}
-Tensor from_value_heads(const Tensor& x, Index n) {
-  if (n == 1) return x;
-  return x.reshape({x.dim(0), x.dim(1) / n, n, x.dim(2), x.dim(3)})
-      .transpose(2, 3)
-      .reshape({x.dim(0), x.dim(1) / n, x.dim(2), n * x.dim(3)});
 }
 
 bool has_padding(const AttentionCall& call) { return call.key_lengths.defined() || call.key_mask.defined(); }
@@ -157,25 +155,32 @@ Terms with_gates(const Rule& of, Terms t, const AttentionCall& call, std::span<c
   return t;
 }
 
-// The result of the rule y [B, value heads, T, V] with D v, norm and output gate: [B, H, T, Dv].
-Tensor finished(const Rule& of, Tensor y, const Tensor& added, std::span<const Tensor> inputs) {
+// The result of the rule y [B, value heads, T, V] with D v, norm and output gate: [B, H, T, Dv]. Computed in the order
+// of memory [B, T, H, Dv].
+Tensor finished(const Rule& of, const Tensor& y, const Tensor& added, std::span<const Tensor> inputs) {
   const StateAttentionOptions& o = of.options;
-  if (added.defined()) y = y + added;
+  Tensor x = (added.defined() ? y + added : y).transpose(1, 2);
   const bool of_group = of.rule == StateRule::ssd;  // the gate is before the norm
-  if (o.norm && !of_group) y = rms_norm(y, of.norm, kNormEps);
-  y = from_value_heads(y, o.value_heads);
+  if (o.norm && !of_group) x = rms_norm(x, of.norm, kNormEps);
+  x = x.reshape({x.dim(0), x.dim(1), x.dim(2) / o.value_heads, o.value_heads * x.dim(3)});
   if (o.output_gate != OutputGate::none) {
-    const Tensor& gate = inputs.back();
-    y = y * (o.output_gate == OutputGate::silu ? silu(gate) : sigmoid(gate));
+    const Tensor gate = inputs.back().transpose(1, 2);
+    x = x * (o.output_gate == OutputGate::silu ? silu(gate) : sigmoid(gate));
   }
-  return o.norm && of_group ? rms_norm(y, of.norm, kNormEps) : y;
+  if (o.norm && of_group) x = rms_norm(x, of.norm, kNormEps);
+  return x.transpose(1, 2);
 }
+
+// The last inputs of the convolutions, [B, H, window - 1, D or Dv]; undefined without convolutions.
+struct PastInputs {
+  Tensor q = {}, k = {}, v = {};
+};
 
 // Stores the state of each row, and the last inputs of the convolutions.
 struct GatedState {
   Rule rule;
-  Tensor sums = {};                              // [B, value heads, D, V]
-  Tensor past_q = {}, past_k = {}, past_v = {};  // [B, H, window - 1, D or Dv]; undefined without convolutions
+  Tensor sums = {};  // [B, value heads, D, V]
+  PastInputs past = {};
   Tensor seen = Tensor::zeros({0}, DType::int32);
 
   Tensor apply(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> inputs) {
@@ -184,35 +189,36 @@ struct GatedState {
     const NoTape guard;
     const Tensor after = detail::lengths_after("StateAttention", seen, k, call);
     const AttentionCall causal{.causal = true, .key_lengths = call.key_lengths};
-    const Terms t = with_gates(rule, continued(q, k, v, causal), causal, inputs);
+    PastInputs next = past;  // an Error leaves the state unchanged
+    const Terms t = with_gates(rule, continued(q, k, v, causal, next), causal, inputs);
     const Tensor y = gated_attention_step({t.q, q.where()}, t.k, t.v, sums, t.options);
-    seen = after;
+    seen = after, past = next;
     return finished(rule, y, t.added, inputs);
   }
   Tensor lengths() const { return seen; }
   void members(auto&& visit) {
     visit.buffer("lengths", seen);
     visit.buffer("sums", sums);
-    visit.buffer("past_q", past_q);
-    visit.buffer("past_k", past_k);
-    visit.buffer("past_v", past_v);
+    visit.buffer("past_q", past.q);
+    visit.buffer("past_k", past.k);
+    visit.buffer("past_v", past.v);
   }
 
  private:
-  // As convolved(), after the inputs of the steps before.
-  Terms continued(In q, In k, In v, const AttentionCall& call) {
+  // As convolved(), after the inputs of the steps before, which are replaced by the last ones.
+  Terms continued(In q, In k, In v, const AttentionCall& call, PastInputs& last) const {
     if (!rule.convolves()) return convolved(rule, q, k, v, call);
-    const auto next = [&](const Taps& taps, In x, Tensor& past) {
+    const auto next = [&](const Taps& taps, In x, Tensor& before) {
       const Index n = taps.past();
-      if (!past.defined()) past = Tensor::zeros(x.shape().with(2, n), x.dtype());
-      const Tensor all = concatenate({past, without_padding(x, call)}, 2);
+      if (!before.defined()) before = Tensor::zeros(x.shape().with(2, n), x.dtype());
+      const Tensor all = concatenate({before, without_padding(x, call)}, 2);
       const Tensor lengths =
           call.key_lengths.defined() ? call.key_lengths.dense() : Tensor::full({x.dim(0)}, x.dim(2), DType::int32);
-      past = detail::rows_after(all, lengths, n).clone();
+      before = detail::rows_after(all, lengths, n).clone();
       return taps(all).slice(2, n, all.dim(2));
     };
-    const Tensor queries = next(rule.q_conv, q, past_q), keys = next(rule.k_conv, k, past_k),
-                 values = next(rule.v_conv, v, past_v);
+    const Tensor queries = next(rule.q_conv, q, last.q), keys = next(rule.k_conv, k, last.k),
+                 values = next(rule.v_conv, v, last.v);
     return {queries, without_padding({keys, q.where()}, call), without_padding({values, q.where()}, call), {}, {}};
   }
 };
