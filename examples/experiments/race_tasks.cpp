@@ -207,7 +207,7 @@ bool takes_mechanisms(const std::string& task) { return task != "rank" && task !
 // The task of this name among those that take mechanisms.
 static std::shared_ptr<RaceTask> task_of_mechanisms(const std::string& task, std::uint64_t seed) {
   if (task == "copy") return copy_task(seed);
-  if (task == "recall") return synthetic_task<RecallBatches>(task, "values of 16 keys, asked in another order", seed);
+  if (task == "recall") return synthetic_task<RecallBatches>(task, "the values of 16 keys, in another order", seed);
   if (task == "tracking")
     return synthetic_task<SwapBatches>(task, "the thing at the first of 5 places after each of 32 swaps", seed);
   require(task == "stories", "race: the task is '", task, "'; it must be ", detail::joined(race_task_names()));
