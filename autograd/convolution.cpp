@@ -41,6 +41,7 @@ struct ConvolutionArguments {
   HeightWidth stride, padding, dilation;
   Index groups;
   bool causal = false;
+  Tensor documents = {};
 };
 
 void check_convolution(const char* op, int rank, In x, In weight, In bias, Index groups) {
@@ -59,6 +60,17 @@ void check_convolution(const char* op, int rank, In x, In weight, In bias, Index
   check(!bias->defined() || (bias.shape() == Shape{weight.dim(0)} && bias.dtype() == type), x.where(), op,
         ": weight is ", weight.tensor(), " and bias is ", bias.tensor(), "; bias must be ", Shape{weight.dim(0)}, " ",
         type);
+}
+
+void check_documents(In x, In weight, const ConvolutionArguments& a) {
+  const Tensor& d = a.documents;
+  if (!d.defined()) return;
+  check(a.causal && a.stride.w == 1 && a.groups == x.dim(1) && a.groups == weight.dim(0), x.where(),
+        "conv1d: documents are given, causal is ", a.causal, ", the stride ", a.stride.w, ", groups is ", a.groups,
+        ", x is ", x.tensor(), " and weight is ", weight.tensor(),
+        "; with documents, causal must be true, the stride 1, and each group one channel and one filter");
+  check(d.shape() == Shape{x.dim(0), x.dim(2)} && d.dtype() == DType::int32, x.where(), "conv1d: x is ", x.tensor(),
+        " and documents is ", d, "; it must be ", Shape{x.dim(0), x.dim(2)}, " int32");
 }
 
 Convolution convolution_sizes(const char* op, In x, In weight, const ConvolutionArguments& a) {
@@ -91,7 +103,7 @@ Target pixel_target(Grads& d) {
 }
 
 // y [N, H', W', out], recorded as an op on `last`, x as [N, H, W, C].
-Tensor by_products(const char* op, const Convolution& c, In last, In weight, In bias) {
+Tensor by_products(const char* op, const Convolution& c, In last, In weight, In bias, const Tensor&) {
   const DType type = detail::product_type(last.dtype());
   Tensor y = Tensor::empty({c.batch, c.h.count, c.w.count, c.outputs()}, type);
   const Tensor rows = pixel_rows(detail::product_operand(last->dense())), w = weight->detach();
@@ -109,21 +121,22 @@ Tensor by_products(const char* op, const Convolution& c, In last, In weight, In 
 }
 
 // The same for one channel and one filter per group.
-Tensor by_channels(const char* op, const Convolution& c, In last, In weight, In bias) {
+Tensor by_channels(const char* op, const Convolution& c, In last, In weight, In bias, const Tensor& documents) {
   const DType type = detail::product_type(last.dtype());
   Tensor y = Tensor::empty({c.batch, c.h.count, c.w.count, c.outputs()}, type);
   const Tensor rows = pixel_rows(detail::widened(last->detach()).dense());
   const Tensor w = detail::widened(weight->detach());
   const Tensor taps = w.dense().view({c.groups, c.taps()}).t().dense();  // [taps, C]
-  const Tensor b = bias->dense();
-  detail::depthwise(c, rows, taps, b, pixel_rows(y));
-  record(op, last.where(), y, {last, weight, bias}, saved(needs_gradient({weight}) ? rows : Tensor(), taps),
-         [c, type, shape = weight.shape()](Grads& d, const Tensor& dy, const Tensor& x, const Tensor& by_tap) {
+  const Tensor b = bias->dense(), starts = documents.dense();
+  detail::depthwise(c, rows, taps, b, starts, pixel_rows(y));
+  record(op, last.where(), y, {last, weight, bias}, saved(needs_gradient({weight}) ? rows : Tensor(), taps, starts),
+         [c, type, shape = weight.shape()](Grads& d, const Tensor& dy, const Tensor& x, const Tensor& by_tap,
+                                           const Tensor& begins) {
            const Tensor g = pixel_rows(dy);
-           if (const Target dx = pixel_target(d)) detail::depthwise_input_gradient(c, g, by_tap, dx);
+           if (const Target dx = pixel_target(d)) detail::depthwise_input_gradient(c, g, by_tap, begins, dx);
            if (d.needs(1)) {
              const Tensor dtaps = Tensor::empty({c.taps(), c.groups}, type);
-             detail::depthwise_taps_gradient(c, x, g, dtaps);
+             detail::depthwise_taps_gradient(c, x, g, begins, dtaps);
              d.add(1, dtaps.t().dense().view(shape));
            }
            if (d.needs(2)) d.add(2, detail::sum_to(g, {c.outputs()}).to(type));
@@ -133,18 +146,19 @@ Tensor by_channels(const char* op, const Convolution& c, In last, In weight, In 
 
 Tensor convolution(const char* op, int rank, In x, In weight, In bias, const ConvolutionArguments& a) {
   check_convolution(op, rank, x, weight, bias, a.groups);
+  check_documents(x, weight, a);
   Convolution c = convolution_sizes(op, x, weight, a);
   c.by_channel = detail::suits_order_of_weight(c);
   const Tensor last = detail::with_channels_last(x);
-  const auto compute = c.is_depthwise() ? by_channels : by_products;
-  const Tensor y = detail::with_channels_first(compute(op, c, {last, x.where()}, weight, bias), rank);
+  const auto compute = c.is_depthwise() || a.documents.defined() ? by_channels : by_products;
+  const Tensor y = detail::with_channels_first(compute(op, c, {last, x.where()}, weight, bias, a.documents), rank);
   return detail::has_channels_last(x) ? y : y.contiguous();
 }
 
 }  // namespace
 
 Tensor conv1d(In x, In weight, In bias, const Conv1dOptions& o) {
-  const ConvolutionArguments a{o.stride, o.padding, o.dilation, o.groups, o.causal};
+  const ConvolutionArguments a{o.stride, o.padding, o.dilation, o.groups, o.causal, o.documents};
   return convolution("conv1d", 3, x, weight, bias, a);
 }
 

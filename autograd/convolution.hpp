@@ -50,6 +50,9 @@ struct Conv1dOptions {
   Index groups = 1;    // of channels and filters
   // Pads dilation * (K - 1) positions before the first and none after: y[l] reads no x after l * stride.
   bool causal = false;
+  // int32 [N, L], for rows that hold several documents: where each position's document begins, as in AttentionCall. y
+  // of a document reads no other document. Requires causal, stride 1, and one channel and one filter per group.
+  Tensor documents = {};
 };
 
 // As torch.nn.functional.conv1d: x [N, C, L], weight [out, C / groups, K], bias [out] or undefined -> [N, out, L'].

@@ -85,21 +85,35 @@ void each_columns(Index width, const F& f) {
   for (Index first = 0; first < width; first += kDepthwiseColumns) f(first, std::min(kDepthwiseColumns, width - first));
 }
 
-// The row of x that a tap of the window reads, as an index; -1 if it is padding.
-Index source_row(const Convolution& c, Index row, Index tap) {
-  const Index image = row / (c.h.count * c.w.count);
-  const Index h = c.h.position(row / c.w.count % c.h.count, tap / c.w.kernel),
-              w = c.w.position(row % c.w.count, tap % c.w.kernel);
-  return c.h.has(h) && c.w.has(w) ? (image * c.h.size + h) * c.w.size + w : -1;
-}
+// Which rows of x the rows of the result read.
+class RowMap {
+ public:
+  RowMap(const Convolution& c, const Tensor& documents) : c_(c), documents_(documents.ptr<std::int32_t>()) {}
 
-// The row of the result whose tap reads this row of x; -1 if there is none.
-Index result_row(const Convolution& c, Index row, Index tap) {
-  const Index image = row / (c.h.size * c.w.size);
-  const Index h = c.h.window(row / c.w.size % c.h.size, tap / c.w.kernel),
-              w = c.w.window(row % c.w.size, tap % c.w.kernel);
-  return h >= 0 && w >= 0 ? (image * c.h.count + h) * c.w.count + w : -1;
-}
+  // The row of x that a tap of the window reads, as an index; -1 if it is padding or of another document.
+  Index source(Index row, Index tap) const {
+    const Index image = row / (c_.h.count * c_.w.count);
+    const Index h = c_.h.position(row / c_.w.count % c_.h.count, tap / c_.w.kernel),
+                w = c_.w.position(row % c_.w.count, tap % c_.w.kernel);
+    if (!c_.h.has(h) || !c_.w.has(w) || !reads(row, w)) return -1;
+    return (image * c_.h.size + h) * c_.w.size + w;
+  }
+  // The row of the result whose tap reads this row of x; -1 if there is none.
+  Index result(Index row, Index tap) const {
+    const Index image = row / (c_.h.size * c_.w.size);
+    const Index h = c_.h.window(row / c_.w.size % c_.h.size, tap / c_.w.kernel),
+                w = c_.w.window(row % c_.w.size, tap % c_.w.kernel);
+    if (h < 0 || w < 0) return -1;
+    const Index y = (image * c_.h.count + h) * c_.w.count + w;
+    return reads(y, row % c_.w.size) ? y : -1;
+  }
+
+ private:
+  const Convolution& c_;
+  const std::int32_t* documents_;
+
+  bool reads(Index row, Index position) const { return documents_ == nullptr || documents_[row] <= position; }
+};
 
 // to [rows, C] += the sums over taps of factors[tap] * from[source(row, tap)], in parallel. begin(row) prepares a row.
 template <class T, class Begin, class Source>
@@ -111,37 +125,44 @@ void sum_taps(const Convolution& c, Index rows, T* to, const T* from, const T* f
     each_columns(width, [&](Index first, Index n) {
       TermSum<T> sum(to + row * width + first, n);
       for (Index tap = 0; tap < c.taps(); ++tap)
-        if (const Index r = source(c, row, tap); r >= 0)
-          sum.add(from + r * width + first, factors + tap * width + first);
+        if (const Index r = source(row, tap); r >= 0) sum.add(from + r * width + first, factors + tap * width + first);
     });
   });
 }
 
 }  // namespace
 
-void depthwise(const Convolution& c, const Tensor& x, const Tensor& taps, const Tensor& bias, const Tensor& y) {
+void depthwise(const Convolution& c, const Tensor& x, const Tensor& taps, const Tensor& bias, const Tensor& documents,
+               const Tensor& y) {
+  const RowMap map(c, documents);
   with_float(y.dtype(), [&]<class T>(T) {
     const T* b = bias.ptr<T>();
     const auto begin = [&](Index row) {
       T* to = y.ptr<T>() + row * c.groups;
       b != nullptr ? void(std::copy_n(b, c.groups, to)) : void(std::fill_n(to, c.groups, T(0)));
     };
-    sum_taps(c, c.rows(), y.ptr<T>(), x.ptr<T>(), taps.ptr<T>(), begin, source_row);
+    sum_taps(c, c.rows(), y.ptr<T>(), x.ptr<T>(), taps.ptr<T>(), begin,
+             [&](Index row, Index tap) { return map.source(row, tap); });
   });
 }
 
-void depthwise_input_gradient(const Convolution& c, const Tensor& dy, const Tensor& taps, const Target& dx) {
+void depthwise_input_gradient(const Convolution& c, const Tensor& dy, const Tensor& taps, const Tensor& documents,
+                              const Target& dx) {
+  const RowMap map(c, documents);
   with_float(dy.dtype(), [&]<class T>(T) {
     T* to = dx.gradient.ptr<T>();
     const auto begin = [&](Index row) {
       if (!dx.accumulate) std::fill_n(to + row * c.groups, c.groups, T(0));
     };
-    sum_taps(c, c.positions(), to, dy.ptr<T>(), taps.ptr<T>(), begin, result_row);
+    sum_taps(c, c.positions(), to, dy.ptr<T>(), taps.ptr<T>(), begin,
+             [&](Index row, Index tap) { return map.result(row, tap); });
   });
 }
 
 // Blocks of rows, whose number depends on the shape alone, have partial sums that are added in order.
-void depthwise_taps_gradient(const Convolution& c, const Tensor& x, const Tensor& dy, const Tensor& dtaps) {
+void depthwise_taps_gradient(const Convolution& c, const Tensor& x, const Tensor& dy, const Tensor& documents,
+                             const Tensor& dtaps) {
+  const RowMap map(c, documents);
   const Index width = c.groups, n = c.taps() * width;
   const Index block = std::max(kSumRows, (c.rows() + kPartialSums - 1) / kPartialSums);
   const Index blocks = std::max<Index>(1, (c.rows() + block - 1) / block);
@@ -154,7 +175,7 @@ void depthwise_taps_gradient(const Convolution& c, const Tensor& x, const Tensor
       each_columns(width, [&](Index first, Index count) {
         for (Index row = b * block; row < end; ++row)
           for (Index tap = 0; tap < c.taps(); ++tap) {
-            const Index r = source_row(c, row, tap);
+            const Index r = map.source(row, tap);
             if (r < 0) continue;
             const Term<T> term{x.ptr<T>() + r * width + first, dy.ptr<T>() + row * width + first};
             add_terms<1>(to + tap * width + first, &term, count);

@@ -38,7 +38,7 @@ struct MechanismOptions {
   std::string synthesizer = {};     // synthesizer: the kind; empty: dense
   double elu_alpha = 0;             // linear with the map elu
   Index heads = 0, head_size = 0;   // of the layer; for mechanisms with parameters, favor, lsh and reformer
-  Index value_size = 0;             // of the layer; 0: head_size; shaw, nezha, longformer and luna
+  Index value_size = 0;             // of the layer; 0: head_size; shaw, nezha, longformer, luna, rules with a state
   // Maximum number of positions: luong-location, synthesizer, linformer, strided and fixed.
   Index context = 0;
   double rbf_width = 0;             // rbf
@@ -46,7 +46,8 @@ struct MechanismOptions {
   Index window = 0;                 // window and longformer; lsh, per round
   std::string dilation = {};        // window: a number; longformer: one, or one per head, "1,2"; empty: 1
   std::string globals = {};         // window and longformer: positions, "0,7"; empty: none; longformer: 0
-  Index global_every = 0;           // window: layers n, 2 n, ... attend to all keys
+  // window, linear and rules with a state: layers n, 2 n, ... are softmax attention to all keys.
+  Index global_every = 0;
   Index stride = 0;                 // strided; fixed: size of a block
   Index top_k = 0;                  // top-k
   Index max_distance = 0;           // shaw and nezha
@@ -57,6 +58,10 @@ struct MechanismOptions {
   Index features = 0;               // favor
   Index units = 0;                  // luong-concat and bahdanau: size of the hidden layer
   Index radius = 0;                 // luong-local-m and luong-local-p
+  // Rules with a state, retention to kda: see StateAttentionOptions; empty words: those of the published layer.
+  Index value_heads = 0, short_convolution = 0, gate_rank = 0;
+  std::string output_norm = {}, output_gate = {};  // none or rms; none, silu or sigmoid
+  double max_rate = 0;
   std::uint64_t seed = 1;           // favor: of the features; lsh and reformer: of the rotations
 };
 

@@ -50,10 +50,15 @@ void input_gradient(const Convolution& c, const Tensor& dy, const Tensor& weight
 
 // ---- Depthwise: one channel and one filter per group. Tensors are float32 or float64 ----
 
+// `documents`: undefined or int32 [rows], as in Conv1dOptions; one row of x per row of the result.
+
 // y [rows, C] (+)= bias + the sums over taps of taps[tap, c] * x.
-void depthwise(const Convolution& c, const Tensor& x, const Tensor& taps, const Tensor& bias, const Tensor& y);
-void depthwise_input_gradient(const Convolution& c, const Tensor& dy, const Tensor& taps, const Target& dx);
+void depthwise(const Convolution& c, const Tensor& x, const Tensor& taps, const Tensor& bias, const Tensor& documents,
+               const Tensor& y);
+void depthwise_input_gradient(const Convolution& c, const Tensor& dy, const Tensor& taps, const Tensor& documents,
+                              const Target& dx);
 // dtaps [taps, C].
-void depthwise_taps_gradient(const Convolution& c, const Tensor& x, const Tensor& dy, const Tensor& dtaps);
+void depthwise_taps_gradient(const Convolution& c, const Tensor& x, const Tensor& dy, const Tensor& documents,
+                             const Tensor& dtaps);
 
 }  // namespace heed::detail

@@ -11,7 +11,7 @@ namespace heed::examples {
 
 // The settings of a race.
 struct RaceSettings {
-  std::vector<std::string> mechanisms;  // for the tasks copy and stories
+  std::vector<std::string> mechanisms;  // for the tasks that take mechanisms
   MechanismOptions options = {};        // of these mechanisms
   std::vector<std::string> tasks;
   Index steps = 0;  // per run; 0: the default of its task

@@ -61,8 +61,6 @@ std::string row(const RaceTask& task, const RaceResult& r, bool distances) {
   return line + "\n";
 }
 
-bool has_distances(const RaceTask& task) { return task.name != "copy"; }
-
 void add(Json& json, const RaceScore& score) {
   json["loss"] = score.loss;
   json["right"] = score.right;
@@ -95,7 +93,7 @@ void plot_losses(const std::filesystem::path& file, const RaceTask& task, const 
     lines.push_back(
         {"floor", {{1, *task.floor}, {static_cast<double>(order[0]->planned_steps), *task.floor}}, Series::dashed});
   plot(file, {task.name + ": " + task.about, "step", "training loss, nats"}, lines,
-             {.log_y = true, .names_outside = true});
+       {.log_y = true, .names_outside = true});
 }
 
 void plot_costs(const std::filesystem::path& file, const RaceTask& task, const std::vector<const RaceResult*>& order) {
@@ -149,7 +147,7 @@ std::vector<Series> row_lines(const std::vector<const RaceResult*>& order) {
 }  // namespace
 
 std::string race_table(const RaceTask& task, const std::vector<RaceResult>& results) {
-  const bool distances = has_distances(task);
+  const bool distances = task.distances;
   std::string table = task.name + ": " + task.about + "\n" + header(task, distances);
   for (const RaceResult* r : ranked(results)) table += row(task, *r, distances);
   for (const RaceResult& r : results)

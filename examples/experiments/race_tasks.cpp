@@ -1,16 +1,20 @@
-// The tasks of the race: copying a sequence, and questions about stories.
+// The tasks of the race: copying a sequence, recall, state tracking, and questions about stories.
 #include "examples/experiments/race_tasks.hpp"
 
+#include <algorithm>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/reductions.hpp>
+#include <heed/core/names.hpp>
 #include <heed/data/tasks.hpp>
 
 #include "examples/experiments/race_questions.hpp"
+#include "examples/experiments/race_synthetic.hpp"
 #include "examples/support/story_seeds.hpp"
 
 namespace heed::examples {
 namespace {
 
+constexpr Index kSyntheticSteps = 1500, kSyntheticHeldOut = 16;
 constexpr Index kCopySteps = 1500, kStorySteps = 1500, kMaskedSteps = 2500;
 constexpr Index kStoryBatch = 32, kScored = 128;        // stories per step, and per batch of an evaluation
 constexpr Index kCopyHeldOut = 16, kStoryHeldOut = 32;  // in batches
@@ -37,10 +41,12 @@ Index limited(Index batches, Index all) { return batches > 0 ? std::min(batches,
 
 Tensor likeliest(const GPT& model, const Tensor& inputs) { return argmax(model(inputs), -1); }
 
-RaceScore score_copy(const GPT& model, const CopyTask& task, std::uint64_t seed, Index batches) {
+// The score of a task whose targets are the tokens to predict: the loss, and the share of right tokens.
+template <class Batches>
+RaceScore score_targets(const GPT& model, const Batches& task, std::uint64_t seed, Index batches, Index held_out) {
   const NoTape no_tape;
   RaceScore score;
-  const Index n = limited(batches, kCopyHeldOut);
+  const Index n = limited(batches, held_out);
   double counted = 0;
   for (Index i = 0; i < n; ++i) {
     const Batch b = task.batch(seed, static_cast<std::uint64_t>(i));
@@ -65,8 +71,22 @@ std::shared_ptr<RaceTask> copy_task(std::uint64_t seed) {
                .tokens = o.batch * o.length,
                .training = training,
                .score = [held_out, seed](const GPT& model, Index batches) {
-                 return score_copy(model, held_out, seed, batches);
+                 return score_targets(model, held_out, seed, batches, kCopyHeldOut);
                }});
+}
+
+template <class Batches>
+std::shared_ptr<RaceTask> synthetic_task(const std::string& name, const std::string& about, std::uint64_t seed) {
+  const Batches training, held_out{.held_out = true};
+  return std::make_shared<RaceTask>(RaceTask{.name = name,
+                                             .about = about,
+                                             .steps = kSyntheticSteps,
+                                             .model = model_options(Batches::kVocabulary, Batches::kLength),
+                                             .tokens = training.rows * Batches::kLength,
+                                             .training = training,
+                                             .score = [held_out, seed](const GPT& model, Index batches) {
+                                               return score_targets(model, held_out, seed, batches, kSyntheticHeldOut);
+                                             }});
 }
 
 // One story per row, for a language model, or several with masked answers. Each step has kStoryBatch stories.
@@ -141,6 +161,7 @@ std::shared_ptr<RaceTask> story_task(const std::string& name, const std::string&
                .steps = masked ? kMaskedSteps : kStorySteps,  // only answers have targets, so a step teaches less
                .model = shape,
                .tokens = kStoryBatch * StoryReader::kLength,
+               .distances = true,
                .training = stories,
                .score = [stories, seed](const GPT& model,
                                         Index batches) { return score_stories(model, stories, seed, batches); },
@@ -181,8 +202,26 @@ GPT race_model(const GPTOptions& options, std::uint64_t seed, const MechanismFac
 }
 
 const std::vector<std::string>& race_task_names() {
-  static const std::vector<std::string> names = {"copy", "stories", "rank", "linformer", "lengths"};
+  static const std::vector<std::string> names = {"copy", "recall",    "tracking", "stories",
+                                                 "rank", "linformer", "lengths"};
   return names;
+}
+
+bool takes_mechanisms(const std::string& task) { return task != "rank" && task != "linformer"; }
+
+// The task of this name among those that take mechanisms.
+static std::shared_ptr<RaceTask> task_of_mechanisms(const std::string& task, std::uint64_t seed) {
+  if (task == "copy") return copy_task(seed);
+  if (task == "recall") return synthetic_task<RecallBatches>(task, "the values of 16 keys, in another order", seed);
+  if (task == "tracking")
+    return synthetic_task<SwapBatches>(task, "the thing at the first of 5 places after each of 32 swaps", seed);
+  require(task == "stories", "race: the task is '", task, "'; it must be ", detail::joined(race_task_names()));
+  return story_task(task, "a language model; answers by their distance from the fact", seed, false);
+}
+
+static bool has_rate(const std::string& mechanism) {
+  const std::vector<MechanismOption>& all = mechanism_options();
+  return std::any_of(all.begin(), all.end(), [&](const auto& o) { return o.name == "max-rate" && o.of(mechanism); });
 }
 
 std::vector<RaceEntry> race_entries(const std::string& task, const std::vector<std::string>& mechanisms,
@@ -211,12 +250,14 @@ std::vector<RaceEntry> race_entries(const std::string& task, const std::vector<s
     }
     return entries;
   }
-  require(task == "copy" || task == "stories", "race: the task is '", task,
-          "'; it must be copy, stories, rank, linformer or lengths");
-  const auto t = task == "copy"
-                     ? copy_task(seed)
-                     : story_task(task, "a language model; answers by their distance from the fact", seed, false);
-  for (const std::string& name : mechanisms) entries.push_back(entry(t, name, name, seed, 1, 1, own));
+  const auto t = task_of_mechanisms(task, seed);
+  MechanismOptions fast = own;
+  fast.max_rate = 2;
+  for (const std::string& name : mechanisms) {
+    entries.push_back(entry(t, name, name, seed, 1, 1, own));
+    if (task == "tracking" && has_rate(name) && own.max_rate == 0)
+      entries.push_back(entry(t, name + ", rate 2", name, seed, 1, 1, fast));
+  }
   return entries;
 }
 

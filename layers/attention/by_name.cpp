@@ -4,6 +4,7 @@
 #include <cmath>
 #include <heed/core/names.hpp>
 #include <heed/layers/attention/flex.hpp>
+#include <heed/layers/attention/gated.hpp>
 #include <heed/layers/attention/linear.hpp>
 #include <heed/layers/attention/longformer.hpp>
 #include <heed/layers/attention/luna.hpp>
@@ -14,6 +15,8 @@
 #include <heed/layers/attention/sparse.hpp>
 #include <heed/layers/attention/synthesizer.hpp>
 #include <heed/layers/model_config.hpp>
+#include <span>
+#include <utility>
 
 namespace heed {
 namespace {
@@ -50,6 +53,33 @@ LongformerAttention longformer(const Options& o) {
   return LongformerAttention(options);
 }
 
+// The words of OutputGate, in its order, and of the norm.
+constexpr const char *kOutputGates[] = {"none", "silu", "sigmoid"}, *kOutputNorms[] = {"none", "rms"};
+
+// The rules with a state, by their names.
+constexpr std::pair<const char*, StateRule> kStateRules[] = {{"retention", StateRule::retention},
+                                                             {"ssd", StateRule::ssd},
+                                                             {"gla", StateRule::gla},
+                                                             {"delta", StateRule::delta},
+                                                             {"gated-delta", StateRule::gated_delta},
+                                                             {"kda", StateRule::kda}};
+
+StateAttentionOptions state_options(const Options& o) {
+  const auto gate = std::find(std::begin(kOutputGates), std::end(kOutputGates), o.output_gate);
+  return {.value_heads = o.value_heads,
+          .value_size = o.value_size > 0 ? o.value_size : o.head_size,
+          .convolution = o.short_convolution,
+          .norm = o.output_norm == "rms",
+          .output_gate = static_cast<OutputGate>(gate - kOutputGates),
+          .gate_rank = o.gate_rank,
+          .max_rate = o.max_rate};
+}
+
+template <StateRule kRule>
+Made state(const Options& o, Index, Rng& rng) {
+  return StateAttention(kRule, o.heads, o.head_size, rng, state_options(o));
+}
+
 template <LuongAlignment kAlignment>
 Made local(const Options& o, Index, Rng& rng) {
   return LuongLocalAttention(o.heads, o.head_size, rng,
@@ -73,7 +103,10 @@ struct Named {
     if (needs & kSize) need(name, "the size of a head", o.head_size);
     if (needs & kContext) need(name, "the context", o.context);
     if (needs & kFeatureMap) feature_map(o.feature_map);  // throws here rather than at the first layer
-    return [o, made = make](Index layer, Rng& rng) { return made(o, layer, rng); };
+    return [o, made = make](Index layer, Rng& rng) {
+      if (o.global_every > 0 && (layer + 1) % o.global_every == 0) return Made(SoftmaxAttention());
+      return made(o, layer, rng);
+    };
   }
 };
 constexpr Named kMechanisms[] = {
@@ -96,11 +129,7 @@ constexpr Named kMechanisms[] = {
     {"rbf", kNothing, [](const Options& o, Index, Rng&) -> Made { return RbfAttention(o.rbf_width); }},
     {"polynomial", kNothing, [](const Options& o, Index, Rng&) -> Made { return PolynomialAttention(o.degree); }},
     {"talking-heads", kHeads, [](const Options& o, Index, Rng&) -> Made { return TalkingHeadsAttention(o.heads); }},
-    {"window", kNothing,
-     [](const Options& o, Index layer, Rng&) -> Made {
-       if (o.global_every > 0 && (layer + 1) % o.global_every == 0) return SoftmaxAttention();
-       return window(o);
-     }},
+    {"window", kNothing, [](const Options& o, Index, Rng&) -> Made { return window(o); }},
     {"longformer", kHeadsAndSize, [](const Options& o, Index, Rng&) -> Made { return longformer(o); }},
     {"strided", kNothing, [](const Options& o, Index, Rng&) -> Made { return StridedAttention({.stride = o.stride}); }},
     {"fixed", kNothing, [](const Options& o, Index, Rng&) -> Made { return FixedAttention({.block = o.stride}); }},
@@ -151,6 +180,12 @@ constexpr Named kMechanisms[] = {
      },
      false},
     {"forgetting", kNothing, [](const Options&, Index, Rng&) -> Made { return ForgettingAttention(); }, true, false},
+    {"retention", kHeadsAndSize, state<StateRule::retention>, true, false},
+    {"ssd", kHeadsAndSize, state<StateRule::ssd>, true, false},
+    {"gla", kHeadsAndSize, state<StateRule::gla>, true, false},
+    {"delta", kHeadsAndSize, state<StateRule::delta>, true, false},
+    {"gated-delta", kHeadsAndSize, state<StateRule::gated_delta>, true, false},
+    {"kda", kHeadsAndSize, state<StateRule::kda>, true, false},
     {"luong-local-m", kHeadsAndSize, local<LuongAlignment::monotonic>, false, false, true},
     {"luong-local-p", kHeadsAndSize, local<LuongAlignment::predictive>, false, false, true}};
 
@@ -222,13 +257,39 @@ static std::vector<MechanismOption> pattern_options() {
            {"window", "longformer"},
            &Options::globals},
           {"global-every",
-           "layers N, 2 N, ... attend to all keys, as in Gemma 3 [no layer]",
-           {"window"},
+           "layers N, 2 N, ... are softmax attention to all keys, as in Gemma 3 (6) and Qwen3-Next (4) [no layer]",
+           {"window", "linear", "retention", "ssd", "gla", "delta", "gated-delta", "kda"},
            &Options::global_every},
           {"stride",
            "distance between far keys, or size of a block [square root of the context]",
            {"strided", "fixed"},
            &Options::stride}};
+}
+static std::vector<MechanismOption> state_rule_options() {
+  const std::vector<std::string> all = {"retention", "ssd", "gla", "delta", "gated-delta", "kda"};
+  return {
+      {"value-heads", "value heads per head of queries and keys; they divide the value size [1]", all,
+       &Options::value_heads},
+      {"short-convolution", "positions per window of the convolution before the rule; 1: none [4; retention and gla 1]",
+       all, &Options::short_convolution},
+      {"output-norm",
+       "norm of each head's result [rms]",
+       all,
+       &Options::output_norm,
+       {std::begin(kOutputNorms), std::end(kOutputNorms)}},
+      {"output-gate",
+       "function of the gate of the result [silu; kda sigmoid, delta none]",
+       all,
+       &Options::output_gate,
+       {std::begin(kOutputGates), std::end(kOutputGates)}},
+      {"gate-rank",
+       "rank of the maps to gates per channel [gla 16; kda size of a head]",
+       {"gla", "kda"},
+       &Options::gate_rank},
+      {"max-rate",
+       "largest rate of the delta rule, at most 2; above 1 a state can change its sign [1]",
+       {"delta", "gated-delta", "kda"},
+       &Options::max_rate}};
 }
 static std::vector<MechanismOption> other_options() {
   return {
@@ -258,7 +319,8 @@ static std::vector<MechanismOption> other_options() {
 const std::vector<MechanismOption>& mechanism_options() {
   static const std::vector<MechanismOption> all = [] {
     std::vector<MechanismOption> list = kernel_options();
-    for (const auto& more : {pattern_options(), other_options()}) list.insert(list.end(), more.begin(), more.end());
+    for (const auto& more : {pattern_options(), other_options(), state_rule_options()})
+      list.insert(list.end(), more.begin(), more.end());
     return list;
   }();
   return all;
@@ -278,6 +340,23 @@ std::vector<Index> numbers_of(std::string_view what, std::string_view text) {
   return numbers;
 }
 
+// Sets the options of the published layer in place of 0 and empty words.
+static void settle_state_rule(const std::string& name, StateRule rule, MechanismOptions& o) {
+  const StateAttentionOptions usual = StateAttentionOptions::published(rule, o.head_size);
+  if (o.value_heads == 0) o.value_heads = usual.value_heads;
+  if (o.short_convolution == 0) o.short_convolution = usual.convolution;
+  if (o.gate_rank == 0) o.gate_rank = usual.gate_rank;
+  if (o.max_rate == 0) o.max_rate = usual.max_rate;
+  if (o.output_norm.empty()) o.output_norm = usual.norm ? "rms" : "none";
+  if (o.output_gate.empty()) o.output_gate = kOutputGates[static_cast<std::size_t>(usual.output_gate)];
+  const auto check_word = [&](const char* option, const std::string& word, std::span<const char* const> words) {
+    require(std::find(words.begin(), words.end(), word) != words.end(), "attention: ", option, " of ", name, " is '",
+            word, "'; it must be one of ", detail::joined(words));
+  };
+  check_word("output-norm", o.output_norm, kOutputNorms);
+  check_word("output-gate", o.output_gate, kOutputGates);
+}
+
 MechanismOptions settled_options(std::string_view name, MechanismOptions o) {
   const std::string mechanism(name);
   for_each_option(o, [&](const MechanismOption& option, const auto& value) {
@@ -290,6 +369,8 @@ MechanismOptions settled_options(std::string_view name, MechanismOptions o) {
   const bool elu = o.feature_map == "elu" && o.elu_alpha <= 1;
   require(name != "linear" || o.elu_alpha == 0 || elu, "attention: elu-alpha of linear is ", o.elu_alpha,
           " and feature-map is ", o.feature_map, "; elu-alpha must be at most 1, and is for the map elu");
+  for (const auto& [of, rule] : kStateRules)
+    if (name == of) settle_state_rule(mechanism, rule, o);
   const auto if_none = [](Index& value, Index usual) { value = value == 0 ? usual : value; };
   if (name == "window" || name == "longformer") if_none(o.window, 256);
   if (name == "shaw" || name == "nezha") if_none(o.max_distance, name == "shaw" ? 16 : 64);

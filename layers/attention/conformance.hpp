@@ -115,6 +115,8 @@ struct ConformanceOptions {
   bool normalised = true;     // false: the weights of a row need not sum to 1
   bool non_negative = false;  // true: queries and keys are features, all >= 0
   bool shared = false;        // true: keys are computed from the queries, so gradients of keys reach q
+  // true: the size of values is fixed as value_size, by parameters, or columns of v are not independent of each other.
+  bool fixed_values = false;
   // Seed of the drawn inputs and of the generator passed to the factory.
   std::uint64_t seed = 1;
   // Allowed difference from float64, relative to the max absolute value (at least 0.1) of each output or gradient. A

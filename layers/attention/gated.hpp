@@ -9,6 +9,8 @@
 #pragma once
 #include <heed/autograd/gated_attention.hpp>
 #include <heed/layers/attention/mechanism.hpp>
+#include <heed/layers/convolution.hpp>
+#include <optional>
 
 namespace heed {
 
@@ -36,35 +38,70 @@ enum class StateRule {
   kda
 };
 
+// The function of the output gate: result * silu(gate) or result * sigmoid(gate).
+enum class OutputGate { none, silu, sigmoid };
+
+// Parts around the rule, for StateAttention.
+struct StateAttentionOptions {
+  Index value_heads = 1;  // per head of q and k; they share queries and keys, and have gates and rates of their own
+  Index value_size = 0;   // of v per head of q and k, so of all its value heads; 0: value_heads * size
+  // Above 1: each channel of q, k and v is mixed with those of the positions before it, by a causal convolution over
+  // this many positions, followed by SiLU. A document reads no other document.
+  Index convolution = 1;
+  bool norm = false;  // RMSNorm of each value head's result; for ssd after the gate, of all value heads of a head
+  OutputGate output_gate = OutputGate::none;  // by a linear function of x
+  // > 0: the rank of the map from x to a gate per channel, and for kda to the output gate; 0: full.
+  Index gate_rank = 0;
+  double max_rate = 1;  // of the delta rule: b = max_rate sigmoid(rate), at most 2; above 1, states may change sign
+
+  // The options of the published layer, for heads of this size.
+  static StateAttentionOptions published(StateRule rule, Exactly<Index> size);
+};
+
 // Attention by one of these rules, as a mechanism. With a delta rule, q and k are SiLU(q) and SiLU(k) divided by their
-// norm, x rsqrt(sum x^2 + 1e-6). A masked key changes neither the state nor its gate.
+// norm, x rsqrt(sum x^2 + 1e-6). A masked key changes neither the state nor its gate, and counts as 0 in convolutions,
+// as does the query at its position.
 class StateAttention {
  public:
-  Parameter decay;  // [heads]: A of ssd, gated_delta and kda
-  Parameter skip;   // [heads]: D of ssd
+  Parameter decay;      // [heads * value_heads]: A of ssd, gated_delta and kda
+  Parameter gate_bias;  // [heads * numbers of the input `gate`], added to it
+  Parameter skip;       // [heads * value_heads]: D of ssd
+  std::optional<Conv1d> q_conv, k_conv, v_conv;  // of each channel; with options.convolution. A bias for ssd only
+  Parameter norm;                                // [size of a value head], for ssd [value_size]; with options.norm
 
-  // size: of queries and keys. exp(A) begins uniform in [1, 16], and D at 1. Throws Error for heads or a size below 1.
-  StateAttention(StateRule rule, Exactly<Index> heads, Exactly<Index> size, Rng& rng);
+  // size: of queries and keys. exp(A) begins uniform in [1, 16], and D at 1. The biases of ssd, gated_delta and kda
+  // begin so that softplus(bias) is between 0.001 and 0.1, uniform in its logarithm (Mamba-2); those of gla at 0.
+  // Throws Error for heads or sizes below 1, and options out of range.
+  StateAttention(StateRule rule, Exactly<Index> heads, Exactly<Index> size, Rng& rng,
+                 const StateAttentionOptions& options = {});
 
-  // The members of a mechanism: see mechanism.hpp. The input `gate` has one number per head, or one per channel for gla
-  // and kda; delta rules have the input `rate` of one number.
+  // The members of a mechanism: see mechanism.hpp. The input `gate` has one number per value head, or one per channel
+  // of a value head for gla and kda; delta rules have the input `rate` of one number per value head. `output` is the
+  // output gate, of the size of v.
   std::string name() const;
   AttentionCapabilities capabilities() const;
   std::vector<MechanismInput> inputs() const;
   double keys_per_query(Index, Index size) const { return static_cast<double>(size); }
   Tensor apply(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> inputs) const;
   AttentionState make_state() const;
-  StateRule rule() const { return rule_; }  // as given to the constructor
+  StateRule rule() const { return rule_; }                            // as given to the constructor
+  const StateAttentionOptions& options() const { return options_; }  // with values for 0
   void members(auto&& visit) {
     visit("decay", decay);
+    visit("gate_bias", gate_bias);
     visit("skip", skip);
+    visit("q_conv", q_conv);
+    visit("k_conv", k_conv);
+    visit("v_conv", v_conv);
+    visit("norm", norm);
   }
 
  private:
   StateRule rule_;
   Index heads_, size_;
+  StateAttentionOptions options_;
 
-  void check_inputs(const std::string& op, In q, std::span<const Tensor> given) const;
+  void check_arguments(In q, In k, In v, std::span<const Tensor> given) const;
 };
 
 }  // namespace heed

@@ -21,8 +21,8 @@ std::vector<MechanismInput> AttentionMechanism::checked(const std::string& name,
   require(inputs.size() <= kMaxMechanismInputs, name, " attention: inputs() declares ", inputs.size(),
           " inputs; it may declare at most ", kMaxMechanismInputs, ", each of any size");
   for (const MechanismInput& input : inputs)
-    require(input.size > 0, name, " attention: the size of input ", input.name, " is ", input.size,
-            "; it must be 1 or more");
+    require(input.size > 0 && input.rank >= 0, name, " attention: the size of input ", input.name, " is ", input.size,
+            " and its rank ", input.rank, "; the size must be 1 or more, and the rank 0 or more");
   return inputs;
 }
 

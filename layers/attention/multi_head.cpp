@@ -35,8 +35,7 @@ MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionOptions& given, R
   const MultiHeadAttentionOptions& o = options_;
   Index queries = o.heads * o.key_size, keys = o.kv_heads * o.key_size;
   const Index values = o.kv_heads * o.value_size;
-  for (const MechanismInput& input : mechanism.inputs())
-    (input.of_queries() ? queries : keys) += (input.of_queries() ? o.heads : o.kv_heads) * input.size;
+  for (const MechanismInput& input : mechanism.inputs()) (input.of_queries() ? queries : keys) += input_rows(input);
   const AttentionCapabilities& can = mechanism.capabilities();
   require(o.memory_width == 0 || can.attends_to_memory(), mechanism.name(), " attention cannot attend to a memory",
           can.why.empty() ? "" : ": ", can.why);
@@ -51,6 +50,9 @@ MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionOptions& given, R
   } else if (o.memory_width > 0) {
     kv.emplace(o.memory_width, keys + values, rng, linear);
   }
+  for (const MechanismInput& input : mechanism.inputs())
+    if (input.rank > 0)
+      input_maps.emplace_back(input.rank, (input.of_queries() ? o.heads : o.kv_heads) * input.size, rng, linear);
   set_input_biases();
   for (std::optional<RMSNorm>* norm : {&q_norm, &k_norm})
     if (o.qk_norm) norm->emplace(o.key_size, o.norm_eps > 0 ? o.norm_eps : 1e-6, o.unit_offset);
@@ -64,6 +66,10 @@ MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionOptions& given, R
   relative.emplace(o.heads, o.relative_clip, rng);
 }
 
+Index MultiHeadAttention::input_rows(const MechanismInput& input) const {
+  return input.rank > 0 ? input.rank : (input.of_queries() ? options_.heads : options_.kv_heads) * input.size;
+}
+
 void MultiHeadAttention::set_input_biases() {
   if (!*options_.qkv_bias) return;
   // Inputs are last in their product, so their rows are counted from its end.
@@ -71,11 +77,13 @@ void MultiHeadAttention::set_input_biases() {
   Linear& of_keys = qkv ? *qkv : kv ? *kv : *k;
   Index queries_end = of_queries.bias.numel(), keys_end = of_keys.bias.numel();
   const std::vector<MechanismInput>& inputs = mechanism.inputs();
+  auto map = input_maps.rbegin();
   for (auto input = inputs.rbegin(); input != inputs.rend(); ++input) {
     const bool first = qkv.has_value() || input->of_queries();
     Index& end = first ? queries_end : keys_end;
-    const Index begin = end - (input->of_queries() ? options_.heads : options_.kv_heads) * input->size;
-    (first ? of_queries : of_keys).bias.slice(0, begin, end).fill_(input->bias);
+    const Index begin = end - input_rows(*input);
+    (first ? of_queries : of_keys).bias.slice(0, begin, end).fill_(input->rank > 0 ? 0 : input->bias);
+    if (input->rank > 0) (map++)->bias.fill_(input->bias);
     end = begin;
   }
 }
@@ -102,15 +110,21 @@ namespace {
 class Columns {
  public:
   explicit Columns(Tensor y) : y_(std::move(y)) {}
-  Tensor next(Index heads, Index size) {
-    const Index begin = at_;
-    at_ += heads * size;
-    return split_heads(y_.slice(-1, begin, at_), heads);
+  Tensor next(Index heads, Index size) { return split_heads(columns(heads * size), heads); }
+  // An input of a mechanism; `map` is the next of the input maps and used by an input with a rank.
+  Tensor next(const MechanismInput& input, Index heads, std::vector<Linear>::const_iterator& map) {
+    return input.rank > 0 ? split_heads((*map++)(columns(input.rank)), heads) : next(heads, input.size);
   }
 
  private:
   Tensor y_;
   Index at_ = 0;
+
+  Tensor columns(Index n) {
+    const Index begin = at_;
+    at_ += n;
+    return y_.slice(-1, begin, at_);
+  }
 };
 
 }  // namespace
@@ -122,8 +136,9 @@ MultiHeadAttention::Heads MultiHeadAttention::heads_of(In x, RopeOptions from) c
         "; it must be [batch, positions, ", o.width, "]");
   Columns y(projected(*qkv, x, o.rope || o.qk_norm || o.query_scale > 0));
   Heads h{y.next(o.heads, o.key_size), y.next(o.kv_heads, o.key_size), y.next(o.kv_heads, o.value_size)};
+  auto map = input_maps.begin();
   for (const MechanismInput& input : mechanism.inputs())
-    h.add(y.next(input.of_queries() ? o.heads : o.kv_heads, input.size));
+    h.add(y.next(input, input.of_queries() ? o.heads : o.kv_heads, map));
   if (o.qk_norm) {
     h.q = (*q_norm)(h.q);
     h.k = (*k_norm)(h.k);
@@ -153,8 +168,11 @@ MultiHeadAttention::Heads MultiHeadAttention::heads_of(In x, const ProjectedMemo
   if (options_.query_scale > 0) h.q = h.q * options_.query_scale;
   h.q = in_state_dtype(h.q);
   auto of_keys = memory.inputs.begin();
-  for (const MechanismInput& input : mechanism.inputs())
-    h.add(input.of_queries() ? y.next(options_.heads, input.size) : *of_keys++);
+  auto map = input_maps.begin();
+  for (const MechanismInput& input : mechanism.inputs()) {
+    h.add(input.of_queries() ? y.next(input, options_.heads, map) : *of_keys++);
+    if (!input.of_queries() && input.rank > 0) ++map;
+  }
   return h;
 }
 
@@ -174,8 +192,11 @@ ProjectedMemory MultiHeadAttention::project(In memory, const Tensor& values) con
     p.v = in_state_dtype(y.next(o.kv_heads, o.value_size));
   else if (values.defined())
     p.v = Columns(projected(*v, {values, memory.where()})).next(o.kv_heads, o.value_size);
-  for (const MechanismInput& input : mechanism.inputs())
-    if (!input.of_queries()) p.inputs.push_back(y.next(o.kv_heads, input.size));
+  auto map = input_maps.begin();
+  for (const MechanismInput& input : mechanism.inputs()) {
+    if (!input.of_queries()) p.inputs.push_back(y.next(input, o.kv_heads, map));
+    if (input.of_queries() && input.rank > 0) ++map;
+  }
   return p;
 }
 
@@ -285,6 +306,7 @@ void MultiHeadAttention::members(MemberVisitor& visit) {
   visit.stacked("k", k, {keys});
   visit("v", v);
   visit("proj", proj);
+  visit("input_maps", input_maps);
   visit("q_norm", q_norm);
   visit("k_norm", k_norm);
   visit("relative", relative);

@@ -71,13 +71,14 @@ struct ProjectedMemory {
 class MultiHeadAttention {
  public:
   // Rows of each weight, as far as the projection computes them: queries [heads * key_size], keys
-  // [kv_heads * key_size], values [kv_heads * value_size], inputs of the mechanism.
+  // [kv_heads * key_size], values [kv_heads * value_size], inputs of the mechanism (of one with a rank: rank rows).
   std::optional<Linear> qkv;                     // self: queries, keys and values from [.., width]
   std::optional<Linear> q;                       // cross: queries from [.., width]
   std::optional<Linear> kv;                      // cross: keys and values from [.., memory_width]
   std::optional<Linear> k;                       // cross with value_width, instead of kv: keys from [.., memory_width]
   std::optional<Linear> v;                       // with k: values from [.., value_width]
   Linear proj;                                   // [width, heads * value_size]
+  std::vector<Linear> input_maps;                // [heads * size, rank]: per input with a rank, from its rows above
   std::optional<RMSNorm> q_norm, k_norm;         // over [.., key_size]; with qk_norm
   std::optional<RelativePositionBias> relative;  // [heads, 2 relative_clip + 1]; with relative_clip
   AttentionMechanism mechanism;
@@ -112,7 +113,8 @@ class MultiHeadAttention {
   // Sets the biases of the mechanism's inputs to their declared values. Call it after overwriting the layer's biases.
   void set_input_biases();
 
-  void members(MemberVisitor& visit);  // qkv, or q, kv, k and v; proj; q_norm and k_norm; relative; mechanism
+  // qkv, or q, kv, k and v; proj; input_maps; q_norm and k_norm; relative; mechanism
+  void members(MemberVisitor& visit);
 
  private:
   MultiHeadAttentionOptions options_;
@@ -130,6 +132,7 @@ class MultiHeadAttention {
   // inputs, and products round their operands because of bfloat16 weights or of MatmulPrecision.
   bool keeps_bfloat16() const;
   Tensor projected(const Linear& linear, In x, bool changed = false) const;
+  Index input_rows(const MechanismInput& input) const;  // rows of the input in the product with queries or keys
   Tensor in_state_dtype(const Tensor& heads) const;
   Heads heads_of(In x, RopeOptions from) const;
   RopeOptions rope_of(const AttentionCall& call) const;  // positions begin with each document of the call

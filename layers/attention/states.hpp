@@ -41,6 +41,8 @@ struct MechanismInput {
   Index size = 1;    // numbers per head and position
   Of of = Of::keys;  // queries for a gate of the output; with T = S and Hk = H, both choices have the same shape
   double bias = 0;   // initial value of the projection's biases, if the layer has biases
+  // > 0: the layer computes x W1 W2 with W1 [width, rank] for all heads together; else a matrix of full rank.
+  Index rank = 0;
 
   bool of_queries() const { return of == Of::queries; }  // one row per query, otherwise one per key
 };

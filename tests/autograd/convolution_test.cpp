@@ -1,4 +1,5 @@
 // conv1d() and conv2d() against PyTorch and plain loops, on each level and in each type; memory order; errors.
+#include <array>
 #include <cmath>
 #include <heed/autograd/convolution.hpp>
 #include <heed/autograd/elementwise.hpp>
@@ -192,6 +193,33 @@ TEST_CASE("convolution: a causal result reads no later position") {
   CHECK(!same_bits(y.slice(2, 5, 6).contiguous(), z.slice(2, 5, 6).contiguous()));
 }
 
+TEST_CASE("convolution: with documents, each gives what it gives in a row by itself, and so do its gradients") {
+  const Tensor starts = Tensor::from<std::int32_t>({0, 0, 0, 0, 4, 5, 5, 5, 5, 0, 1, 1, 1, 1, 1, 1, 1, 1}, {2, 9});
+  const std::vector<std::array<Index, 3>> documents = {{0, 0, 4}, {0, 4, 5}, {0, 5, 9}, {1, 0, 1}, {1, 1, 9}};
+  on_each_float_level([&] {
+    for (const Index channels : {1, 3, 40}) {
+      const Tensor x = Rng(1).normal({2, channels, 9}), w = Rng(2).normal({channels, 1, 4}),
+                   b = Rng(3).normal({channels}), dy = Rng(4).normal({2, channels, 9});
+      Conv1dOptions o{.dilation = channels == 3 ? 2 : 1, .groups = channels, .causal = true};
+      o.documents = starts;
+      const Run all = run(conv1(o), {x, w, b}, dy);
+      o.documents = {};
+      Tensor dw = Tensor::zeros(w.shape()), db = Tensor::zeros(b.shape());
+      for (const auto& [row, first, last] : documents) {
+        const auto part = [r = row, f = first, l = last](const Tensor& t) {
+          return t.slice(0, r, r + 1).slice(2, f, l).contiguous();
+        };
+        const Run one = run(conv1(o), {part(x), w, b}, part(dy));
+        CHECK(close(part(all.y), one.y, 1e-6, 1e-6));
+        CHECK(close(part(all.gradients[0]), one.gradients[0], 1e-6, 1e-6));
+        dw = dw + one.gradients[1], db = db + one.gradients[2];
+      }
+      CHECK(close(all.gradients[1], dw, 1e-5, 1e-5));
+      CHECK(close(all.gradients[2], db, 1e-5, 1e-5));
+    }
+  });
+}
+
 TEST_CASE("convolution: a sequence without positions, and without examples") {
   const Tensor w = Tensor::ones({6, 4, 3}), b = Tensor::ones({6});
   CHECK(conv1d(Tensor::zeros({2, 4, 0}), w, b).shape() == Shape{2, 6, 0});
@@ -207,7 +235,14 @@ TEST_CASE("convolution: a sequence without positions, and without examples") {
 TEST_CASE("convolution: errors") {
   const Tensor x = Tensor::zeros({2, 4, 9}), w = Tensor::zeros({6, 4, 3}), b = Tensor::zeros({6});
   const Tensor image = Tensor::zeros({2, 4, 5, 6}), w2 = Tensor::zeros({6, 4, 3, 3});
+  const Tensor taps = Tensor::zeros({4, 1, 3}), starts = Tensor::zeros({2, 9}, DType::int32);
   check_errors({
+      {"conv1d: documents are given, causal is 0, the stride 1, groups is 4",
+       [&] { conv1d(x, taps, Tensor(), {.groups = 4, .documents = starts}); }},
+      {"with documents, causal must be true, the stride 1, and each group one channel and one filter",
+       [&] { conv1d(x, w, b, {.causal = true, .documents = starts}); }},
+      {"conv1d: x is [2, 4, 9] float32 and documents is [2, 9] float32; it must be [2, 9] int32",
+       [&] { conv1d(x, taps, Tensor(), {.groups = 4, .causal = true, .documents = Tensor::zeros({2, 9})}); }},
       {"conv1d: x is [2, 4, 5, 6] float32 and weight is [6, 4, 3] float32; they must be [N, C, L] and "
        "[out, C / groups, K] (convolution_test.cpp:",
        [&] { conv1d(image, w, b); }},

@@ -36,6 +36,17 @@ inline std::vector<OpCase> convolution_cases() {
        -2,
        2,
        2},
+      {"conv1d of channels, with documents",
+       {{2, N, 6}, {N, 1, 3}, {N}},
+       [](const List& x) {
+         Conv1dOptions o{.groups = std::max<Index>(1, axis_size(x[0], 1)), .causal = true};
+         o.documents = Tensor::from<std::int32_t>({0, 0, 2, 2, 2, 5, 0, 1, 1, 1, 1, 1}, {2, 6});
+         return conv1d(x[0], x[1], x[2], o);
+       },
+       kNoScalar | kNotEmpty,
+       -2,
+       2,
+       2},
       {"conv2d",
        {{1, 3, 4, N}, {2, 3, 3, 2}, {2}},
        [](const List& x) {

@@ -25,6 +25,8 @@ RUNS = {
     "lm-linear": lm("--attention linear --feature-map relu --positions none"),
     "lm-window-rope": lm("--attention window --window 8 --positions rope --tokenizer byte"),
     "lm-forgetting": lm("--attention forgetting --positions sinusoidal"),
+    "lm-gated-delta-hybrid": lm("--attention gated-delta --global-every 2 --value-heads 2 --max-rate 2"),
+    "lm-kda": lm("--attention kda --gate-rank 3 --short-convolution 2 --bias true"),
     "lm-luong-concat": lm("--attention luong-concat --additive-units 8"),
     "lm-lsh": lm("--attention lsh --lsh-rounds 2 --lsh-buckets 4 --window 8"),
     "lm-favor": lm("--attention favor --favor-features 16"),

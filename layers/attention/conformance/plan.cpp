@@ -225,6 +225,8 @@ void Plan::set_sizes() {
   add(shared, can.grouped, {"some", "all"});
   extents_ = {{o.heads, o.size, o.value_size}};
   if (s_.any_sizes()) extents_.insert(extents_.end(), {{3, 40, 5}, {2, 100, 33}, {5, 7, 100}, {3, 96, 40}});
+  for (Extent& e : extents_)
+    if (o.fixed_values) e.value_size = o.value_size;
   set(sizes, "", {});
   for (const Extent& e : extents_)
     conditions_[sizes].levels.push_back(std::to_string(e.heads) + " heads of " + std::to_string(e.size) + " and " +

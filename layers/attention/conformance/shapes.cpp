@@ -147,6 +147,7 @@ void check_batch(Subject& s, Finding& f) {
                 all.gradients.at(p.name).slice(0, b, b + 1), one.gradients.at(p.name), kRounding);
     }
   }
+  if (s.options.fixed_values) return f.leave_out("columns of v, as options.fixed_values is true");
   // Each column of v is independent of the others.
   for (const DType dtype : {DType::float64, DType::float32})
     for (const Variant& variant : s.ends({n, n})) {
@@ -174,7 +175,8 @@ void check_sizes(Subject& s, Finding& f) {
                                  {2, 33, 64}, {2, 64, 33},  {2, 128, 2}, {1, 8, 8}, {3, 40, 24},
                                  {5, 96, 12}, {7, 12, 100}, {3, 100, 40}};
   for (const auto& [heads, size, value_size] : kSizes) {
-    const std::unique_ptr<Subject> owner = s.in_sizes(heads, size, value_size);
+    const std::unique_ptr<Subject> owner =
+        s.in_sizes(heads, size, s.options.fixed_values ? s.options.value_size : value_size);
     Subject& other = *owner;
     const Trial drawn = other.trial(square), separated = other.separated_trial(square);
     for (const Variant& v : other.ends(square)) {

@@ -76,11 +76,11 @@ TEST_CASE("options of named mechanisms belong to known mechanisms, change them, 
     for (const std::string& name : option.mechanisms) {
       CAPTURE(name);
       names += (names.empty() ? "`" : ", `") + name + "`";
-      const bool of_decoder = option.name == "local-radius";
-      const std::vector<std::string>& known = of_decoder ? memory_mechanism_names() : mechanism_names(false);
+      const bool of_decoder = option.name == "local-radius", of_state = is_state_rule(name);
+      const std::vector<std::string>& known = of_decoder ? memory_mechanism_names() : mechanism_names(of_state);
       CHECK(std::count(known.begin(), known.end(), name) == 1);
       // Another value changes the number of keys or parameters, and an invalid value is refused.
-      MechanismOptions usual{.causal = false, .memory = of_decoder, .heads = 2, .head_size = 4, .context = 400},
+      MechanismOptions usual{.causal = of_state, .memory = of_decoder, .heads = 2, .head_size = 4, .context = 400},
           other = usual;
       if (option.name == "linformer-rows") CHECK(settled_options(name, usual).rows == 256);
       if (const auto* number = std::get_if<Index MechanismOptions::*>(&option.member)) {
@@ -89,6 +89,7 @@ TEST_CASE("options of named mechanisms belong to known mechanisms, change them, 
           Index size = 0;
           for (const NamedParameter& p : named_parameters(m)) size += p.parameter->numel();
           for (const NamedBuffer& b : named_buffers(m)) size += b.buffer->numel();
+          for (const MechanismInput& input : m.inputs()) size += input.rank;
           return static_cast<double>(size) + m.keys_per_query(1 << 20, 4);
         };
         other.*(*number) = 2;
@@ -99,10 +100,13 @@ TEST_CASE("options of named mechanisms belong to known mechanisms, change them, 
             "attention: " + option.name + " of " + name + " is -1; it must be 1 or more, or 0 for its default"));
       } else if (const auto* real = std::get_if<double MechanismOptions::*>(&option.member)) {
         const Tensor x = Rng(1).normal({1, 2, 5, 4});
-        Rng one(1), two(1);
+        const auto applied = [&](const MechanismOptions& o) {
+          Rng one(1);
+          const AttentionMechanism m = mechanism_by_name(name, o)(0, one);
+          return m.apply(x, x, x, {.causal = of_state}, inputs_for(m, x, x));
+        };
         other.*(*real) = 0.5;
-        CHECK_FALSE(same_bits(mechanism_by_name(name, usual)(0, one).apply(x, x, x, {}),
-                              mechanism_by_name(name, other)(0, two).apply(x, x, x, {})));
+        CHECK_FALSE(same_bits(applied(usual), applied(other)));
         for (const double wrong : {-0.5, static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
           other.*(*real) = wrong;
           CHECK(

@@ -1,10 +1,19 @@
-// Inputs that mechanisms take in addition to q, k and v, for tests that call a mechanism without a layer.
+// Which mechanisms have a state, and inputs that mechanisms take in addition to q, k and v, for tests that call a
+// mechanism without a layer.
 #pragma once
+#include <algorithm>
 #include <heed/layers/attention/mechanism.hpp>
+#include <heed/layers/model_config.hpp>
 
 #include "tests/support.hpp"
 
 namespace heed::test {
+
+// Rules with a state (layers/attention/gated.hpp): all of them have the option value-heads, and no other mechanism has.
+inline bool is_state_rule(const std::string& name) {
+  const std::vector<MechanismOption>& all = mechanism_options();
+  return std::any_of(all.begin(), all.end(), [&](const auto& o) { return o.name == "value-heads" && o.of(name); });
+}
 
 // Random inputs of m for q [B, H, T, D] and k [B, Hk, S, D]. Most mechanisms have none.
 inline std::vector<Tensor> inputs_for(const AttentionMechanism& m, const Tensor& q, const Tensor& k) {

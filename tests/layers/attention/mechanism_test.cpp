@@ -63,8 +63,10 @@ TEST_CASE("a mechanism is given the inputs that it declares, in the shapes that 
   check_errors({
       {"two-inputs attention: inputs() declares 5 inputs; it may declare at most 4, each of any size",
        declared(std::vector<MechanismInput>(5))},
-      {"two-inputs attention: the size of input gate is 0; it must be 1 or more",
+      {"two-inputs attention: the size of input gate is 0 and its rank 0; the size must be 1 or more",
        declared({{.name = "gate", .size = 0}})},
+      {"two-inputs attention: the size of input gate is 1 and its rank -1; the size must be 1 or more, and the rank 0",
+       declared({{.name = "gate", .rank = -1}})},
       {"two-inputs attention: got 0 inputs in addition to q, k and v; expected 2, as declared", given({})},
       {"two-inputs attention: got 1 input in addition", [&] { m.weights(q, k, {}, std::vector{gate}); }},
       {"two-inputs attention: input gate is [2, 2, 5, 1] float32; it must be [2, 2, 5, 3] float32",

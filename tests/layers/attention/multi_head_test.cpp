@@ -119,6 +119,49 @@ TEST_CASE("qk_norm: attention reads each head's queries and keys divided by thei
       1e-12, 1e-12));
 }
 
+namespace {
+
+// NudgedAttention whose second and third inputs are maps of rank 2 and 3.
+struct RankedNudges : NudgedAttention {
+  std::vector<MechanismInput> inputs() const {
+    std::vector<MechanismInput> list = NudgedAttention::inputs();
+    list[1].rank = 2, list[2].rank = 3;
+    return list;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("inputs of mechanisms with a rank are products of two maps, in self-attention and attention to a memory") {
+  Rng rng(4);
+  MultiHeadAttention self({.width = 6, .heads = 2, .kv_heads = 1}, rng, RankedNudges()),
+      cross({.width = 6, .heads = 2, .kv_heads = 1, .memory_width = 5}, rng, RankedNudges());
+  CHECK(self.qkv->weight.shape() == Shape{6 + 3 + 3 + 1 + 2 + 3, 6});
+  CHECK(cross.q->weight.shape() == Shape{6 + 2, 6});
+  CHECK(cross.kv->weight.shape() == Shape{3 + 3 + 1 + 3, 5});
+  REQUIRE(self.input_maps.size() == 2);
+  CHECK(self.input_maps[0].weight.shape() == Shape{4, 2});
+  CHECK(self.input_maps[1].weight.shape() == Shape{1, 3});
+  CHECK(self.input_maps[0].bias.to_vector<double>() == std::vector<double>(4, -1));
+  CHECK(self.input_maps[1].bias.at({0}) == -3);
+  CHECK(self.qkv->bias.slice(0, 12, 18).to_vector<double>() == std::vector<double>{2, 0, 0, 0, 0, 0});
+  CHECK(named_parameters(self)[5].name == "input_maps.0.bias");
+  to(self, DType::float64), to(cross, DType::float64);
+  const Tensor x = normal({2, 5, 6}), memory = normal({2, 7, 5}, 2);
+  const Tensor y = (*self.qkv)(x), of_q = (*cross.q)(x), of_k = (*cross.kv)(memory);
+  const auto attended = [&](const MultiHeadAttention& m, const Tensor& a, Index q_rank, const Tensor& b, Index k,
+                            Index k_rank, const AttentionCall& call) {
+    const std::vector<Tensor> inputs = {columns(b, k + 6, 1, 1),
+                                        columns(m.input_maps[0](a.slice(2, q_rank, q_rank + 2)), 0, 2, 2),
+                                        columns(m.input_maps[1](b.slice(2, k_rank, k_rank + 3)), 0, 1, 1)};
+    const Tensor out =
+        RankedNudges().apply(columns(a, 0, 2, 3), columns(b, k, 1, 3), columns(b, k + 3, 1, 3), call, inputs);
+    return m.proj(merge_heads(out));
+  };
+  CHECK(close(self(x, {.causal = true}), attended(self, y, 13, y, 6, 15, {.causal = true}), 1e-12, 1e-12));
+  CHECK(close(cross(x, memory), attended(cross, of_q, 6, of_k, 0, 7, {}), 1e-12, 1e-12));
+}
+
 TEST_CASE("key size and value size may differ and are independent of width / heads") {
   Rng rng(4);
   // heads do not divide the width
@@ -371,6 +414,7 @@ TEST_CASE("attention weights: for every mechanism, weights times values equal th
     for (const Variant& v : kVariants) {
       const bool grouped = is_grouped(mechanism);
       const GPT model = model_of(v, mechanism, grouped);
+      if (!model.transformer.blocks[0].attention.mechanism.capabilities().weights) continue;
       const std::vector<Tensor> weights = model.attention_weights(prompt()), inputs = inputs_of(model, prompt());
       const Index groups = grouped ? v.kv_heads : kHeads;
       for (std::size_t layer = 0; layer < 2; ++layer) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/autograd/linear_reference.hpp"
+#include "tests/layers/attention/mechanism_inputs.hpp"
 #include "tests/layers/attention/naive_row.hpp"
 
 namespace heed::test {
@@ -397,9 +398,9 @@ inline NaiveWeights naive_weights(const std::string& name, const NaiveRow& row) 
 }
 
 // Mechanisms whose values are not those of the call alone: they depend on the distance from the query, some are inputs,
-// or a map mixes them. Checks that mix the columns of values, or read weights from values, do not apply.
+// or a map or a norm follows. Checks that mix the columns of values, or read weights from values, do not apply.
 inline bool has_other_values(const std::string& name) {
-  return name == "shaw" || name == "nezha" || name == "longformer" || name == "luna";
+  return name == "shaw" || name == "nezha" || name == "longformer" || name == "luna" || is_state_rule(name);
 }
 
 // The weights of all heads together, for one query of one sequence.
