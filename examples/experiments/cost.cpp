@@ -58,6 +58,9 @@ std::string name_of(Part part) {
     case Part::strided: return "strided";
     case Part::lsh: return "lsh";
     case Part::linformer: return "linformer";
+    case Part::recurrent: return "recurrent";
+    case Part::convolution: return "convolution";
+    case Part::dilated: return "dilated";
   }
   return {};
 }
@@ -67,6 +70,7 @@ std::vector<Part> parts_of(const LayerShape& shape) {
                              Part::linear,      Part::linear_wide,  Part::poly2,        Part::favor,
                              Part::window,      Part::longformer,   Part::strided,      Part::lsh};
   if (!shape.causal) parts.push_back(Part::linformer);
+  parts.insert(parts.end(), {Part::recurrent, Part::convolution, Part::dilated});
   return parts;
 }
 
@@ -90,8 +94,39 @@ double multiplications(Part part, Index length, const LayerShape& s) {
     case Part::strided: return 2 * strided_pairs(length, s.causal) * width;
     case Part::lsh: return (2 * lsh_pairs(length, s) + n * static_cast<double>(s.lsh_rounds * s.lsh_buckets)) * width;
     case Part::linformer: return 4 * n * static_cast<double>(std::min(s.linformer_rows, length)) * width;
+    case Part::recurrent: return 6 * n * width * width;
+    case Part::convolution:
+    case Part::dilated: return static_cast<double>(s.kernel) * n * width * width;
   }
   return 0;
+}
+
+Index sequential_operations(Part part, Index n) { return part == Part::recurrent ? n : 1; }
+
+std::optional<Index> longest_path(Part part, Index n, const LayerShape& s) {
+  // Layers of which each reaches `reach` positions further.
+  const auto layers = [&](Index reach) {
+    return n == 1 ? 1 : reach == 0 ? std::optional<Index>() : (n - 2 + reach) / reach;
+  };
+  switch (part) {
+    case Part::recurrent: return n;
+    case Part::window: return layers(s.causal ? s.window - 1 : s.window / 2);
+    case Part::convolution: return layers(s.causal ? s.kernel - 1 : s.kernel / 2);
+    case Part::dilated: {
+      if (s.kernel == 1) return layers(0);
+      Index count = 1;
+      for (Index reach = s.kernel - 1, span = s.kernel; reach / (s.causal ? 1 : 2) < n - 1; ++count)
+        span *= s.kernel, reach = span - 1;
+      return count;
+    }
+    case Part::longformer:
+    case Part::strided: return 2;  // by a global position; by a position of the other kind
+    case Part::projections:
+    case Part::feed_forward:
+    case Part::no_attention:
+    case Part::lsh: return {};
+    default: return 1;
+  }
 }
 
 std::optional<Index> counted_crossover(const std::function<double(Index)>& a, const std::function<double(Index)>& b,
@@ -137,6 +172,8 @@ std::vector<Comparison> comparisons(const LayerShape& shape) {
       {"softmax over strided", {Part::softmax}, {Part::strided}},
       {"softmax over lsh", {Part::softmax}, {Part::lsh}}};
   if (!shape.causal) all.push_back({"softmax over linformer", {Part::softmax}, {Part::linformer}});
+  all.push_back({"softmax over recurrent: n = 3hd", {Part::softmax}, {Part::recurrent}});
+  all.push_back({"softmax over convolution: n = khd / 2", {Part::softmax}, {Part::convolution}});
   return all;
 }
 

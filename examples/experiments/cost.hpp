@@ -17,8 +17,14 @@
 //   lsh              at most rounds * window keys per query, 2 d each, and the rotations: rounds * buckets / 2 * d per
 //                    query and per key
 //   linformer        4 n r h d                   r rows of keys and of values, made and attended to
+//   recurrent        6 n (h d)^2                 a GRU of width h d: 3 gates of the input and of the last state
+//   convolution      k n (h d)^2                 of kernel k and h d channels
+//   dilated          k n (h d)^2                 the same with a dilation of k, the second layer of a dilated stack
 //
 // With a causal mask, softmax has n (n + 1) / 2 pairs. Linformer has no causal form.
+//
+// The other columns are those of Vaswani et al. 2017 (table 1) for one layer: the number of operations that must follow
+// each other, and the longest path between two positions, as a number of layers or, in a recurrent layer, of steps.
 #pragma once
 #include <functional>
 #include <heed/core/dtype.hpp>
@@ -38,6 +44,7 @@ struct LayerShape {
   Index favor_features = 256;  // m
   Index linformer_rows = 256;  // r, at most n
   Index lsh_rounds = 4, lsh_window = 32, lsh_buckets = 64;
+  Index kernel = 3;  // k, of convolutions; odd
 
   Index width() const { return heads * head_size; }
 };
@@ -56,7 +63,10 @@ enum class Part {
   longformer,
   strided,
   lsh,
-  linformer
+  linformer,
+  recurrent,
+  convolution,
+  dilated
 };
 std::string name_of(Part part);                       // as in the table above
 std::vector<Part> parts_of(const LayerShape& shape);  // all; without linformer if causal
@@ -64,6 +74,12 @@ Index stride_for(Index n);                            // l of the strided patter
 
 // Multiplications of a part, forward, on n positions.
 double multiplications(Part part, Index n, const LayerShape& shape);
+// Operations that must follow each other: n in a recurrent layer, else 1. What a part does in a fixed number of
+// operations, such as products and a softmax, counts as one.
+Index sequential_operations(Part part, Index n);
+// The longest path between two of n positions; none for parts that do not mix positions, and for lsh, whose keys depend
+// on values. A window, a convolution and a dilated stack (dilations 1, k, k^2, ...) need several layers.
+std::optional<Index> longest_path(Part part, Index n, const LayerShape& shape);
 
 // The smallest n from which on a(n) >= b(n), up to `max`; none if a(max) < b(max).
 std::optional<Index> counted_crossover(const std::function<double(Index)>& a, const std::function<double(Index)>& b,
