@@ -71,6 +71,7 @@
 #include <heed/layers/attention/sparse.hpp>
 #include <heed/layers/attention/states.hpp>
 #include <heed/layers/attention/synthesizer.hpp>
+#include <heed/layers/conv_seq2seq.hpp>
 #include <heed/layers/convolution.hpp>
 #include <heed/layers/decoding.hpp>
 #include <heed/layers/embedding.hpp>

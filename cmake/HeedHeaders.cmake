@@ -70,6 +70,7 @@ set(HEED_HEADERS
     layers/attention/sparse.hpp
     layers/attention/states.hpp
     layers/attention/synthesizer.hpp
+    layers/conv_seq2seq.hpp
     layers/convolution.hpp
     layers/decoding.hpp
     layers/embedding.hpp

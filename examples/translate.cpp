@@ -3,6 +3,7 @@
 //
 //   translate                                                       the built-in language: dates into ISO 8601
 //   translate --source train.de --target train.en --val-source val.de --val-target val.en
+//   translate --model conv                                          convolutions instead of recurrence; also bytenet
 //   mpirun -n 4 translate --shards 4                                four processes, each with a part of every step
 //   translate --checkpoint translate.h5 --resume                    continues a stopped run, to the same bits
 //   translate --checkpoint translate.h5 --translate FILE --beam 5   translates each line of FILE
@@ -135,7 +136,7 @@ void print_quality(const Translator& t, const Data& d, const Settings& s, const 
     for (std::size_t i = 0; i < made.size(); ++i) same += made[i] == references[i] ? 1 : 0;
     std::fprintf(stderr, "exact: %.2f%% of %zu dates\n", 100.0 * static_cast<double>(same) / kHeldOutDates,
                  made.size());
-    if (!s.model.ends_with("-none")) print_alignments(t, s.seed);
+    if (!s.model.ends_with("-none") && s.model != "bytenet") print_alignments(t, s.seed);
   } else {
     const Bleu bleu = corpus_bleu(made, {references}, {.tokens = BleuTokens::none});
     const Chrf chrf = corpus_chrf(made, {references});

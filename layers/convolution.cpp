@@ -1,5 +1,7 @@
 // Layers of convolutions.
 #include <cmath>
+#include <heed/autograd/shape_ops.hpp>
+#include <heed/layers/attention/detail/row_lengths.hpp>
 #include <heed/layers/convolution.hpp>
 #include <heed/layers/linear.hpp>
 
@@ -31,6 +33,21 @@ Conv1d::Conv1d(Exactly<Index> in_channels, Exactly<Index> out_channels, Exactly<
     : weight(weight_of("Conv1d", in_channels, out_channels, o.groups, {kernel_size})),
       options{o.stride, o.padding, o.dilation, o.groups, o.causal} {
   draw(weight, bias, o.bias, rng);
+}
+
+Tensor Conv1d::decode(In x, Conv1dState& state, const Tensor& lengths) const {
+  check(options.causal && options.stride == 1, x.where(), "Conv1d: causal is ", options.causal, " and the stride is ",
+        options.stride, "; to decode, a convolution must be causal and have a stride of 1");
+  check(x.rank() == 3, x.where(), "Conv1d: x is ", x.tensor(), "; it must be [B, T, in] to decode");
+  const Index kept = options.dilation * (weight.dim(2) - 1);
+  if (kept == 0) return (*this)({x->t(), x.where()}).t();
+  if (!state.inputs.defined()) state.inputs = Tensor::zeros({x.dim(0), kept, x.dim(2)}, x.dtype());
+  const Tensor all = concatenate({state.inputs, x.tensor()}, 1);
+  const Conv1dOptions reads{.dilation = options.dilation, .groups = options.groups};
+  const Tensor y = conv1d({all.t(), x.where()}, weight, bias, reads).t();
+  state.inputs = lengths.defined() ? detail::rows_after(all.unsqueeze(1), lengths, kept).squeeze(1)
+                                   : all.slice(1, x.dim(1), x.dim(1) + kept);
+  return y;
 }
 
 Conv2d::Conv2d(Exactly<Index> in_channels, Exactly<Index> out_channels, HeightWidth kernel_size, Rng& rng,

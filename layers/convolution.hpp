@@ -6,6 +6,8 @@
 //   const Conv1d layer(8, 16, 3, rng, {.causal = true});
 //   const Tensor text = rng.normal({2, 10, 8});  // [B, T, C]
 //   const Tensor y = layer(text.t()).t();        // [2, 10, 16]
+//   Conv1dState state;
+//   const Tensor first = layer.decode(text.slice(1, 0, 9), state), last = layer.decode(text.slice(1, 9, 10), state);
 //   const Conv2d image(3, 4, {3, 3}, rng, {.stride = 2, .padding = 1});
 //   const Tensor z = image(rng.normal({2, 3, 8, 8}));  // [2, 4, 4, 4]
 #pragma once
@@ -25,6 +27,13 @@ struct Conv1dLayerOptions {
   bool causal = false;  // as in Conv1dOptions
 };
 
+// The last inputs of a causal convolution, from which decoding continues.
+struct Conv1dState {
+  Tensor inputs = {};  // [B, dilation * (kernel_size - 1), in]; undefined before the first step
+
+  void members(MemberVisitor& visit) { visit.buffer("inputs", inputs); }  // inputs
+};
+
 // A convolution over sequences, as torch.nn.Conv1d.
 struct Conv1d {
   Parameter weight;       // [out, in / groups, kernel_size]
@@ -37,6 +46,10 @@ struct Conv1d {
          const Conv1dLayerOptions& layer_options = {});
 
   Tensor operator()(In x) const { return conv1d(x, weight, bias, options); }  // [N, in, L] -> [N, out, L']
+  // The result for the next positions: x [B, T, in] -> [B, T, out], as decoders have it. The state has the earlier
+  // inputs that the convolution reads, initially zeros, and gets the new ones. Row b has the first lengths[b] of its T
+  // positions (int32 [B]; undefined: all). Throws Error unless the convolution is causal, with a stride of 1.
+  Tensor decode(In x, Conv1dState& state, const Tensor& lengths = {}) const;
 
   void members(auto&& visit) {  // weight, bias
     visit("weight", weight);

@@ -3,6 +3,7 @@
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/detail/recurrent.hpp>
 #include <heed/autograd/shape_ops.hpp>
+#include <heed/layers/attention/detail/row_lengths.hpp>
 #include <heed/layers/recurrent.hpp>
 #include <span>
 
@@ -32,7 +33,7 @@ RecurrentCell::RecurrentCell(RecurrentKind k, Exactly<Index> input, Exactly<Inde
 // NaN.
 static Tensor without_padding_steps(const char* op, In x, const Tensor& lengths) {
   detail::check_steps(op, x, lengths);
-  return without_padding({x->unsqueeze(1), x.where()}, {.key_lengths = lengths}, op).select(1, 0);
+  return detail::rows_without_padding(op, x, lengths);
 }
 
 Recurrent::Recurrent(RecurrentKind kind, const RecurrentOptions& o, Rng& rng)

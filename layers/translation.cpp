@@ -3,12 +3,23 @@
 #include <heed/autograd/reductions.hpp>
 #include <heed/data/samples.hpp>
 #include <heed/layers/translation.hpp>
+#include <limits>
 
 namespace heed {
 namespace {
 
+TranslationModel build(const Seq2SeqConfig& c, Rng& rng) { return Seq2Seq(c.options, rng, c.factory()); }
+TranslationModel build(const TransformerSeq2SeqConfig& c, Rng& rng) {
+  return TransformerSeq2Seq(c.options, rng, c.factory());
+}
+TranslationModel build(const ConvS2SConfig& c, Rng& rng) { return ConvS2S(c.options, rng); }
+TranslationModel build(const ByteNetConfig& c, Rng& rng) { return ByteNet(c.options, rng); }
+
+// Throws Error if load_translator() could not build the model.
 template <class Config>
-using ModelOf = std::conditional_t<std::is_same_v<Config, Seq2SeqConfig>, Seq2Seq, TransformerSeq2Seq>;
+void check_mechanisms(const Config& config) {
+  if constexpr (requires { config.factory(); }) config.factory();
+}
 
 // The tokens of a text that the encoder reads.
 Tokens source_tokens(const Translator& t, const std::string& text) {
@@ -28,11 +39,7 @@ std::pair<Tensor, Tensor> padded(const std::vector<Tokens>& rows) {
 }  // namespace
 
 TranslationModel make_translation_model(const TranslationConfig& config, Rng& rng) {
-  return std::visit(
-      [&](const auto& c) -> TranslationModel {
-        return ModelOf<std::decay_t<decltype(c)>>(c.options, rng, c.factory());
-      },
-      config);
+  return std::visit([&](const auto& c) { return build(c, rng); }, config);
 }
 
 TranslationModel make_translation_model(const TranslationConfig& config, const Checkpoint& values) {
@@ -47,7 +54,7 @@ TranslationModel make_translation_model(const TranslationConfig& config, const C
 
 std::map<std::string, std::string> translator_texts(const TranslationConfig& config, const Tokenizer& source,
                                                     const Tokenizer& target) {
-  std::visit([](const auto& c) { c.factory(); }, config);  // throws if load_translator() could not build the model
+  std::visit([](const auto& c) { check_mechanisms(c); }, config);
   return {{"config", std::visit([](const auto& c) { return to_json(c); }, config)},
           {"source_tokenizer", source.to_json()},
           {"target_tokenizer", target.to_json()}};
@@ -58,8 +65,10 @@ TranslationConfig translation_config(const Checkpoint& checkpoint) {
   std::string kind;
   OptionFields(json, checkpoint.source)("model", kind);
   if (kind == "seq2seq") return from_json<Seq2SeqConfig>(json, checkpoint.source);
+  if (kind == "convs2s") return from_json<ConvS2SConfig>(json, checkpoint.source);
+  if (kind == "bytenet") return from_json<ByteNetConfig>(json, checkpoint.source);
   require(kind == "transformer-seq2seq", checkpoint.source, ": the model is ", kind,
-          "; a translator requires seq2seq or transformer-seq2seq");
+          "; a translator requires seq2seq, transformer-seq2seq, convs2s or bytenet");
   return from_json<TransformerSeq2SeqConfig>(json, checkpoint.source);
 }
 
@@ -110,6 +119,16 @@ void check_options(const TranslateOptions& o) {
           "; batch_tokens must be 1 or more, the others 0 or more");
 }
 
+// The maximum number of tokens that the decoder can read: those that have a vector of their position.
+Index max_tokens(const TranslationModel& model) {
+  const auto of = [](const auto& m) -> Index {
+    if constexpr (requires { m.target.bounded(); })
+      if (m.target.bounded()) return m.options().context;
+    return std::numeric_limits<Index>::max();
+  };
+  return std::visit(of, model);
+}
+
 BeamOptions search_options(const Translator& t, const TranslateOptions& o) {
   const TextMarks marks = text_marks(t.target);
   BeamOptions search{.beam = o.beam, .stop_tokens = {marks.end}, .penalty = o.penalty, .alpha = o.alpha};
@@ -131,6 +150,7 @@ std::vector<std::string> translate(const Translator& t, std::span<const std::str
   std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return sources[a].size() > sources[b].size(); });
   const TextMarks marks = text_marks(t.target);
   BeamOptions search = search_options(t, o);
+  const Index longest_target = max_tokens(t.model);
   if (o.on_done) o.on_done(static_cast<Index>(texts.size() - order.size()));
   for (std::size_t first = 0; first < order.size();) {
     const auto longest = static_cast<Index>(sources[order[first]].size());
@@ -141,7 +161,8 @@ std::vector<std::string> translate(const Translator& t, std::span<const std::str
     for (std::size_t i = first; i < last; ++i) {
       batch.push_back(sources[order[i]]);
       const auto length = static_cast<double>(batch.back().size());
-      search.counts.push_back(static_cast<Index>(std::min(o.max_per_token * length, 1e9)) + o.max_extra_tokens);
+      const Index count = static_cast<Index>(std::min(o.max_per_token * length, 1e9)) + o.max_extra_tokens;
+      search.counts.push_back(std::min(count, longest_target));
     }
     const auto [source, lengths] = padded(batch);
     const DecodeState state = std::visit(

@@ -18,6 +18,7 @@
 #include <functional>
 #include <heed/data/checkpoint.hpp>
 #include <heed/data/tokenizer.hpp>
+#include <heed/layers/conv_seq2seq.hpp>
 #include <heed/layers/seq2seq.hpp>
 #include <heed/layers/transformer_seq2seq.hpp>
 #include <map>
@@ -29,8 +30,8 @@
 namespace heed {
 
 // A translation model, and its configuration.
-using TranslationModel = std::variant<Seq2Seq, TransformerSeq2Seq>;
-using TranslationConfig = std::variant<Seq2SeqConfig, TransformerSeq2SeqConfig>;
+using TranslationModel = std::variant<Seq2Seq, TransformerSeq2Seq, ConvS2S, ByteNet>;
+using TranslationConfig = std::variant<Seq2SeqConfig, TransformerSeq2SeqConfig, ConvS2SConfig, ByteNetConfig>;
 
 // Builds a model with initial values.
 TranslationModel make_translation_model(const TranslationConfig& config, Rng& rng);
@@ -39,7 +40,7 @@ TranslationModel make_translation_model(const TranslationConfig& config, const C
 
 // A model and its tokenizers.
 struct Translator {
-  TranslationModel model;    // recurrent or Transformer
+  TranslationModel model;    // recurrent, Transformer or convolutional
   Tokenizer source, target;  // have the model's vocabularies: text_marks()
 };
 
@@ -61,8 +62,10 @@ struct TranslateOptions {
   double alpha = 1;                                // exponent of the length penalty: see LengthPenalty
   bool unknown = false;                          // whether a translation may contain "<unk>"
   Index longest = 0;                             // maximum number of tokens per text, otherwise Error; 0: no limit
-  double max_per_token = 2;                      // a translation has at most max_per_token tokens per source token,
-  Index max_extra_tokens = 20;                   // plus max_extra_tokens
+  // A translation has at most max_per_token tokens per source token, plus max_extra_tokens, and at most the context of
+  // a model with learned positions.
+  double max_per_token = 2;
+  Index max_extra_tokens = 20;
   Index batch_tokens = 4096;                     // source tokens translated in one batch, including padding
   std::function<void(Index done)> on_done = {};  // called with the number of texts that were finished
   std::string name = "text";                     // name of a text in messages, before its number: "a.txt, line"

@@ -17,7 +17,9 @@ struct Windows {
   // The window whose tap reads the position; -1 if there is none.
   Index window(Index position, Index tap) const {
     const Index first = position + before - tap * dilation;
-    if (first < 0 || first % stride != 0) return -1;
+    if (first < 0) return -1;
+    if (stride == 1) return first < count ? first : -1;  // without divisions
+    if (first % stride != 0) return -1;
     return first / stride < count ? first / stride : -1;
   }
   // Whether window w is position w alone.

@@ -4,6 +4,7 @@
 #include <heed/core/kernels/attention/rope.hpp>
 #include <heed/core/kernels/attention/score_functions.hpp>
 #include <heed/core/kernels/attention/sparse.hpp>
+#include <heed/core/kernels/depthwise.hpp>
 #include <heed/core/kernels/dispatch/table.hpp>
 #include <heed/core/kernels/elementwise/activation.hpp>
 #include <heed/core/kernels/elementwise/elementwise.hpp>
@@ -32,6 +33,7 @@ HEED_KERNEL_TABLE(AdditiveTable, additive_attention_table)
 HEED_KERNEL_TABLE(AttentionTable, attention_table)
 HEED_KERNEL_TABLE(CrossEntropyTable, cross_entropy_table)
 HEED_KERNEL_TABLE(CtcTable, ctc_table)
+HEED_KERNEL_TABLE(DepthwiseTable, depthwise_table)
 HEED_KERNEL_TABLE(DropoutTable, dropout_table)
 HEED_KERNEL_TABLE(ElementwiseTable, elementwise_table)
 HEED_KERNEL_TABLE(EmbeddingTable, embedding_table)

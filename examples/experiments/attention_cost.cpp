@@ -56,8 +56,8 @@ struct Layer {
 };
 
 void print_length(Index n, const Flags& flags, double peak, Layer& layer, Log& log) {
-  std::printf("\nn = %lld\n%-14s %14s %12s %9s %10s\n", static_cast<long long>(n), "", "counted, M", "median, ms",
-              "of peak", "MiB");
+  std::printf("\nn = %lld\n%-14s %14s %12s %9s %10s %6s %10s\n", static_cast<long long>(n), "", "counted, M",
+              "median, ms", "of peak", "sequential", "path", "MiB");
   for (Part part : parts_of(flags.layer)) {
     const Measured m = measure(part, n, flags.layer, flags.options);
     const double count = multiplications(part, n, flags.layer), ms = median(m.milliseconds);
@@ -65,8 +65,10 @@ void print_length(Index n, const Flags& flags, double peak, Layer& layer, Log& l
     layer.memory[part].push_back(m.peak_mebibytes);
     // Backward takes two products per product. A multiplication includes an addition, so it counts as two operations.
     const double share = count * 2 * (flags.forward ? 1 : 3) / (ms / 1000) / peak;
-    std::printf("%-14s %14.2f %12.4g %8.0f%% %10.2f\n", name_of(part).c_str(), count / 1e6, ms, 100 * share,
-                m.peak_mebibytes);
+    const Index sequential = sequential_operations(part, n);
+    const std::optional<Index> path = longest_path(part, n, flags.layer);
+    std::printf("%-14s %14.2f %12.4g %8.0f%% %10lld %6s %10.2f\n", name_of(part).c_str(), count / 1e6, ms, 100 * share,
+                static_cast<long long>(sequential), path ? std::to_string(*path).c_str() : "-", m.peak_mebibytes);
     flush_output();
     for (std::size_t i = 0; i < m.milliseconds.size(); ++i)
       log.add({{"section", "layer"},
@@ -76,6 +78,8 @@ void print_length(Index n, const Flags& flags, double peak, Layer& layer, Log& l
                {"ms", m.milliseconds[i]},
                {"peak_mib", m.peak_mebibytes},
                {"multiplications", count},
+               {"sequential", sequential},
+               {"longest_path", path ? Json(*path) : Json()},
                {"backward", !flags.forward},
                {"causal", flags.layer.causal}});
   }
@@ -135,7 +139,9 @@ std::vector<Frame> measure_layer(const Flags& flags, Log& log) {
       "%s, %d threads: peak %.0f GFLOP/s\n"
       "counted: multiplications of products, forward; MiB: peak of tensors, without input and weights\n"
       "window, longformer: %lld keys; favor: %lld features; longformer: one global position\n"
-      "strided: l = sqrt(n); lsh: %lld rounds of the %s %lld keys in %lld buckets, the count is an upper bound%s\n",
+      "strided: l = sqrt(n); lsh: %lld rounds of the %s %lld keys in %lld buckets, the count is an upper bound%s\n"
+      "recurrent: a GRU; convolution, dilated: kernel %lld; sequential, path: operations one after another, and layers "
+      "or steps between the farthest positions\n",
       static_cast<long long>(s.heads), static_cast<long long>(s.head_size), static_cast<long long>(s.width()),
       static_cast<long long>(s.hidden), s.causal ? ", causal" : "", flags.forward ? "forward" : "forward and backward",
       arch(), threads(), peak / 1e9, static_cast<long long>(s.window), static_cast<long long>(s.favor_features),
@@ -144,7 +150,8 @@ std::vector<Frame> measure_layer(const Flags& flags, Log& log) {
       s.causal ? "; reformer, linformer and luna are left out"
                : ("\nreformer: as many rounds, chunks of " + std::to_string(s.chunk) + "; linformer: " +
                   std::to_string(s.linformer_rows) + " rows; luna: " + std::to_string(s.luna_memory) + " vectors")
-                     .c_str());
+                     .c_str(),
+      static_cast<long long>(s.kernel));
   Layer layer;
   for (Index n : flags.lengths) print_length(n, flags, peak, layer, log);
   print_crossovers(flags, layer.times, log);
@@ -256,6 +263,8 @@ int run(Flags& flags, const SettingOrigins& origins) {
     throw UsageError(origins.describe("--generation-width", std::to_string(flags.generation.width)) + " and " +
                      origins.describe("--generation-heads", std::to_string(flags.generation.heads)) +
                      "; heads must divide the width");
+  if (flags.layer.kernel % 2 == 0)
+    throw UsageError(origins.describe("--kernel", std::to_string(flags.layer.kernel)) + "; it must be odd");
   // The memory needed by one layer, and by the keys and values of all layers of the generated sequence.
   const double width = static_cast<double>(flags.layer.width()), n = static_cast<double>(flags.lengths.back()),
                ffn = static_cast<double>(flags.layer.hidden);
@@ -309,6 +318,7 @@ void add_flags(CommandLine& line, Flags& f) {
   counted("--head-size", f.layer.head_size, "Size of a head [64]");
   counted("--window", f.layer.window, "Keys per query of window and longformer [256]");
   counted("--favor-features", f.layer.favor_features, "Random features of favor [256]");
+  counted("--kernel", f.layer.kernel, "Positions that a convolution reads; odd [3]");
   counted("--ffn", f.layer.hidden, "Size of the feed-forward part; 0: four times the width [3072]", 0);
   line.add_switch("--causal", f.layer.causal,
                   "Causal attention; leaves out reformer, linformer and luna, as their forms here are for encoders");

@@ -69,6 +69,9 @@ std::string name_of(Part part) {
     case Part::reformer: return "reformer";
     case Part::linformer: return "linformer";
     case Part::luna: return "luna";
+    case Part::recurrent: return "recurrent";
+    case Part::convolution: return "convolution";
+    case Part::dilated: return "dilated";
   }
   return {};
 }
@@ -78,6 +81,7 @@ std::vector<Part> parts_of(const LayerShape& shape) {
                              Part::linear,      Part::linear_wide,  Part::poly2,        Part::favor,
                              Part::window,      Part::longformer,   Part::strided,      Part::lsh};
   if (!shape.causal) parts.insert(parts.end(), {Part::reformer, Part::linformer, Part::luna});
+  parts.insert(parts.end(), {Part::recurrent, Part::convolution, Part::dilated});
   return parts;
 }
 
@@ -106,8 +110,40 @@ double multiplications(Part part, Index length, const LayerShape& s) {
       return 4 * n * m * width + 2 * m * width * width;
     }
     case Part::linformer: return 4 * n * static_cast<double>(std::min(s.linformer_rows, length)) * width;
+    case Part::recurrent: return 6 * n * width * width;
+    case Part::convolution:
+    case Part::dilated: return static_cast<double>(s.kernel) * n * width * width;
   }
   return 0;
+}
+
+Index sequential_operations(Part part, Index n) { return part == Part::recurrent ? n : 1; }
+
+std::optional<Index> longest_path(Part part, Index n, const LayerShape& s) {
+  // Layers of which each reaches `reach` positions further.
+  const auto layers = [&](Index reach) {
+    return n == 1 ? 1 : reach == 0 ? std::optional<Index>() : (n - 2 + reach) / reach;
+  };
+  switch (part) {
+    case Part::recurrent: return n;
+    case Part::window: return layers(s.causal ? s.window - 1 : s.window / 2);
+    case Part::convolution: return layers(s.causal ? s.kernel - 1 : s.kernel / 2);
+    case Part::dilated: {
+      if (s.kernel == 1) return layers(0);
+      Index count = 1;
+      for (Index reach = s.kernel - 1, span = s.kernel; reach / (s.causal ? 1 : 2) < n - 1; ++count)
+        span *= s.kernel, reach = span - 1;
+      return count;
+    }
+    case Part::longformer:
+    case Part::strided: return 2;  // by a global position; by a position of the other kind
+    case Part::projections:
+    case Part::feed_forward:
+    case Part::no_attention:
+    case Part::lsh:
+    case Part::reformer: return {};
+    default: return 1;
+  }
 }
 
 std::optional<Index> counted_crossover(const std::function<double(Index)>& a, const std::function<double(Index)>& b,
@@ -152,9 +188,11 @@ std::vector<Comparison> comparisons(const LayerShape& shape) {
       {"linear over window", {Part::linear}, {Part::window}},
       {"softmax over strided", {Part::softmax}, {Part::strided}},
       {"softmax over lsh", {Part::softmax}, {Part::lsh}}};
-  if (shape.causal) return all;
-  for (const Part part : {Part::reformer, Part::linformer, Part::luna})
-    all.push_back({"softmax over " + name_of(part), {Part::softmax}, {part}});
+  if (!shape.causal)
+    for (const Part part : {Part::reformer, Part::linformer, Part::luna})
+      all.push_back({"softmax over " + name_of(part), {Part::softmax}, {part}});
+  all.push_back({"softmax over recurrent: n = 3hd", {Part::softmax}, {Part::recurrent}});
+  all.push_back({"softmax over convolution: n = khd / 2", {Part::softmax}, {Part::convolution}});
   return all;
 }
 

@@ -20,9 +20,15 @@
 //                    rotations: 8 d per query, round and digit of a bucket; chunks of c
 //   linformer        4 n r h d                   r rows of keys and of values, made and attended to
 //   luna             4 n m h d + 2 m (h d)^2     m vectors of the memory, packed and attended to, and their maps
+//   recurrent        6 n (h d)^2                 a GRU of width h d: 3 gates of the input and of the last state
+//   convolution      k n (h d)^2                 of kernel k and h d channels
+//   dilated          k n (h d)^2                 the same with a dilation of k, the second layer of a dilated stack
 //
-// With a causal mask, softmax has n (n + 1) / 2 pairs. The last three are for encoders: reformer
-// and linformer have no causal form, and that of luna has other products.
+// With a causal mask, softmax has n (n + 1) / 2 pairs. reformer, linformer and luna are for encoders: the first two have
+// no causal form, and that of luna has other products.
+//
+// The other columns are those of Vaswani et al. 2017 (table 1) for one layer: the number of operations that must follow
+// each other, and the longest path between two positions, as a number of layers or, in a recurrent layer, of steps.
 #pragma once
 #include <functional>
 #include <heed/core/dtype.hpp>
@@ -44,6 +50,7 @@ struct LayerShape {
   Index lsh_rounds = 4, lsh_window = 32, lsh_buckets = 64;  // rounds also of reformer
   Index chunk = 64;                                         // c
   Index luna_memory = 16;                                   // m of luna
+  Index kernel = 3;                                         // k, of convolutions; odd
 
   Index width() const { return heads * head_size; }
 };
@@ -64,14 +71,23 @@ enum class Part {
   lsh,
   reformer,
   linformer,
-  luna
+  luna,
+  recurrent,
+  convolution,
+  dilated
 };
 std::string name_of(Part part);                       // as in the table above
-std::vector<Part> parts_of(const LayerShape& shape);  // all; without the last three if causal
+std::vector<Part> parts_of(const LayerShape& shape);  // all; without reformer, linformer and luna if causal
 Index stride_for(Index n);                            // l of the strided pattern
 
 // Multiplications of a part, forward, on n positions.
 double multiplications(Part part, Index n, const LayerShape& shape);
+// Operations that must follow each other: n in a recurrent layer, else 1. What a part does in a fixed number of
+// operations, such as products and a softmax, counts as one.
+Index sequential_operations(Part part, Index n);
+// The longest path between two of n positions; none for parts that do not mix positions, and for lsh, whose keys depend
+// on values. A window, a convolution and a dilated stack (dilations 1, k, k^2, ...) need several layers.
+std::optional<Index> longest_path(Part part, Index n, const LayerShape& shape);
 
 // The smallest n from which on a(n) >= b(n), up to `max`; none if a(max) < b(max).
 std::optional<Index> counted_crossover(const std::function<double(Index)>& a, const std::function<double(Index)>& b,

@@ -12,7 +12,9 @@
 #include <heed/layers/attention/reformer.hpp>
 #include <heed/layers/attention/softmax.hpp>
 #include <heed/layers/attention/sparse.hpp>
+#include <heed/layers/convolution.hpp>
 #include <heed/layers/feed_forward.hpp>
+#include <heed/layers/recurrent.hpp>
 
 namespace heed::examples {
 namespace {
@@ -38,6 +40,20 @@ AttentionMechanism mechanism_of(Part part, Index n, const LayerShape& s, Rng& rn
     case Part::linformer: return LinformerAttention(n, std::min(n, s.linformer_rows), rng);
     default: return SoftmaxAttention{};
   }
+}
+
+// A recurrent or convolutional layer of the same width, on x [1, n, width].
+Measured measure_other_layer(Part part, const Tensor& x, const LayerShape& s, Rng& rng, const MeasureOptions& options) {
+  const Index width = s.width();
+  if (part == Part::recurrent) {
+    const GRU layer({.input = width, .hidden = width}, rng);
+    return measure_forward([&](const Tensor& t) { return layer(t).y; }, x, options);
+  }
+  const Index dilation = part == Part::dilated ? s.kernel : 1;
+  Conv1dLayerOptions o{.dilation = dilation, .causal = s.causal};
+  if (!s.causal) o.padding = dilation * (s.kernel - 1) / 2;
+  const Conv1d layer(width, width, s.kernel, rng, o);
+  return measure_forward([&](const Tensor& t) { return layer(t.t()).t(); }, x, options);
 }
 
 }  // namespace
@@ -85,6 +101,8 @@ Measured measure(Part part, Index n, const LayerShape& s, const MeasureOptions& 
     if (part == Part::feed_forward) return measure_forward([&](const Tensor& t) { return ffn(t); }, x, options);
     return measure_forward([&](const Tensor& t) { return ffn(projections(t)); }, x, options);
   }
+  if (part == Part::recurrent || part == Part::convolution || part == Part::dilated)
+    return measure_other_layer(part, rng.normal({1, n, width}), s, rng, options);
   // Queries, keys and values are views of one tensor, as in a layer.
   const Index size = s.head_size * (part == Part::linear_wide ? 4 : 1);
   const AttentionMechanism mechanism = mechanism_of(part, n, s, rng, options.seed);

@@ -20,13 +20,14 @@ const std::vector<std::string>& model_names() {
       for (const char* attention :
            {"none", "bahdanau", "luong-dot", "luong-general", "luong-concat", "luong-location", "local-m", "local-p"})
         names.push_back(std::string(cell) + "-" + attention);
-    names.emplace_back("transformer");
+    for (const char* other : {"transformer", "conv", "bytenet"}) names.emplace_back(other);
     return names;
   }();
   return all;
 }
 
 bool is_transformer(const TranslationSettings& s) { return s.model == "transformer"; }
+bool is_convolutional(const TranslationSettings& s) { return s.model == "conv" || s.model == "bytenet"; }
 
 // The parts of a model's name: gru and luong-dot for gru-luong-dot.
 std::pair<std::string, std::string> cell_and_attention(const std::string& model) {
@@ -37,6 +38,7 @@ std::pair<std::string, std::string> cell_and_attention(const std::string& model)
 
 std::vector<std::string> mechanisms(const TranslationSettings& s) {
   if (is_transformer(s)) return {s.encoder_attention, s.decoder_attention, s.cross_attention};
+  if (is_convolutional(s)) return {};
   const std::string attention = cell_and_attention(s.model).second;
   return attention == "none" ? std::vector<std::string>() : std::vector{attention};
 }
@@ -79,6 +81,19 @@ Seq2SeqConfig recurrent_config(const TranslationSettings& s, Index source, Index
   return c;
 }
 
+// ConvS2SConfig or ByteNetConfig.
+template <class Config>
+Config convolutional_config(const TranslationSettings& s, Index source, Index target) {
+  Config c;
+  auto& o = c.options;
+  o.source_vocabulary = source, o.target_vocabulary = target;
+  o.width = s.options.blocks.attention.width, o.hidden = s.options.blocks.hidden, o.kernel = s.kernel;
+  o.layers = s.options.blocks.layers, o.dropout = *s.options.blocks.dropout;
+  o.label_smoothing = s.options.label_smoothing;
+  if constexpr (requires { o.context; }) o.context = std::max(o.context, s.longest + 1);
+  return c;
+}
+
 }  // namespace
 
 Index TranslationSettings::last_step(Index batches) const {
@@ -109,7 +124,7 @@ void TranslationSettings::model_fields(SettingFields& f) {
   f.group("Model");
   f("model", model, Kind::model,
     "gru or lstm followed by -none, -bahdanau, -luong-dot, -luong-general, -luong-concat, -luong-location, "
-    "-local-m or -local-p; or transformer [gru-bahdanau]",
+    "-local-m or -local-p; or transformer, conv (ConvS2S) or bytenet [gru-bahdanau]",
     one_of(model_names(), "NAME"));
   f("encoder-attention", encoder_attention, Kind::model, "Self-attention of a transformer's encoder [softmax]",
     one_of(mechanism_names(false), "NAME"));
@@ -126,12 +141,17 @@ void TranslationSettings::model_fields(SettingFields& f) {
   mechanism_fields(f, mechanism, names,
                    [](const MechanismOption& o, bool has_value) { return has_value || always.contains(o.name); });
   TransformerOptions& blocks = options.blocks;
-  f("layers", blocks.layers, Kind::model, "Layers of the encoder and of the decoder, each [1]", whole(1));
+  f("layers", blocks.layers, Kind::model,
+    "Layers of the encoder and of the decoder, each [1; 4 for conv, 10 for bytenet]", whole(1));
   f("heads", blocks.attention.heads, Kind::model, "Heads of a transformer's attention [4]", whole(1));
   f("width", blocks.attention.width, Kind::model,
-    "Width of embeddings, and of a transformer [128; 32 for dates with -bahdanau]", whole(1));
+    "Width of embeddings, of a transformer and between the blocks of bytenet [128; 32 for dates with -bahdanau]",
+    whole(1));
   f("hidden", blocks.hidden, Kind::model,
-    "Size of a recurrent model's states, or of a transformer's feed-forward part [256]", whole(2));
+    "Size of a recurrent model's states, of a transformer's feed-forward part, or channels of convolutions [256]",
+    whole(2));
+  f("kernel", kernel, Kind::model, "Positions that a convolution of conv or bytenet reads; odd [3]", whole(1)).stored =
+      kernel != 3;
   f("directions", directions, Kind::model, "Reading directions of a recurrent encoder [2]", whole(1, 2));
   f("input-feeding", input_feeding, Kind::model,
     "A recurrent decoder also reads its last attention output, as in Luong");
@@ -217,8 +237,12 @@ static void check_settings(const SettingOrigins& origins, const TranslationSetti
   only_of(is_transformer(s), "a transformer",
           {"--encoder-attention", "--decoder-attention", "--cross-attention", "--heads", "--norm-first",
            "--attention-dropout"});
-  only_of(!is_transformer(s), "recurrent models",
+  only_of(!is_transformer(s) && !is_convolutional(s), "recurrent models",
           {"--directions", "--input-feeding", "--output-from-state", "--bridge"});
+  only_of(is_convolutional(s), "convolutional models", {"--kernel"});
+  if (s.kernel % 2 == 0)
+    throw UsageError(origins.describe("--kernel", std::to_string(s.kernel)) + "; it must be odd, as convolutions of " +
+                     "the encoder read as many positions before as after");
   check_mechanism_options(origins, s);
   if (s.average_last > 1 && s.average_every == 0 && s.eval_every == 0)
     throw UsageError(origins.describe("--average-last", std::to_string(s.average_last)) + " and " +
@@ -239,6 +263,8 @@ TranslationSettings settings_of(TranslationSettings given, const CommandLine& li
   // With wider embeddings of about sixty characters, Bahdanau's attention has as much weight on the space before a word
   // as on the word: the backward state at the space has read the word (docs/translation.md).
   if (s.built_in() && s.model.ends_with("-bahdanau") && !line.given("--width")) s.options.blocks.attention.width = 32;
+  // Fewer layers would see too little of a sentence.
+  if (is_convolutional(s) && !line.given("--layers")) s.options.blocks.layers = s.model == "conv" ? 4 : 10;
   std::set<std::string> stored;
   if (old != nullptr) {
     require(old->texts.contains("settings"), old->source, " is not a checkpoint of translate: it has no settings");
@@ -274,6 +300,8 @@ void check_config(const TranslationConfig& by_settings, const Checkpoint& checkp
 TranslationConfig translation_config(const TranslationSettings& s, const Tokenizer& source, const Tokenizer& target) {
   const Index sources = text_marks(source).vocabulary, targets = text_marks(target).vocabulary;
   if (is_transformer(s)) return transformer_config(s, sources, targets);
+  if (s.model == "conv") return convolutional_config<ConvS2SConfig>(s, sources, targets);
+  if (s.model == "bytenet") return convolutional_config<ByteNetConfig>(s, sources, targets);
   return recurrent_config(s, sources, targets);
 }
 

@@ -23,7 +23,7 @@ struct TranslationSettings {
   std::string model = "gru-bahdanau";
   std::string encoder_attention = "softmax", decoder_attention = "softmax", cross_attention = "softmax";
   MechanismOptions mechanism = {};  // for all attentions that have the option
-  // The options of a transformer. A recurrent model has these layers, width, hidden, dropout and label smoothing.
+  // The options of a transformer. Other models have these layers, width, hidden, dropout and label smoothing.
   TransformerSeq2SeqOptions options = {.blocks = {.layers = 1,
                                                   .attention = {.width = 128, .heads = 4},
                                                   .hidden = 256,
@@ -31,6 +31,7 @@ struct TranslationSettings {
                                                   .norm_first = false},
                                        .label_smoothing = 0};
   double attention_dropout = -1;  // negative: as dropout
+  Index kernel = 3;               // of convolutional models
   Index directions = 2;
   bool input_feeding = false, output_from_state = false;
   std::string bridge = "linear";

@@ -85,6 +85,16 @@ RELEASE_TEST_CASE("draw: learns digits and draws new ones stroke by stroke") {
   check_picture(draw, "strokes.svg");
 }
 
+RELEASE_TEST_CASE("strided_convolution: names digits from fewer and fewer positions, and draws which pixels matter") {
+  const Article digits("strided_convolution");
+  const std::string small = "--steps 150 --layers 2 --width 32 --held-out 100 --batch 16 --lr 5e-3 ";
+  CHECK(number_after(digits, small + "--kernel 5 --stride 3 --plot digits.svg", "digits recognized: ") > 30);
+  check_picture(digits, "digits.svg");
+  const Ran even = digits.run("--kernel 2");
+  CHECK(even.exit_code == 2);
+  CHECK(contains(even.output, "--kernel must be odd"));
+}
+
 RELEASE_TEST_CASE("prune, quantize and distill begin with a model of train_lm") {
   const test::Training lm;
   REQUIRE(lm.run("--steps 60").exit_code == 0);
@@ -155,6 +165,7 @@ RELEASE_TEST_CASE("programs of articles: stopped and resumed, and at any number 
   check_resumes("lstmn", "--steps 300 --hidden 16 --span 5 --batch 4 --held-out 20");
   check_resumes("funnel", "--steps 300 --width 16 --heads 2 --layers 1 --stories 1 --batch 4 --held-out 20");
   check_resumes("power_bert", "--steps 300 --width 16 --heads 2 --layers 2 --batch 4 --held-out 20 --keep 9,3");
+  check_resumes("strided_convolution", "--steps 200 --layers 2 --width 16 --batch 4 --held-out 20");
   check_resumes("draw", "--steps 200 --hidden 16 --strokes 3 --batch 4 --held-out 20");
 }
 

@@ -48,14 +48,15 @@ const char* const kPairs =
 
 TEST_CASE("translate: it learns from two files, prints BLEU, translates lines and draws an alignment") {
   int number = 0;
-  for (const std::string model : {"gru-bahdanau", "transformer"}) {
-    if (!test::is_taken(number++, 2)) continue;
+  for (const std::string model : {"gru-bahdanau", "transformer", "conv"}) {
+    if (!test::is_taken(number++, 3)) continue;
     CAPTURE(model);
     const Translating t;
     write_pairs(t);
-    Ran ran = t.run(kPairs + ("--model " + model) +
-                    (model == "transformer" ? " --heads 2 --dropout 0 --lr 5e-3" : " --lr 1e-2") +
-                    " --steps 150 --plot loss.svg --log log");
+    const std::string more = model == "transformer" ? " --heads 2 --dropout 0 --lr 5e-3"
+                             : model == "conv"      ? " --layers 2 --dropout 0 --lr 1e-2"
+                                                    : " --lr 1e-2";
+    Ran ran = t.run(kPairs + ("--model " + model) + more + " --steps 150 --plot loss.svg --log log");
     INFO(ran.output);
     REQUIRE(ran.exit_code == 0);
     CHECK(contains(ran.output, "validation perplexity 1.0"));
@@ -240,6 +241,7 @@ TEST_CASE("translate: every named model, and named attentions in the three place
                              "--encoder-attention top-k --decoder-attention window --cross-attention luong-concat",
                              "--encoder-attention cosine --decoder-attention luong-general --cross-attention linear"})
     models.push_back("transformer --heads 2 --layers 2 " + std::string(places));
+  for (const char* other : {"conv --layers 2 --kernel 5", "bytenet --layers 6"}) models.emplace_back(other);
   int number = 0;
   for (const std::string& model : models) {
     if (!test::is_taken(number++, 6)) continue;
@@ -256,6 +258,40 @@ TEST_CASE("translate: every named model, and named attentions in the three place
   }
   test::check_refused(t.run(kPairs + std::string("--model transformer --cross-attention window --steps 1")), 2,
                       "--cross-attention");
+}
+
+TEST_CASE("translate: convolutional models resume to the same bits, start from weights, and refuse other flags") {
+  const Translating t;
+  write_pairs(t);
+  for (const std::string model : {"conv", "bytenet"}) {
+    CAPTURE(model);
+    const std::string flags = kPairs + ("--model " + model) + " --layers 2 --schedule constant ";
+    Ran ran = t.run(flags + "--steps 20 --checkpoint whole.h5");
+    INFO(ran.output);
+    REQUIRE(ran.exit_code == 0);
+    REQUIRE(t.run(flags + "--steps 10 --checkpoint cut.h5").exit_code == 0);
+    ran = t.run("--steps 20 --checkpoint cut.h5 --resume");
+    INFO(ran.output);
+    REQUIRE(ran.exit_code == 0);
+    const Checkpoint whole = load_checkpoint(t.file("whole.h5")), cut = load_checkpoint(t.file("cut.h5"));
+    for (const auto& [name, x] : whole.tensors) CHECK(test::same_bits(x, cut.tensor(name)));
+    CHECK(contains(whole.text("config"), model == "conv" ? "\"model\":\"convs2s\"" : "\"model\":\"bytenet\""));
+    CHECK(!contains(whole.text("settings"), "kernel"));
+    ran = t.run(
+        "--init whole.h5 --steps 1 --source train.words --target train.numbers --val-source val.words "
+        "--val-target val.numbers --batch-tokens 32 --checkpoint next.h5");
+    INFO(ran.output);
+    CHECK(ran.exit_code == 0);
+    CHECK(contains(ran.output, model + ": "));
+  }
+  test::check_refused(t.run("--checkpoint whole.h5 --alignments a.svg --text 'one two'"), 1,
+                      "ByteNet: the model has no attention");
+  test::check_refused(t.run(kPairs + std::string("--model bytenet --kernel 2")), 2, "--kernel is 2; it must be odd");
+  test::check_refused(t.run(kPairs + std::string("--model gru-none --kernel 5")), 2,
+                      "--kernel is for convolutional models, but --model is gru-none");
+  test::check_refused(t.run(kPairs + std::string("--model conv --heads 2")), 2, "--heads is for a transformer");
+  test::check_refused(t.run(kPairs + std::string("--model conv --bridge copy")), 2, "--bridge is for recurrent models");
+  test::check_refused(t.run(kPairs + std::string("--model conv --window 3")), 2, "--window is an option of");
 }
 
 TEST_CASE("translate: --local-radius is the radius of local attention, in the model and in its checkpoint") {

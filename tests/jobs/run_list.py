@@ -62,6 +62,8 @@ RUNS = {
     "translate-transformer": pairs("--model transformer --label-smoothing 0.1 --schedule inverse-sqrt"),
     "translate-transformer-linear": pairs("--model transformer --norm-first --encoder-attention window --window 3 "
                                           "--decoder-attention linear --cross-attention cosine --dtype bf16"),
+    "translate-conv": pairs("--model conv --layers 2"),
+    "translate-bytenet": pairs("--model bytenet --layers 3"),
     "translate-average-pieces": [PAIRS.replace("--min-freq 1", "--vocabulary 290").replace("--steps 16", "--epochs 3") +
                                  "--average-last 3 --average-every 2 --shards 2 --eval-every 5 --best best.h5" + TO],
     "translate-resume": pairs("--schedule constant") + [f"translate --resume --steps 24{TO}"],

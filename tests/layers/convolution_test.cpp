@@ -1,4 +1,6 @@
-// Layers of convolutions: shapes, names, initial values and errors.
+// Layers of convolutions: shapes, names, initial values, decoding and errors.
+#include <algorithm>
+#include <array>
 #include <heed/layers/convolution.hpp>
 
 #include "tests/layers/layer_cases.hpp"
@@ -33,6 +35,35 @@ TEST_CASE("Conv1d and Conv2d: initial values are uniform in +-1/sqrt of the numb
   CHECK(std::fabs(mean(layer.weight).item()) < 0.02);
 }
 
+TEST_CASE("Conv1d: decoding in any steps, by rows of different lengths, gives the results of the whole sequence") {
+  for (const auto& [groups, dilation, kernel] :
+       std::vector<std::array<Index, 3>>{{1, 1, 3}, {1, 3, 3}, {4, 3, 2}, {1, 1, 1}}) {
+    Rng rng(1);
+    Conv1d layer(4, 8, kernel, rng, {.dilation = dilation, .groups = groups, .causal = true});
+    to(layer, DType::float64);
+    const Tensor x = test::normal({3, 9, 4}), whole = layer(x.t()).t();
+    for (const Index step : {1, 2, 9}) {
+      Conv1dState state;
+      for (Index t = 0; t < 9; t += step) {
+        const Index end = std::min<Index>(9, t + step);
+        CHECK(test::close(layer.decode(x.slice(1, t, end), state), whole.slice(1, t, end), 1e-13, 1e-13));
+      }
+    }
+    // Rows of 4, 1 and 3 positions, and then two more positions of each, in another order.
+    Conv1dState state;
+    const std::int32_t counts[] = {4, 1, 3};
+    layer.decode(x.slice(1, 0, 4), state, Tensor::from<std::int32_t>({4, 1, 3}));
+    Conv1dState picked = pick_rows(state, Tensor::from<std::int32_t>({2, 0, 1, 2}));
+    std::vector<Tensor> next, expected;
+    for (const Index row : {2, 0, 1, 2}) {
+      const Index first = counts[row];
+      next.push_back(x.slice(0, row, row + 1).slice(1, first, first + 2));
+      expected.push_back(whole.slice(0, row, row + 1).slice(1, first, first + 2));
+    }
+    CHECK(test::close(layer.decode(concatenate(next, 0), picked), concatenate(expected, 0), 1e-13, 1e-13));
+  }
+}
+
 TEST_CASE("Conv1d and Conv2d: errors") {
   Rng rng(1);
   test::check_errors({
@@ -47,6 +78,16 @@ TEST_CASE("Conv1d and Conv2d: errors") {
          Conv1d layer(4, 6, 3, rng);
          named_parameters(layer);
          layer(Tensor::zeros({2, 3, 5}));
+       }},
+      {"Conv1d: causal is 0 and the stride is 1; to decode, a convolution must be causal and have a stride of 1",
+       [&] {
+         Conv1dState state;
+         Conv1d(4, 6, 3, rng).decode(Tensor::zeros({2, 3, 4}), state);
+       }},
+      {"Conv1d: x is [2, 4] float32; it must be [B, T, in] to decode",
+       [&] {
+         Conv1dState state;
+         Conv1d(4, 6, 3, rng, {.causal = true}).decode(Tensor::zeros({2, 4}), state);
        }},
   });
 }

@@ -298,6 +298,21 @@ inline std::vector<LayerCase> transformer_layers() {
   return list;
 }
 
+// A translation model of convolutions, with a padded source.
+template <class M, class Options>
+LayerCase translator_case(const char* name, Options o) {
+  const auto make = [o](Index n, Rng& rng) mutable {
+    o.source_vocabulary = o.target_vocabulary = 11, o.width = n, o.hidden = 5;
+    return any_layer(M(o, rng), [](const M& l, const List&) {
+      Batch b;
+      b["source"] = words(10), b["source_lengths"] = lengths(words(10), 2);
+      b.inputs = words(11), b.targets = words(9);
+      return l.loss(b);
+    });
+  };
+  return {name, [](Index) { return std::vector<Shape>{}; }, make, 4};
+}
+
 // Layers of channels [N, C, ...], on sequences [B, T, C].
 inline std::vector<LayerCase> channel_layers() {
   const auto sequence = [](Index n) { return std::vector<Shape>{{2, 3, n}}; };
@@ -321,6 +336,8 @@ inline std::vector<LayerCase> channel_layers() {
            return l(x[0].t()).t();
          });
        }},
+      translator_case<ConvS2S>("ConvS2S", ConvS2SOptions{.layers = 1, .decoder_layers = 2, .context = 6}),
+      translator_case<ByteNet>("ByteNet", ByteNetOptions{.layers = 1, .decoder_layers = 2, .dilations = 2}),
   };
 }
 

@@ -24,29 +24,6 @@ Tensor rows_that_count(const Tensor& logits) {  // the rows of [2, 3, V] whose t
   return concatenate({logits.select(0, 0), logits.select(0, 1).slice(0, 0, 2)}, 0);
 }
 
-// One pair of the batch, without padding.
-Batch pair_alone(const Batch& b, Index i) {
-  Batch one;
-  const Index S = b.at("source_lengths").ptr<std::int32_t>()[i], T = target_length(i);
-  one["source"] = b.at("source").slice(0, i, i + 1).slice(1, 0, S);
-  one.inputs = b.inputs.slice(0, i, i + 1).slice(1, 0, T);
-  one.targets = b.targets.slice(0, i, i + 1).slice(1, 0, T);
-  return one;
-}
-
-// The loss and all gradients.
-template <class M>
-std::vector<Tensor> loss_and_gradients(M& model, const Batch& b) {
-  for (const NamedParameter& p : named_parameters(model)) p.parameter->zero_grad();
-  manual_seed(3);
-  Tape tape;
-  const Tensor loss = model.loss(b);
-  tape.backward(loss);
-  std::vector<Tensor> list = {loss.detach()};
-  for (const NamedParameter& p : named_parameters(model)) list.push_back(p.parameter->grad().clone());
-  return list;
-}
-
 constexpr PositionKind kAllPositions[] = {PositionKind::none, PositionKind::learned, PositionKind::sinusoidal,
                                           PositionKind::rope, PositionKind::relative};
 

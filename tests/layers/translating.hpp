@@ -1,5 +1,6 @@
-// Small encoder-decoder Transformers, and their batches.
+// Small encoder-decoder Transformers, and batches for these and other translation models.
 #pragma once
+#include <heed/autograd/tape.hpp>
 #include <heed/layers/transformer_seq2seq.hpp>
 #include <map>
 #include <string>
@@ -69,6 +70,29 @@ inline Batch random_sentences(Index batch = 5, Index S = 7) {
   return b;
 }
 inline Index target_length(Index row) { return kTimes - row % 3; }
+
+// One pair of the batch, without padding.
+inline Batch pair_alone(const Batch& b, Index i) {
+  Batch one;
+  const Index S = b.at("source_lengths").ptr<std::int32_t>()[i], T = target_length(i);
+  one["source"] = b.at("source").slice(0, i, i + 1).slice(1, 0, S);
+  one.inputs = b.inputs.slice(0, i, i + 1).slice(1, 0, T);
+  one.targets = b.targets.slice(0, i, i + 1).slice(1, 0, T);
+  return one;
+}
+
+// The loss and all gradients.
+template <class M>
+std::vector<Tensor> loss_and_gradients(M& model, const Batch& b) {
+  for (const NamedParameter& p : named_parameters(model)) p.parameter->zero_grad();
+  manual_seed(3);
+  Tape tape;
+  const Tensor loss = model.loss(b);
+  tape.backward(loss);
+  std::vector<Tensor> list = {loss.detach()};
+  for (const NamedParameter& p : named_parameters(model)) list.push_back(p.parameter->grad().clone());
+  return list;
+}
 
 // A configuration with this mechanism at one of the three places.
 inline TransformerSeq2SeqConfig config_with(const std::string& place, const std::string& name) {

@@ -1,4 +1,7 @@
-// Translators of both kinds: training, checkpoints, and translation of many texts and single ones.
+// Translators of all kinds: training, checkpoints, and translation of many texts and single ones.
+#include <cmath>
+#include <heed/autograd/reductions.hpp>
+#include <heed/autograd/tape.hpp>
 #include <heed/data/samples.hpp>
 #include <heed/layers/model.hpp>
 #include <heed/layers/translation.hpp>
@@ -27,10 +30,26 @@ std::vector<TextPair> all_pairs() {  // words into numerals, all with up to thre
   return pairs;
 }
 
-TranslationConfig config_of(bool recurrent) {
+enum class TranslatorKind { recurrent, transformer, convs2s, bytenet };
+
+TranslationConfig config_of(TranslatorKind kind) {
   const Index source = text_marks(words()).vocabulary, target = text_marks(numerals()).vocabulary;
-  if (recurrent)
+  if (kind == TranslatorKind::recurrent)
     return Seq2SeqConfig{{.source_vocabulary = source, .target_vocabulary = target, .embedding = 16, .hidden = 32}};
+  if (kind == TranslatorKind::convs2s)
+    return ConvS2SConfig{{.source_vocabulary = source,
+                          .target_vocabulary = target,
+                          .width = 32,
+                          .hidden = 32,
+                          .layers = 2,
+                          .dropout = 0}};
+  if (kind == TranslatorKind::bytenet)
+    return ByteNetConfig{{.source_vocabulary = source,
+                          .target_vocabulary = target,
+                          .width = 32,
+                          .hidden = 32,
+                          .layers = 3,
+                          .dropout = 0}};
   TransformerSeq2SeqConfig c;
   c.options = {
       .source_vocabulary = source, .target_vocabulary = target, .blocks = {.attention = {.width = 32, .heads = 2}}};
@@ -38,14 +57,14 @@ TranslationConfig config_of(bool recurrent) {
   return c;
 }
 
-Translator trained(bool recurrent, Index steps) {
+Translator trained(TranslatorKind kind, Index steps) {
   Rng rng(3);
-  Translator t{make_translation_model(config_of(recurrent), rng), words(), numerals()};
+  Translator t{make_translation_model(config_of(kind), rng), words(), numerals()};
   const TextPairs pairs(all_pairs(), t.source, t.target, {.source_end = true});
   const SampleBatches batches(pairs, {.rows = 15, .padding = TextPairs::padding()});
   std::visit(
       [&](auto& model) {
-        Adam adam(named_parameters(model), {.lr = recurrent ? 1e-2 : 5e-3});
+        Adam adam(named_parameters(model), {.lr = kind == TranslatorKind::transformer ? 5e-3 : 1e-2});
         for (Index step = 0; step < steps; ++step) {
           adam.zero_grad();
           Tape tape;
@@ -60,9 +79,10 @@ Translator trained(bool recurrent, Index steps) {
 }  // namespace
 
 TEST_CASE("a translator learns, is saved and loaded, and translates texts of any length in their order") {
-  for (const bool recurrent : {true, false}) {
-    CAPTURE(recurrent);
-    Translator t = trained(recurrent, 150);
+  for (const TranslatorKind kind :
+       {TranslatorKind::recurrent, TranslatorKind::transformer, TranslatorKind::convs2s, TranslatorKind::bytenet}) {
+    CAPTURE(static_cast<int>(kind));
+    Translator t = trained(kind, 150);
     std::vector<std::string> sources, targets;
     for (const TextPair& p : all_pairs()) sources.push_back(p.source), targets.push_back(p.target);
     sources.insert(sources.begin() + 3, " "), targets.insert(targets.begin() + 3, "");
@@ -74,12 +94,16 @@ TEST_CASE("a translator learns, is saved and loaded, and translates texts of any
 
     const TemporaryFolder folder;
     Checkpoint c;
-    c.texts = translator_texts(config_of(recurrent), t.source, t.target);
+    c.texts = translator_texts(config_of(kind), t.source, t.target);
     std::visit([&](auto& model) { store_model(c, model); }, t.model);
     save_checkpoint(folder.path / "t.h5", c);
     const Translator again = load_translator(folder.path / "t.h5");
     CHECK(translate(again, sources) == targets);
 
+    if (kind == TranslatorKind::bytenet) {
+      CHECK(contains(error_of([&] { align(again, "three one", "31"); }), "ByteNet: the model has no attention"));
+      continue;
+    }
     const Alignment a = align(again, "three one", "31");
     CHECK(a.source.size() == 3);
     CHECK(a.target.size() == 3);
@@ -91,9 +115,9 @@ TEST_CASE("a translator learns, is saved and loaded, and translates texts of any
 TEST_CASE("files without a translator, and texts that cannot be encoded, are errors") {
   const TemporaryFolder folder;
   Rng rng(1);
-  Translator t{make_translation_model(config_of(true), rng), numerals(), words()};
+  Translator t{make_translation_model(config_of(TranslatorKind::recurrent), rng), numerals(), words()};
   Checkpoint c;
-  c.texts = translator_texts(config_of(true), t.source, t.target);
+  c.texts = translator_texts(config_of(TranslatorKind::recurrent), t.source, t.target);
   std::visit([&](auto& model) { store_model(c, model); }, t.model);
   save_checkpoint(folder.path / "t.h5", c);
   CHECK(contains(error_of([&] { load_translator(folder.path / "t.h5"); }),
@@ -101,8 +125,8 @@ TEST_CASE("files without a translator, and texts that cannot be encoded, are err
   c.texts["config"] = R"({"model":"gpt"})";
   save_checkpoint(folder.path / "t.h5", c);
   CHECK(contains(error_of([&] { load_translator(folder.path / "t.h5"); }),
-                 "the model is gpt; a translator requires seq2seq or transformer-seq2seq"));
-  TranslationConfig own = config_of(true);
+                 "the model is gpt; a translator requires seq2seq, transformer-seq2seq, convs2s or bytenet"));
+  TranslationConfig own = config_of(TranslatorKind::recurrent);
   std::get<Seq2SeqConfig>(own).attention = "my-own";
   CHECK(contains(error_of([&] { translator_texts(own, t.source, t.target); }), "the mechanism is 'my-own'; it must"));
   const std::vector<std::string> texts = {"12", "1x"};

@@ -45,6 +45,11 @@ Tensor at_positions(In x, const Tensor& seen, const AttentionCall& call, Index e
 // The last position of each row of h [B, T, D], without padding: [B, D].
 Tensor last_of_rows(const Tensor& h, const AttentionCall& call);
 
+// x [B, T, C] with 0 in the padding, the positions of row b from lengths[b] on; lengths int32 [B], or undefined for
+// none. A convolution that is not causal reads padding, so models call this before each one. Throws Error that begins
+// with `op`.
+Tensor rows_without_padding(const char* op, In x, const Tensor& lengths);
+
 // Whether x [B, Hk, T, D] can be appended to a cache [B, Hk, capacity, D], which is undefined before the first step.
 bool follows(const Tensor& cache, const Tensor& x);
 

@@ -41,6 +41,11 @@ Tensor last_of_rows(const Tensor& h, const AttentionCall& call) {
   return index_select(h.reshape({batch * count, h.dim(2)}), 0, Tensor::from(places, {batch}));
 }
 
+Tensor rows_without_padding(const char* op, In x, const Tensor& lengths) {
+  const Tensor by_head = x->unsqueeze(1);
+  return without_padding({by_head, x.where()}, {.key_lengths = lengths}, op).squeeze(1);
+}
+
 Tensor rows_after(const Tensor& cache, const Tensor& lengths, Index count) {
   const Index first = longest_of(lengths);
   if (all_alike(lengths)) return cache.slice(2, first, first + count);

@@ -74,6 +74,9 @@ TEST_CASE("attention_cost: the counts of BERT-base, by hand") {
   CHECK(count(Part::linformer, 512) == 402653184);    // 4 * 512 * 256 * 768
   CHECK(count(Part::linformer, 128) == 4 * 128 * 128 * 768);
   CHECK(count(Part::softmax, 512, {.causal = true}) == 512 * 513 * 768);
+  CHECK(count(Part::recurrent, 512) == 1811939328);   // 6 * 512 * 768^2
+  CHECK(count(Part::convolution, 512) == 905969664);  // 3 * 512 * 768^2
+  CHECK(count(Part::dilated, 512, {.kernel = 5}) == 1509949440);
   CHECK(count(Part::poly2, 512) == 512.0 * 12 * 64 * 64 * 65);
   CHECK(count(Part::favor, 512) == 4.0 * 512 * 12 * 256 * 64);
   // 128 keys per query, and 4 rounds of 32 columns per query and per key.
@@ -102,8 +105,43 @@ RELEASE_TEST_CASE("attention_cost: at the article's crossovers the counts are eq
   CHECK(counted_crossover([](Index n) { return static_cast<double>(n); }, [](Index) { return 101.0; }, 100) ==
         std::nullopt);
   CHECK(counted_crossover([](Index) { return 1.0; }, [](Index) { return 1.0; }, 100) == 1);
+  const auto crossing = [&](const Comparison& c) {
+    return counted_crossover([&](Index n) { return sum(c.a, n); }, [&](Index n) { return sum(c.b, n); });
+  };
+  CHECK(crossing(all[11]) == 3 * 768);
+  CHECK(crossing(all[12]) == 3 * 768 / 2);
   // a is above b, below at n = 7, and above again: the last crossover counts.
   CHECK(counted_crossover([](Index n) { return n == 7 ? 0.0 : 2.0; }, [](Index) { return 1.0; }, 100) == 8);
+}
+
+TEST_CASE("attention_cost: sequential operations and longest paths, by following connections one by one") {
+  CHECK(sequential_operations(Part::recurrent, 100) == 100);
+  CHECK(sequential_operations(Part::softmax, 100) == 1);
+  CHECK(longest_path(Part::recurrent, 100, {}) == 100);
+  CHECK(longest_path(Part::linear, 100, {}) == 1);
+  CHECK(longest_path(Part::strided, 100, {}) == 2);
+  for (const Part part : {Part::projections, Part::feed_forward, Part::lsh})
+    CHECK(longest_path(part, 100, {}) == std::nullopt);
+  CHECK(longest_path(Part::convolution, 100, {.kernel = 1}) == std::nullopt);
+  CHECK(longest_path(Part::dilated, 100, {.kernel = 1}) == std::nullopt);
+  for (const bool causal : {false, true})
+    for (const Index kernel : {3, 5})
+      for (Index n = 1; n < 200; ++n) {
+        // The layers until the last position depends on the first.
+        const auto layers = [&](bool dilated) {
+          Index count = 0, reach = 0, dilation = 1;
+          do {
+            reach += dilation * (causal ? kernel - 1 : kernel / 2);
+            if (dilated) dilation *= kernel;
+            ++count;
+          } while (reach < n - 1);
+          return count;
+        };
+        CAPTURE(n);
+        CHECK(longest_path(Part::convolution, n, {.causal = causal, .kernel = kernel}) == layers(false));
+        CHECK(longest_path(Part::dilated, n, {.causal = causal, .kernel = kernel}) == layers(true));
+        CHECK(longest_path(Part::window, n, {.causal = causal, .window = kernel}) == layers(false));
+      }
 }
 
 TEST_CASE("attention_cost: pairs of sparse patterns, counted one by one") {
@@ -184,6 +222,7 @@ RELEASE_TEST_CASE("attention_cost: tables, log and picture of a tiny run") {
     if (entry.at("section") == "layer") {
       CHECK(entry.at("peak_mib") > 0);
       CHECK(entry.at("multiplications") > 0);
+      CHECK(entry.at("sequential") == (entry.at("part") == "recurrent" ? entry.at("n").get<Index>() : 1));
       CHECK(entry.at("backward") == true);
       CHECK(entry.at("causal") == false);
     } else if (entry.at("section") == "crossover") {
@@ -210,7 +249,7 @@ RELEASE_TEST_CASE("attention_cost: tables, log and picture of a tiny run") {
       CHECK(entry.at("ms") > 0);
     }
   }
-  CHECK(crossovers == 11);
+  CHECK(crossovers == 13);
   CHECK(sequences == 3);
   CHECK(tokens == 2 * 2 * 3);
   for (const char* text : {"16.8x", "317.0x", "                   8 ", "softmax over linformer"})
@@ -251,7 +290,7 @@ RELEASE_TEST_CASE("attention_cost: causal and forward alone, without linformer")
   CHECK(!contains(ran.output, "Generating"));
   const std::vector<nlohmann::json> log = json_lines(t.log);
   CHECK(times_of(log).count("linformer") == 0);
-  CHECK(times_of(log).size() == 12);
+  CHECK(times_of(log).size() == 15);
   CHECK(log.front().at("backward") == false);
   CHECK(log.front().at("causal") == true);
   const Ran generation = t.run("--measure generation --batch 2");
@@ -298,6 +337,7 @@ RELEASE_TEST_CASE("attention_cost: wrong flags say what is right and exit 2, bad
   refused("--measure time", 2, "it must be layer, generation, all or forms");
   refused("--length 5", 2, "there is no flag --length; the nearest is --lengths");
   refused("--repeats 0", 2, "a whole number, from 1 to 1000");
+  refused("--kernel 4", 2, "--kernel is 4; it must be odd");
   refused("--plot cost.gif", 2, "it must end with .svg or .png");
   refused("--log /nowhere/log", 2, "--log: there is no folder /nowhere for log");
   const Ran help = program_alone("--help");
