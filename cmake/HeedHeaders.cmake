@@ -57,6 +57,7 @@ set(HEED_HEADERS
     layers/attention/conformance_doctest.hpp
     layers/attention/flex.hpp
     layers/attention/gated.hpp
+    layers/attention/hard.hpp
     layers/attention/linear.hpp
     layers/attention/longformer.hpp
     layers/attention/luong.hpp
@@ -77,6 +78,7 @@ set(HEED_HEADERS
     layers/lora.hpp
     layers/model.hpp
     layers/model_config.hpp
+    layers/non_local.hpp
     layers/norm.hpp
     layers/recurrent.hpp
     layers/seq2seq.hpp
