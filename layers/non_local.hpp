@@ -130,10 +130,10 @@ struct EMAttentionOptions {
 // the running statistics of BatchNorm do. Gradients pass through the iterations; the authors' code treats the bases and
 // z as constants, so that their first convolution is not trained. Linear in the number of positions.
 struct EMAttention {
-  Conv2d in, out;  // [C, C, 1, 1]; out is W, 0 at the start
-  Tensor bases;    // [K, C], rows of length 1 at the start
-  Index iterations;
-  double momentum;  // of EMAttentionOptions
+  Conv2d in, out;    // [C, C, 1, 1]; out is W, 0 at the start
+  Tensor bases;      // [K, C], rows of length 1 at the start
+  Index iterations;  // of EMAttentionOptions
+  double momentum;   // of EMAttentionOptions
 
   // Throws Error for sizes below 1 and for a momentum outside of [0, 1].
   EMAttention(Exactly<Index> channels, Rng& rng, const EMAttentionOptions& options = {});
