@@ -59,6 +59,7 @@
 #include <heed/layers/attention/conformance.hpp>
 #include <heed/layers/attention/flex.hpp>
 #include <heed/layers/attention/gated.hpp>
+#include <heed/layers/attention/hard.hpp>
 #include <heed/layers/attention/linear.hpp>
 #include <heed/layers/attention/longformer.hpp>
 #include <heed/layers/attention/luna.hpp>
@@ -82,6 +83,7 @@
 #include <heed/layers/lora.hpp>
 #include <heed/layers/model.hpp>
 #include <heed/layers/model_config.hpp>
+#include <heed/layers/non_local.hpp>
 #include <heed/layers/norm.hpp>
 #include <heed/layers/recurrent.hpp>
 #include <heed/layers/seq2seq.hpp>

@@ -58,6 +58,7 @@ set(HEED_HEADERS
     layers/attention/conformance_doctest.hpp
     layers/attention/flex.hpp
     layers/attention/gated.hpp
+    layers/attention/hard.hpp
     layers/attention/linear.hpp
     layers/attention/longformer.hpp
     layers/attention/luna.hpp
@@ -81,6 +82,7 @@ set(HEED_HEADERS
     layers/lora.hpp
     layers/model.hpp
     layers/model_config.hpp
+    layers/non_local.hpp
     layers/norm.hpp
     layers/recurrent.hpp
     layers/seq2seq.hpp

@@ -95,6 +95,25 @@ RELEASE_TEST_CASE("strided_convolution: names digits from fewer and fewer positi
   CHECK(contains(even.output, "--kernel must be odd"));
 }
 
+RELEASE_TEST_CASE("captioner: learns captions with soft and hard attention, and draws where it looks") {
+  const Article captioner("captioner");
+  for (const std::string attention : {"soft", "hard"}) {
+    INFO(attention);
+    CHECK(number_after(
+              captioner,
+              "--steps 60 --hidden 48 --channels 16 --held-out 50 --lr 5e-3 --plot words.svg --attention " + attention,
+              "nats per word: ") < 1.1);
+    check_picture(captioner, "words.svg");
+  }
+}
+
+RELEASE_TEST_CASE("non_local: learns classes of scenes with a block, and draws where a position looks") {
+  const Article images("non_local");
+  // A third of the images by chance.
+  CHECK(number_after(images, "--steps 160 --channels 16 --held-out 200 --lr 4e-3 --plot looks.svg", "accuracy: ") > 38);
+  check_picture(images, "looks.svg");
+}
+
 RELEASE_TEST_CASE("prune, quantize and distill begin with a model of train_lm") {
   const test::Training lm;
   REQUIRE(lm.run("--steps 60").exit_code == 0);
@@ -166,6 +185,8 @@ RELEASE_TEST_CASE("programs of articles: stopped and resumed, and at any number 
   check_resumes("funnel", "--steps 300 --width 16 --heads 2 --layers 1 --stories 1 --batch 4 --held-out 20");
   check_resumes("power_bert", "--steps 300 --width 16 --heads 2 --layers 2 --batch 4 --held-out 20 --keep 9,3");
   check_resumes("strided_convolution", "--steps 200 --layers 2 --width 16 --batch 4 --held-out 20");
+  check_resumes("captioner", "--steps 100 --hidden 16 --channels 8 --batch 2 --held-out 10 --attention hard");
+  check_resumes("non_local", "--steps 200 --channels 8 --batch 2 --held-out 20 --block em --bases 4");
   check_resumes("draw", "--steps 200 --hidden 16 --strokes 3 --batch 4 --held-out 20");
 }
 
@@ -183,7 +204,12 @@ RELEASE_TEST_CASE("programs of articles: --profile prints where the time goes, a
 
 TEST_CASE("programs of articles: wrong flags and files of other programs are refused") {
   if (!test::has_program("articles/speech")) return;
-  const Article speech("speech"), draw("draw");
+  const Article speech("speech"), draw("draw"), captioner("captioner"), images("non_local");
+  test::check_refused(captioner.run("--attention linear"), 2, "--attention: it is 'linear'; it must be soft or hard");
+  test::check_refused(images.run("--block softmax"), 2, "--block: it is 'softmax'; it must be gaussian, embedded, dot");
+  test::check_refused(images.run("--block em --subsample"), 2,
+                      "--subsample is given and the block is em; the block must");
+  test::check_refused(images.run("--block none --plot looks.svg"), 2, "--plot is given and there is no block");
   test::check_refused(speech.run("--width 30"), 2, "the width is 30 and there are 4 heads; the width must be even");
   test::check_refused(speech.run("--attention top-k"), 2, "--attention: it is 'top-k'; it must be softmax, linear or");
   REQUIRE(draw.run("--steps 0 --held-out 1").exit_code == 0);

@@ -341,10 +341,33 @@ inline std::vector<LayerCase> channel_layers() {
   };
 }
 
+// Blocks on images [N, C, H, W], on sequences [B, T, C] as images of one column.
+inline std::vector<LayerCase> image_layers() {
+  const auto sequence = [](Index n) { return std::vector<Shape>{{2, 3, n}}; };
+  const auto turned = [](const auto& layer, const List& x) {
+    const Evaluation evaluation;  // keeps the bases of EMAttention
+    return layer(x[0].t().unsqueeze(-1)).squeeze(-1).t();
+  };
+  std::vector<LayerCase> list = {
+      {"DoubleAttention", sequence,
+       [=](Index n, Rng& rng) { return any_layer(DoubleAttention(n, rng, {.features = 3, .maps = 2}), turned); }},
+      {"EMAttention", sequence,
+       [=](Index n, Rng& rng) { return any_layer(EMAttention(n, rng, {.bases = 2}), turned); }}};
+  for (const NonLocalKind kind :
+       {NonLocalKind::gaussian, NonLocalKind::embedded, NonLocalKind::dot, NonLocalKind::concatenation})
+    list.push_back({"NonLocalBlock, kind " + std::to_string(static_cast<int>(kind)), sequence,
+                    [=](Index n, Rng& rng) { return any_layer(NonLocalBlock(n, rng, {.kind = kind}), turned); }});
+  list.push_back({"NonLocalBlock, pyramid", sequence, [=](Index n, Rng& rng) {
+                    return any_layer(NonLocalBlock(n, rng, {.pyramid = {1, 2}}), turned);
+                  }});
+  return list;
+}
+
 inline const std::vector<LayerCase>& layer_cases() {
   static const std::vector<LayerCase> all = [] {
     std::vector<LayerCase> list;
-    for (auto part : {simple_layers(), channel_layers(), attention_layers(), mechanism_layers(), transformer_layers()})
+    for (auto part : {simple_layers(), channel_layers(), image_layers(), attention_layers(), mechanism_layers(),
+                      transformer_layers()})
       list.insert(list.end(), part.begin(), part.end());
     return list;
   }();
