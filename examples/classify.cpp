@@ -7,7 +7,6 @@
 //   classify                                          softmax
 //   classify --attention linformer --plot lists.svg
 //   classify --length 200 --depth 6 --steps 20000     harder lists
-#include <algorithm>
 #include <heed/heed.hpp>
 #include <heed/plot/plot.hpp>
 
@@ -16,6 +15,7 @@
 #include "examples/support/program.hpp"
 #include "examples/support/run_flags.hpp"
 #include "examples/support/run_report.hpp"
+#include "examples/support/sequence_classifier.hpp"
 
 namespace {
 
@@ -50,46 +50,6 @@ struct Settings {
     f("held-out", held_out, Kind::start, "Expressions to evaluate on [1000]", whole(1, 10000000));
     f("lr", lr, Kind::run, "Peak learning rate [2e-3]", number(0));
     f("seed", seed, Kind::start, "Seed of weights and expressions [1]", seed_number());
-  }
-};
-
-// An encoder, the mean of its output over tokens that are not padding, and a linear layer to ten classes.
-class Classifier {
- public:
-  BERT encoder;
-  Linear head;  // [values, width]
-
-  Classifier(const BERTOptions& options, Rng& rng, const MechanismFactory& mechanism)
-      : encoder(options, rng, mechanism), head(options.blocks.attention.width, ListOps::kValues, rng) {}
-
-  Tensor operator()(In x) const {  // int32 [B, T] -> logits [B, values]
-    const auto [lengths, shares] = padding(x);
-    return head(sum(encoder.hidden(x, lengths) * shares, {1}));
-  }
-  Tensor loss(In x, In y) const { return cross_entropy((*this)(x), y); }
-
-  void members(auto&& visit) {
-    visit("encoder", encoder);
-    visit("head", head);
-  }
-
- private:
-  struct Padding {
-    Tensor lengths;  // int32 [B]: tokens before the padding
-    Tensor shares;   // [B, T, 1]: 1 / length for tokens, 0 for padding
-  };
-  static Padding padding(In x) {
-    const Index rows = x.dim(0), length = x.dim(1);
-    const Tensor tokens = x->contiguous();
-    Padding p{Tensor::empty({rows}, DType::int32), Tensor::zeros({rows, length, 1})};
-    for (Index r = 0; r < rows; ++r) {
-      const std::int32_t* row = tokens.data<std::int32_t>() + r * length;
-      const Index n = std::find(row, row + length, ListOps::kPadding) - row;
-      p.lengths.mutable_data<std::int32_t>()[r] = static_cast<std::int32_t>(n);
-      float* shares = p.shares.mutable_data<float>() + r * length;
-      std::fill(shares, shares + n, 1 / static_cast<float>(n));
-    }
-    return p;
   }
 };
 
@@ -145,7 +105,7 @@ Settings settings_of(const Checkpoint& old, bool resumes, const SettingOrigins& 
   return s;
 }
 
-void print_examples(const Classifier& model, const ListOpsHeldOut& held_out, Index count) {
+void print_examples(const SequenceClassifier& model, const ListOpsHeldOut& held_out, Index count) {
   const NoTape no_tape;
   const Evaluation evaluation;
   for (Index i = 0; i < count; ++i) {
@@ -177,10 +137,10 @@ int train(const RunFlags& flags, Settings s, const CommandLine& line) {
   const ListOps lists({.depth = s.depth, .min_tokens = s.length / 4, .max_tokens = s.length});
   const ListOpsHeldOut held_out(lists, s.held_out, 100, s.seed);
   Rng rng(s.seed);
-  Classifier model({.vocabulary = ListOps::kVocabulary,
-                    .context = s.length,
-                    .blocks = {.layers = s.layers, .attention = {.width = s.width, .heads = s.heads}}},
-                   rng, mechanism_of(origins, s));
+  SequenceClassifier model({.vocabulary = ListOps::kVocabulary,
+                            .context = s.length,
+                            .blocks = {.layers = s.layers, .attention = {.width = s.width, .heads = s.heads}}},
+                           {.classes = ListOps::kValues, .padding = ListOps::kPadding}, rng, mechanism_of(origins, s));
   AdamW optimizer(decay_groups(model, 0.1), {.lr = s.lr, .betas = {0.9, 0.99}});
   Schedule schedule("cosine",
                     {.lr = s.lr, .min_lr = s.lr / 10, .warmup = s.steps / 20, .steps = std::max<Index>(s.steps, 1)});

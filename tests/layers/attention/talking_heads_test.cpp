@@ -3,6 +3,7 @@
 #include <cmath>
 #include <heed/heed.hpp>
 
+#include "tests/autograd/attention_reference.hpp"
 #include "tests/layers/attention/naive_mechanisms.hpp"
 #include "tests/layers/attention/state_file.hpp"
 #include "tests/support.hpp"
