@@ -41,26 +41,26 @@ struct MechanismOptions {
   Index value_size = 0;             // of the layer; 0: head_size; shaw, nezha, longformer, rules with a state
   // Maximum number of positions: luong-location, synthesizer, linformer, strided and fixed.
   Index context = 0;
-  double rbf_width = 0;             // rbf
-  Index degree = 0;                 // polynomial
-  Index window = 0;                 // window and longformer; lsh, per round
-  std::string dilation = {};        // window: a number; longformer: one, or one per head, "1,2"; empty: 1
-  std::string globals = {};         // window and longformer: positions, "0,7"; empty: none; longformer: 0
+  double rbf_width = 0;       // rbf
+  Index degree = 0;           // polynomial
+  Index window = 0;           // window and longformer; lsh, per round
+  std::string dilation = {};  // window: a number; longformer: one, or one per head, "1,2"; empty: 1
+  std::string globals = {};   // window and longformer: positions, "0,7"; empty: none; longformer: 0
   // window, linear and rules with a state: layers n, 2 n, ... are softmax attention to all keys.
   Index global_every = 0;
-  Index stride = 0;                 // strided; fixed: size of a block
-  Index top_k = 0;                  // top-k
-  Index max_distance = 0;           // shaw and nezha
-  Index rows = 0;                   // linformer: number of projected keys
-  Index rounds = 0, buckets = 0;    // lsh
-  Index features = 0;               // favor
-  Index units = 0;                  // luong-concat and bahdanau: size of the hidden layer
-  Index radius = 0;                 // luong-local-m and luong-local-p
+  Index stride = 0;               // strided; fixed: size of a block
+  Index top_k = 0;                // top-k
+  Index max_distance = 0;         // shaw and nezha
+  Index rows = 0;                 // linformer: number of projected keys
+  Index rounds = 0, buckets = 0;  // lsh
+  Index features = 0;             // favor
+  Index units = 0;                // luong-concat and bahdanau: size of the hidden layer
+  Index radius = 0;               // luong-local-m and luong-local-p
   // Rules with a state, retention to kda: see StateAttentionOptions; empty words: those of the published layer.
   Index value_heads = 0, short_convolution = 0, gate_rank = 0;
   std::string output_norm = {}, output_gate = {};  // none or rms; none, silu or sigmoid
   double max_rate = 0;
-  std::uint64_t seed = 1;           // favor: of the features; lsh: of the rotations
+  std::uint64_t seed = 1;  // favor: of the features; lsh: of the rotations
 };
 
 // An option of some mechanisms, as used by flags, checkpoints and docs/attention.md.
@@ -128,9 +128,9 @@ struct OptionField {
   std::string name = {}, text = {};                                     // as in FieldName
   Type type = word;                                                     // the kind of value
   std::variant<Index*, double*, bool*, std::string*, Word> value = {};  // refers to the member of the options
-  Index min = 0;                        // of a whole number
-  std::vector<std::string> words = {};  // the names of an enum's values
-  bool omitted = false;                 // an optional field with its default, which JSON omits
+  Index min = 0;                                                        // of a whole number
+  std::vector<std::string> words = {};                                  // the names of an enum's values
+  bool omitted = false;  // an optional field with its default, which JSON omits
 };
 
 // The argument of fields() of options structs: writes each field to JSON, or reads it, or lists it. Reading throws
