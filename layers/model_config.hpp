@@ -128,9 +128,9 @@ struct OptionField {
   std::string name = {}, text = {};                                     // as in FieldName
   Type type = word;                                                     // the kind of value
   std::variant<Index*, double*, bool*, std::string*, Word> value = {};  // refers to the member of the options
-  Index min = 0;                                                        // of a whole number
-  std::vector<std::string> words = {};                                  // the names of an enum's values
-  bool omitted = false;  // an optional field with its default, which JSON omits
+  Index min = 0;                        // of a whole number
+  std::vector<std::string> words = {};  // the names of an enum's values
+  bool omitted = false;                 // an optional field with its default, which JSON omits
 };
 
 // The argument of fields() of options structs: writes each field to JSON, or reads it, or lists it. Reading throws

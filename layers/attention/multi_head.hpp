@@ -121,8 +121,8 @@ class MultiHeadAttention {
 
   struct Heads {  // the arguments of the mechanism, as views
     Tensor q, k, v;
-    Tensor mapped = {};                                  // as in ProjectedMemory
-    std::array<Tensor, kMaxMechanismInputs> given = {};  // not a vector: no allocation per step
+    Tensor mapped = {};                                   // as in ProjectedMemory
+    std::array<Tensor, kMaxMechanismInputs> given = {};   // not a vector: no allocation per step
     std::size_t count = 0;
 
     void add(Tensor x) { given[count++] = std::move(x); }

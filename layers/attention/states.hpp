@@ -210,7 +210,7 @@ class LinearAttentionState {
   using Step = std::function<Tensor(In q, In k, In v, LinearAttentionSums& sums, const AttentionCall& call)>;
 
   explicit LinearAttentionState(Step step) : step_(std::move(step)) {}  // `step` computes apply()
-  Tensor apply(In q, In k, In v, const AttentionCall& call = {});       // causal: [B, H, T, Dv]; no gradient
+  Tensor apply(In q, In k, In v, const AttentionCall& call = {});  // causal: [B, H, T, Dv]; no gradient
   const Tensor& lengths() const { return lengths_; }  // int32 [B]: positions of each row; [0] before the first step
   // The buffers: lengths, sums, norms and maxima.
   void members(auto&& visit) {
