@@ -242,7 +242,9 @@ TEST_CASE("convolution: errors") {
       {"with documents, causal must be true, the stride 1, and each group one channel and one filter",
        [&] { conv1d(x, w, b, {.causal = true, .documents = starts}); }},
       {"conv1d: x is [2, 4, 9] float32 and documents is [2, 9] float32; it must be [2, 9] int32",
-       [&] { conv1d(x, taps, Tensor(), {.groups = 4, .causal = true, .documents = Tensor::zeros({2, 9})}); }},
+       [&] {
+         conv1d(x, taps, Tensor(), {.groups = 4, .causal = true, .documents = Tensor::zeros({2, 9})});
+       }},
       {"conv1d: x is [2, 4, 5, 6] float32 and weight is [6, 4, 3] float32; they must be [N, C, L] and "
        "[out, C / groups, K] (convolution_test.cpp:",
        [&] { conv1d(image, w, b); }},

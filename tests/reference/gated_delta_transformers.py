@@ -61,7 +61,7 @@ def layer():
 
 op()
 layer()
-data = {name: dict(shape=list(x.shape), values=[float(f"{n:.8g}") for n in x.detach().flatten().tolist()])
+data = {name: dict(shape=list(x.shape), values=[float(f"{n:.7g}") for n in x.detach().flatten().tolist()])
         for name, x in out.items()}
 path = pathlib.Path(__file__).with_suffix(".json")
 path.write_text(json.dumps(data, separators=(",", ":")).replace("},\"", "},\n\"") + "\n")

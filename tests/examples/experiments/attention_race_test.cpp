@@ -129,10 +129,9 @@ RELEASE_TEST_CASE("attention_race: wrong flags say what is right and exit 2") {
           "--window is 8 and --mechanisms is softmax,linear; --mechanisms must be window or longformer or lsh, or "
           "leave --window "
           "out");
-  refused(
-      "--tasks rank --feature-map relu",
-      "--feature-map is relu and --tasks is rank; --tasks must include copy, recall, tracking or stories, or leave "
-      "--feature-map out");
+  refused("--tasks rank --feature-map relu",
+          "--feature-map is relu and --tasks is rank; --tasks must include copy, recall, tracking or stories, or leave "
+          "--feature-map out");
   refused("--mechanisms lsh --lsh-buckets 3", "--mechanisms is lsh: lsh attention: buckets is 3; it must be even");
   refused("--steps 0", "a whole number, 1 or more");
   refused("--stepps 1", "the nearest is --steps");

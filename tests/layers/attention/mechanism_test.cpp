@@ -93,10 +93,11 @@ TEST_CASE("a mechanism is given the inputs that it declares, in the shapes that 
 
 TEST_CASE("every mechanism refuses masks, lengths and biases of other dtypes and sizes before it reads them") {
   Rng rng(1);
-  const Tensor q = rng.normal({2, 2, 5, 4}), k = rng.normal({2, 2, 7, 4});
+  const Tensor q = rng.normal({2, 2, 5, 4}), seven = rng.normal({2, 2, 7, 4});
   const auto check_refused = [&](const AttentionMechanism& m) {
-    if (!m.capabilities().cross) return;
     CAPTURE(m.name());
+    const Tensor& k = m.capabilities().cross ? seven : q;
+    const Index keys = k.dim(2);
     const std::vector<Tensor> inputs = test::inputs_for(m, q, k);
     const auto refuses = [&](bool has, AttentionCall call, const char* sentence) {
       if (!has) return;
@@ -105,15 +106,16 @@ TEST_CASE("every mechanism refuses masks, lengths and biases of other dtypes and
       if (m.capabilities().weights) CHECK(contains(error_of([&] { m.weights(q, k, call, inputs); }), sentence));
     };
     const AttentionCapabilities& can = m.capabilities();
-    refuses(can.full_mask, {.mask = Tensor::ones({5, 7})}, "mask is [5, 7] float32; it must be bool8");
-    refuses(can.full_mask, {.mask = Tensor::ones({5, 6}, DType::bool8)},
+    const bool is_square = !can.cross;  // q and k of five positions
+    refuses(can.full_mask && !is_square, {.mask = Tensor::ones({5, 7})}, "mask is [5, 7] float32; it must be bool8");
+    refuses(can.full_mask && !is_square, {.mask = Tensor::ones({5, 6}, DType::bool8)},
             "mask is [5, 6] bool8; it must broadcast to [batch, heads, queries, keys] [2, 2, 5, 7]");
-    refuses(can.bias, {.bias = Tensor::ones({5, 7}, DType::float64)}, "bias is [5, 7] float64");
+    refuses(can.bias && !is_square, {.bias = Tensor::ones({5, 7}, DType::float64)}, "bias is [5, 7] float64");
     refuses(can.bias, {.bias = Tensor::ones({4, 7})}, "bias is [4, 7] float32; it must broadcast to");
     refuses(can.key_mask, {.key_lengths = Tensor::from<std::int32_t>({7})}, "key_lengths is [1] int32");
     refuses(can.key_mask, {.key_lengths = Tensor::from({7, 7})}, "key_lengths is [2] float32");
-    refuses(can.key_mask, {.key_mask = Tensor::ones({2, 5}, DType::bool8)}, "key_mask is [2, 5] bool8");
-    refuses(can.key_mask, {.key_mask = Tensor::ones({2, 7})}, "key_mask is [2, 7] float32");
+    refuses(can.key_mask, {.key_mask = Tensor::ones({2, 4}, DType::bool8)}, "key_mask is [2, 4] bool8");
+    refuses(can.key_mask, {.key_mask = Tensor::ones({2, keys})}, "] float32");
   };
   for (const bool causal : {true, false})
     for (const std::string& name : mechanism_names(causal))
@@ -322,8 +324,7 @@ TEST_CASE("a mechanism without bfloat16 support gets float32, its output is roun
   for (const std::string name : {"linear", "cosine", "window", "taylor", "softmax", "alibi"}) {
     CAPTURE(name);
     Rng rng(1);
-    const AttentionMechanism mechanism =
-        mechanism_by_name(name, {.heads = 2, .head_size = 4, .context = 16})(0, rng);
+    const AttentionMechanism mechanism = mechanism_by_name(name, {.heads = 2, .head_size = 4, .context = 16})(0, rng);
     const auto run = [&](const Tensor& q0, const Tensor& k0, const Tensor& v0, std::vector<Tensor>& gradients) {
       Tape tape;
       const Tensor a = tape.watch(q0), b = tape.watch(k0), c = tape.watch(v0);
@@ -387,7 +388,7 @@ void check_infinities(const AttentionMechanism& m, bool causal, Index length, DT
       const Tensor y = m.apply(q, k, infinite, call, inputs);
       CHECK(differences(y, m.apply(q, k, nan, call, inputs)) == 0);
       noticed += sum(logical_not(isfinite(y))).item();
-      CHECK(all(isfinite(y.slice(3, 1, 8))).item());
+      if (!test::is_state_rule(m.name())) CHECK(all(isfinite(y.slice(3, 1, 8))).item());  // a norm mixes columns
       if (causal && m.capabilities().state && length < 50)
         CHECK(differences(decoded(m, q, k, infinite), decoded(m, q, k, nan)) == 0);
     }
@@ -395,8 +396,7 @@ void check_infinities(const AttentionMechanism& m, bool causal, Index length, DT
   if (!m.capabilities().key_mask) return;
   const Tensor lengths = Tensor::full({1}, static_cast<double>(length - 1), DType::int32);
   const AttentionCall padded{.causal = causal, .key_lengths = lengths};
-  CHECK(same_bits(m.apply(q, k, with_value(v, length - 1, kInf), padded, inputs),
-                  m.apply(q, k, v, padded, inputs)));
+  CHECK(same_bits(m.apply(q, k, with_value(v, length - 1, kInf), padded, inputs), m.apply(q, k, v, padded, inputs)));
 }
 
 }  // namespace
@@ -421,8 +421,8 @@ TEST_CASE("an infinite value shows wherever a NaN does, in all mechanisms, and n
   for (const std::string& name : memory_mechanism_names()) {
     CAPTURE(name);
     Rng rng(1);
-    AttentionMechanism m = mechanism_by_name(
-        name, {.causal = false, .memory = true, .heads = 2, .head_size = 8, .context = 160})(0, rng);
+    AttentionMechanism m =
+        mechanism_by_name(name, {.causal = false, .memory = true, .heads = 2, .head_size = 8, .context = 160})(0, rng);
     if (!m.capabilities().causal_only && name != "luna") check_infinities(m, false, 40, DType::float32);
   }
   for (const char* similarity : {"embedded-gaussian", "relu"})
