@@ -64,7 +64,8 @@ Translator trained(TranslatorKind kind, Index steps) {
   const SampleBatches batches(pairs, {.rows = 15, .padding = TextPairs::padding()});
   std::visit(
       [&](auto& model) {
-        Adam adam(named_parameters(model), {.lr = kind == TranslatorKind::transformer ? 5e-3 : 1e-2});
+        Adam adam(named_parameters(model),
+                  {.lr = kind == TranslatorKind::transformer || kind == TranslatorKind::convs2s ? 5e-3 : 1e-2});
         for (Index step = 0; step < steps; ++step) {
           adam.zero_grad();
           Tape tape;
@@ -82,7 +83,7 @@ TEST_CASE("a translator learns, is saved and loaded, and translates texts of any
   for (const TranslatorKind kind :
        {TranslatorKind::recurrent, TranslatorKind::transformer, TranslatorKind::convs2s, TranslatorKind::bytenet}) {
     CAPTURE(static_cast<int>(kind));
-    Translator t = trained(kind, 150);
+    Translator t = trained(kind, kind == TranslatorKind::convs2s ? 300 : 150);
     std::vector<std::string> sources, targets;
     for (const TextPair& p : all_pairs()) sources.push_back(p.source), targets.push_back(p.target);
     sources.insert(sources.begin() + 3, " "), targets.insert(targets.begin() + 3, "");
