@@ -87,7 +87,7 @@ RELEASE_TEST_CASE("draw: learns digits and draws new ones stroke by stroke") {
 
 RELEASE_TEST_CASE("strided_convolution: names digits from fewer and fewer positions, and draws which pixels matter") {
   const Article digits("strided_convolution");
-  const std::string small = "--steps 150 --layers 2 --width 32 --held-out 100 --batch 16 --lr 5e-3 ";
+  const std::string small = "--steps 200 --layers 2 --width 32 --held-out 100 --batch 32 --lr 5e-3 ";
   CHECK(number_after(digits, small + "--kernel 5 --stride 3 --plot digits.svg", "digits recognized: ") > 30);
   check_picture(digits, "digits.svg");
   const Ran even = digits.run("--kernel 2");
