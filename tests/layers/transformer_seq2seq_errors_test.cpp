@@ -119,7 +119,7 @@ TEST_CASE("a translating transformer: errors, with the mechanisms that each plac
        build({.cross = means})},
       {"attention: the mechanism is 'windows'; it must be one of softmax, linear, efficient, taylor, luong-dot, "
        "luong-general, luong-concat, luong-location, bahdanau, cosine, rbf, polynomial, talking-heads, top-k, favor, "
-       "linformer, luong-local-m, "
+       "linformer, luna, luong-local-m, "
        "luong-local-p",
        [] { config_with("cross", "windows").factory(); }},
       {"TransformerSeq2Seq: the source is [2, 3] float64; it must be int32 [batch, positions]",

@@ -64,7 +64,8 @@ TEST_CASE("decode states: rows of different length have the bits of each row alo
     // one, and many in blocks.
     const std::set<std::string> projecting = {"favor",    "luong-general", "luong-concat",
                                               "bahdanau", "polynomial",    "talking-heads",
-                                              "shaw",     "nezha",         "longformer"};
+                                              "shaw",     "nezha",         "longformer",
+                                              "luna"};
     const bool projects = projecting.contains(name) || is_state_rule(name);
     const auto same = [&](const Tensor& a, const Tensor& b) { return projects ? close(a, b) : same_bits(a, b); };
     Rng rng(1);
