@@ -16,7 +16,8 @@ namespace heed {
 
 // The functions of a block. Their results have the shape and dtype of their input.
 struct ReversibleBlock {
-  std::function<Tensor(const Tensor&)> f = {}, g = {};
+  std::function<Tensor(const Tensor&)> f = {};  // of x2
+  std::function<Tensor(const Tensor&)> g = {};  // of y1
 };
 
 // The last (y1, y2) as [2, ...], where the x1 and x2 of a block are the y1 and y2 of the block before it, and

@@ -46,8 +46,8 @@ struct Settings : TrainingSettings {
   }
 };
 
-// Story i, a pure function of the seed and i: the words up to its last question, and the last word of the answer. The
-// line feed before the story is the position from which the answer is read.
+// Story i, a pure function of the seed and i: the words up to its last question, and the last word of the answer before
+// the full stop. The answer is read from the position of the line feed before the story.
 struct QuestionSamples {
   std::shared_ptr<const StoryReader> reader;
   Index count;
@@ -61,7 +61,9 @@ struct QuestionSamples {
     const StoryRows rows = reader->rows(seed, static_cast<std::uint64_t>(i), 1);
     const QuestionAnswer& answer = rows.answers.back();
     Tensor words = rows.tokens[0].clone();
-    const Tensor last = words[answer.end - 1].clone();
+    Index end = answer.end - 1;
+    while (reader->word(words[end].item<std::int32_t>()) == ".") --end;
+    const Tensor last = words[end].clone();
     words.slice(0, answer.begin, kWords).fill_(static_cast<double>(reader->vocabulary()));  // padding
     return {{"inputs", words}, {"targets", last}};
   }

@@ -24,8 +24,8 @@
 //   convolution      k n (h d)^2                 of kernel k and h d channels
 //   dilated          k n (h d)^2                 the same with a dilation of k, the second layer of a dilated stack
 //
-// With a causal mask, softmax has n (n + 1) / 2 pairs. reformer, linformer and luna are for encoders: the first two have
-// no causal form, and that of luna has other products.
+// With a causal mask, softmax has n (n + 1) / 2 pairs. reformer, linformer and luna are for encoders: the first two
+// have no causal form, and that of luna has other products.
 //
 // The other columns are those of Vaswani et al. 2017 (table 1) for one layer: the number of operations that must follow
 // each other, and the longest path between two positions, as a number of layers or, in a recurrent layer, of steps.

@@ -116,7 +116,7 @@ struct Point {
   Index x, y;
 };
 
-// Lines on a square. Lines keep a distance of two pixels from each other and from themselves.
+// Lines on a square. Three dark pixels or more are between two lines, and two or more between parts of one line.
 class Lines {
  public:
   explicit Lines(Index side) : side_(side), pixels_(static_cast<std::size_t>(side * side)), taken_(pixels_.size()) {}
@@ -160,8 +160,8 @@ class Lines {
     return true;
   }
   void mark(Point p) {
-    for (Index y = std::max<Index>(0, p.y - 2); y <= std::min(side_ - 1, p.y + 2); ++y)
-      for (Index x = std::max<Index>(0, p.x - 2); x <= std::min(side_ - 1, p.x + 2); ++x) at(taken_, {x, y}) = 1;
+    for (Index y = std::max<Index>(0, p.y - 3); y <= std::min(side_ - 1, p.y + 3); ++y)
+      for (Index x = std::max<Index>(0, p.x - 3); x <= std::min(side_ - 1, p.x + 3); ++x) at(taken_, {x, y}) = 1;
   }
 
   Index side_;

@@ -45,8 +45,8 @@ const std::vector<std::string>& long_range_task_names();
 // Throws Error for an unknown name, or sizes that are too small for the task.
 LongRangeTask long_range_task(const std::string& name, const LongRangeSizes& sizes);
 
-// Training batches: inputs int32 [B, T], padded at the end, and targets int32 [B]. Row r of step s is a pure function of
-// (seed, s, r).
+// Training batches: inputs int32 [B, T], padded at the end, and targets int32 [B]. Row r of step s is a pure function
+// of (seed, s, r).
 class LongRangeBatches {
  public:
   LongRangeBatches(LongRangeTask task, Index rows);

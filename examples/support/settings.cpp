@@ -53,7 +53,7 @@ struct FromJson {
 
 bool same_type(const Json& a, const Json& b) {
   if (is_text(a)) return b.is_string() || is_hex(b);
-  if (a.is_array()) return b.is_array() && std::all_of(a.begin(), a.end(), is_text);
+  if (a.is_array()) return b.is_array();
   return !a.is_structured() && (a.type() == b.type() || (b.is_number_float() && a.is_number()) ||
                                 (b.is_number_integer() && a.is_number_integer()));
 }
@@ -89,7 +89,10 @@ std::string Setting::error(const Json& given) const {
   if (given == now) return "";
   // A list may be nested so deeply that printing it overflows the stack.
   const std::string word = is_text(given) ? text_of(given) : given.is_structured() ? "a list" : given.dump();
-  if (!same_type(given, now)) return "it is " + word + ", which has the wrong type";
+  const bool holds_numbers = std::holds_alternative<std::vector<std::int64_t>*>(value.pointer);
+  const auto fits = [&](const Json& item) { return holds_numbers ? item.is_number_integer() : is_text(item); };
+  if (!same_type(given, now) || (given.is_array() && !std::all_of(given.begin(), given.end(), fits)))
+    return "it is " + word + ", which has the wrong type";
   return takes.error && !given.is_array() ? takes.error(word) : "";
 }
 

@@ -114,7 +114,9 @@ struct ConformanceOptions {
   double spread = 300;        // max |q . k| / sqrt(D) of the check "spread"
   bool normalised = true;     // false: the weights of a row need not sum to 1
   bool non_negative = false;  // true: queries and keys are features, all >= 0
-  bool shared = false;        // true: keys are computed from the queries, so gradients of keys reach q
+  // true: keys are computed from the queries, or results read earlier queries too, as after a convolution. Gradients of
+  // later results then reach q.
+  bool shared = false;
   // true: the size of values is fixed as value_size, by parameters, or columns of v are not independent of each other.
   bool fixed_values = false;
   // Seed of the drawn inputs and of the generator passed to the factory.
@@ -154,7 +156,7 @@ struct ConformanceCheck {
 struct ConformanceReport {
   std::string mechanism = {};                 // its name()
   std::vector<ConformanceCheck> checks = {};  // the checks that compared something
-  std::vector<std::string> left_out = {};     // skipped parts, with reasons: «causal: 600 positions, as longest is 150»
+  std::vector<std::string> left_out = {};  // skipped parts, with reasons: «causal: 600 positions, as longest is 150»
 
   bool passed() const;                      // false also if nothing was checked
   std::vector<std::string> failed() const;  // names of the failed checks

@@ -63,9 +63,9 @@ struct StateAttentionOptions {
 // as does the query at its position.
 class StateAttention {
  public:
-  Parameter decay;      // [heads * value_heads]: A of ssd, gated_delta and kda
-  Parameter gate_bias;  // [heads * numbers of the input `gate`], added to it
-  Parameter skip;       // [heads * value_heads]: D of ssd
+  Parameter decay;                               // [heads * value_heads]: A of ssd, gated_delta and kda
+  Parameter gate_bias;                           // [heads * numbers of the input `gate`], added to it
+  Parameter skip;                                // [heads * value_heads]: D of ssd
   std::optional<Conv1d> q_conv, k_conv, v_conv;  // of each channel; with options.convolution. A bias for ssd only
   Parameter norm;                                // [size of a value head], for ssd [value_size]; with options.norm
 
@@ -84,7 +84,7 @@ class StateAttention {
   double keys_per_query(Index, Index size) const { return static_cast<double>(size); }
   Tensor apply(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> inputs) const;
   AttentionState make_state() const;
-  StateRule rule() const { return rule_; }                            // as given to the constructor
+  StateRule rule() const { return rule_; }                           // as given to the constructor
   const StateAttentionOptions& options() const { return options_; }  // with values for 0
   void members(auto&& visit) {
     visit("decay", decay);

@@ -86,7 +86,7 @@ struct AttentionCapabilities {
   static AttentionCapabilities of_places(AttentionCapabilities can) {
     can.aligned = true;
     if (can.why.empty()) can.why = "which keys a query sees depends on its position";
-    return of_pairs(std::move(can));
+    return of_pairs(can);
   }
   static AttentionCapabilities of_places() { return of_places({}); }
 };

@@ -34,8 +34,8 @@ struct ReformerOptions {
 //   o_i          sum_r exp(z_r - logsumexp z) o_r, with o_r the softmax attention of round r
 //
 // The right side equals softmax attention to the union of all P_r(i), which sparse_attention() computes: time is
-// O(n rounds c D). Digits have up to 16 values, so that hashing takes O(n rounds D log b). Each round sorts by counting.
-// No gradient passes through the hash. Masked positions are in no order and in no chunk.
+// O(n rounds c D). Digits have up to 16 values, so that hashing takes O(n rounds D log b). Each round sorts by
+// counting. No gradient passes through the hash. Masked positions are in no order and in no chunk.
 //
 // There is no causal form: the borders of chunks depend on later positions. LshAttention has one.
 class ReformerAttention {

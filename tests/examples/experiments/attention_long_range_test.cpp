@@ -42,7 +42,7 @@ RELEASE_TEST_CASE("attention_long_range: each mechanism has its row on each task
 }
 
 RELEASE_TEST_CASE("attention_long_range: a time limit ends a cell, and a mechanism that cannot run has its reason") {
-  const Ran ran = run_long_range("--tasks pixels,path --mechanisms linear,linformer --rows 400 --minutes 0.005");
+  const Ran ran = run_long_range("--tasks pixels,path --mechanisms linear,longformer --dilation 1,2,3 --minutes 0.005");
   INFO(ran.output);
   CHECK(ran.exit_code == 1);
   CHECK(contains(ran.output, "failed: "));
