@@ -48,7 +48,7 @@ endmacro()
 # heed_link_fast(): the programs of a folder are linked by gold where it is installed, in half of the time of GNU ld.
 macro(heed_link_fast)
   find_program(HEED_GOLD ld.gold)
-  if(HEED_GOLD AND NOT CMAKE_CROSSCOMPILING AND NOT CMAKE_EXE_LINKER_FLAGS MATCHES "-fuse-ld")
+  if(HEED_GOLD AND NOT HEED_SANITIZE AND NOT CMAKE_CROSSCOMPILING AND NOT CMAKE_EXE_LINKER_FLAGS MATCHES "-fuse-ld")
     add_link_options(-fuse-ld=gold)
   endif()
 endmacro()
