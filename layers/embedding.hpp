@@ -98,8 +98,8 @@ Tensor relative_position_bias(In table, Index queries, Index keys);
 
 // Relative positions as in T5 (Raffel et al., "Exploring the limits of transfer learning", 2020): a learned number per
 // head and distance is added to the scores. Unlike T5's buckets of distances, each distance up to the clip has its own
-// entry, as in Shaw, Uszkoreit, Vaswani, "Self-attention with relative position representations", 2018. The latter's
-// vectors per distance for keys and values are not implemented.
+// entry, as in Shaw, Uszkoreit, Vaswani, "Self-attention with relative position representations", 2018, whose vectors
+// per distance are ShawAttention (layers/attention/relative.hpp).
 struct RelativePositionBias {
   Parameter weight;  // [heads, 2 clip + 1], normal(0, 0.02)
 
