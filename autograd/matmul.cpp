@@ -200,7 +200,7 @@ static Tensor linear_again(WeightReuse::State& scope, In x, In weight, In bias) 
   return y;
 }
 
-Tensor linear(In x, In weight, In bias, std::optional<DType> result) {
+Tensor linear(In x, In weight, In bias, std::optional<DType> result, const Recomputed& again) {
   check(x.rank() >= 1 && weight.rank() == 2 && x.dim(-1) == weight.dim(1), x.where(), "linear: x is ", x.tensor(),
         " but weight is ", weight.tensor(), "; the last axis of x must match the last axis of weight, [out, in]");
   check(detail::multiplies_weight(x.dtype(), weight), x.where(), "linear: x is ", x.tensor(), " but weight is ",
@@ -230,12 +230,18 @@ Tensor linear(In x, In weight, In bias, std::optional<DType> result) {
   };
   if (narrow) g.finish = round;  // rounds float32 sums
   gemm(g);
-  record("linear", x.where(), y, {x, weight, bias}, saved(needs_gradient({weight}) ? a : Tensor(), w),
-         [out, type, products](Grads& d, const Tensor& dy, const Tensor& rows, const Tensor& weights) {
+  const bool keeps = needs_gradient({weight});
+  record("linear", x.where(), y, {x, weight, bias},
+         saved(keeps && !again.from.defined() ? a : Tensor(), keeps ? again : Recomputed(), w),
+         [out, type, products, operand = a.dtype()](Grads& d, const Tensor& dy, const Tensor& kept,
+                                                    const Recomputed& x_again, const Tensor& weights) {
            const Tensor g32 = as_rows(dy);
            const Tensor rounded = gradient_operand(g32, products);
            product_gradient(rows_target(d, 0), rounded, weights, products);
-           if (d.needs(1)) product_gradient(rows_target(d, 1), rounded.t(), rows, products);
+           if (d.needs(1)) {
+             const Tensor rows = kept.defined() ? kept : as_rows(x_again.f(x_again.from)).to(operand);
+             product_gradient(rows_target(d, 1), rounded.t(), rows, products);
+           }
            if (d.needs(2)) d.add(2, detail::sum_to(g32, {out}).to(type));
          });
   return y;

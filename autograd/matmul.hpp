@@ -15,13 +15,23 @@
 
 namespace heed {
 
+// An input that backward computes again from another tensor, instead of keeping it: f(from) has the values of the
+// input.
+struct Recomputed {
+  Tensor from = {};  // undefined: the input is kept
+  std::function<Tensor(const Tensor& from)> f = {};  // called in backward, without a tape
+
+  auto tensors() { return std::tie(from); }  // for saved()
+};
+
 // y = x W^T + b: x [..., in], weight [out, in], bias [out] or undefined -> [..., out].
 // dx = dy W;  dW = dy^T x;  db = sum of dy over rows.
 // Types: all float64, or all float32, where x and weight may also be bfloat16. If weight is bfloat16, a float32 x is
 // rounded to bfloat16. A quantized weight is unpacked to float32 as it is read, and gets no gradient. Products of
 // bfloat16 values are summed in float32. The result is float32, or bfloat16 if `result` says so: each sum is then
-// rounded once, when it is stored. Throws Error for other shapes and types.
-Tensor linear(In x, In weight, In bias, std::optional<DType> result = {});
+// rounded once, when it is stored. Backward keeps x (as products read it), unless `again` computes it or a WeightReuse
+// collects it. Throws Error for other shapes and types.
+Tensor linear(In x, In weight, In bias, std::optional<DType> result = {}, const Recomputed& again = {});
 
 // As torch.matmul: [..., m, k] by [..., k, n] -> [..., m, n]. Batch axes broadcast. A vector counts as one row on the
 // left and as one column on the right, and that axis is dropped from the result. Any strides. Accepts the types that
@@ -32,15 +42,6 @@ Tensor matmul(In a, In b);
 // Some columns of a matrix.
 struct ColumnRange {
   Index begin = 0, count = 0;  // the first column, and their number
-};
-
-// An input that backward computes again from another tensor, instead of keeping it: f(from) has the values of the
-// input.
-struct Recomputed {
-  Tensor from = {};  // undefined: the input is kept
-  std::function<Tensor(const Tensor& from)> f = {};  // called in backward, without a tape
-
-  auto tensors() { return std::tie(from); }  // for saved()
 };
 
 // Adapters of low rank (LoRA, Hu et al. 2021), which share x. Adapter i adds to columns[i] of a result:

@@ -43,18 +43,17 @@ static Activation activation_of(FeedForwardKind kind) {
   return Activation::silu;
 }
 
-Tensor FeedForward::operator()(In x) const {
+Tensor FeedForward::operator()(In x, const Recomputed& again) const {
   const bool adapted = up.lora || down.lora;
   const bool quantized = is_quantized(up.weight.dtype()) || is_quantized(down.weight.dtype());
   const Activation act = activation_of(activation);
   if (!is_gated(activation))
     return drop(adapted || quantized ? down(activate(up(x), activation))
                                      : feed_forward(x, up.weight, up.bias, down.weight, down.bias, act));
-  // With adapters, the hidden layer is kept as products read it, as feed_forward() does.
-  const bool narrow = adapted && matmul_precision() == DType::bfloat16 && x.dtype() != DType::float64;
-  const Tensor h = narrow ? up(x, DType::bfloat16) : up(x), y = gated(h, act);
-  if (!down.lora) return drop(down(y));
-  return drop(down.adapted(y, {}, {h, [act](const Tensor& kept) { return gated(kept, act); }}));
+  // Backward keeps the hidden layer, as products read it, and computes its gated half again, as feed_forward() does.
+  const bool narrow = matmul_precision() == DType::bfloat16 && x.dtype() != DType::float64;
+  const Tensor h = up(x, narrow ? std::optional(DType::bfloat16) : std::nullopt, again);
+  return drop(down(gated(h, act), {}, {h, [act](const Tensor& kept) { return gated(kept, act); }}));
 }
 
 }  // namespace heed

@@ -45,15 +45,16 @@ struct FeedForwardOptions {
 
 // The position-wise network of a Transformer block.
 struct FeedForward {
-  Linear up;    // [hidden, width]; for gated kinds [2 hidden, width], gate first
-  Linear down;  // [width, hidden]
+  Linear up;                   // [hidden, width]; for gated kinds [2 hidden, width], gate first
+  Linear down;                 // [width, hidden]
   FeedForwardKind activation;  // of the hidden layer
   Dropout drop;                // of the result
 
   // Throws Error for a negative hidden size.
   FeedForward(Exactly<Index> width, Rng& rng, const FeedForwardOptions& options = {});
 
-  Tensor operator()(In x) const;  // [..., width] -> [..., width]
+  // [..., width] -> [..., width]. `again`: how backward gets x without keeping it, as in linear(); gated networks use it.
+  Tensor operator()(In x, const Recomputed& again = {}) const;
   Index hidden() const { return down.weight.dim(1); }  // size of the hidden layer
 
   // The parameters of up and down. For gated kinds, up is two maps of hidden() rows: see MemberVisitor::stacked.

@@ -94,18 +94,20 @@ struct Linear {
   // Initial values are uniform in +-1/sqrt(in), as in PyTorch. Throws Error for in or out below 1.
   Linear(Exactly<Index> in, Exactly<Index> out, Rng& rng, LinearOptions options = {});
 
-  // [..., in] -> [..., out]. `result` is the dtype of the result: see linear().
-  Tensor operator()(In x, std::optional<DType> result = {}) const {
-    return lora ? adapted(x, result) : linear(x, weight, bias, result);
+  // [..., in] -> [..., out]. `result` is the dtype of the result, and `again` how backward gets x without keeping it: see
+  // linear().
+  Tensor operator()(In x, std::optional<DType> result = {}, const Recomputed& again = {}) const {
+    return lora ? adapted(x, result, again) : linear(x, weight, bias, result, again);
   }
-  // operator() of a layer with adapters. `again`: how backward gets x without keeping it (add_low_rank()).
-  Tensor adapted(In x, std::optional<DType> result = {}, const Recomputed& again = {}) const;
 
   void members(auto&& visit) {  // weight, bias, lora
     visit("weight", weight);
     visit("bias", bias);
     visit("lora", lora);
   }
+
+ private:
+  Tensor adapted(In x, std::optional<DType> result, const Recomputed& again) const;
 };
 
 }  // namespace heed

@@ -22,6 +22,19 @@ static std::variant<LayerNorm, RMSNorm> layer_of(const NormLayerOptions& o, Inde
 
 Norm::Norm(const NormLayerOptions& options, Exactly<Index> width) : layer(layer_of(options, width)) {}
 
+static std::function<Tensor(const Tensor&)> function_of(const LayerNorm& n) {
+  const Tensor bias = n.bias.defined() ? n.bias.detach() : Tensor();
+  return [weight = n.weight.detach(), bias, eps = n.eps](const Tensor& x) { return layer_norm(x, weight, bias, eps); };
+}
+static std::function<Tensor(const Tensor&)> function_of(const RMSNorm& n) {
+  return [weight = n.weight.detach(), offset = n.unit_offset, eps = n.eps](const Tensor& x) {
+    return rms_norm(x, offset ? weight + 1 : weight, eps);
+  };
+}
+std::function<Tensor(const Tensor&)> Norm::function() const {
+  return std::visit([](const auto& chosen) { return function_of(chosen); }, layer);
+}
+
 GroupNorm::GroupNorm(Exactly<Index> num_groups, Exactly<Index> num_channels, const GroupNormOptions& options)
     : groups(num_groups), eps(options.eps) {
   require(groups > 0 && num_channels > 0 && num_channels % groups == 0, "GroupNorm: num_groups is ", groups,

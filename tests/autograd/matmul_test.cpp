@@ -1,8 +1,10 @@
 // matmul and linear against plain loops, and their gradients.
+#include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/kernels/dispatch/dispatch.hpp>
+#include <heed/core/memory.hpp>
 #include <heed/core/random.hpp>
 
 #include "tests/core/levels.hpp"
@@ -272,4 +274,33 @@ TEST_CASE("linear: a result in bfloat16 is that in float32, rounded once, with t
                  "and the result's dtype is int32; it must be float32 or bfloat16"));
   CHECK(contains(error_of([&] { linear(x.to(DType::float64), w.to(DType::float64), Tensor(), DType::bfloat16); }),
                  "and the result's dtype is bfloat16; it must be float64"));
+}
+
+TEST_CASE("linear: an input that backward computes again is not kept, and leaves the same bits") {
+  for (const DType precision : {DType::float32, DType::bfloat16})
+    for (const bool reuses : {false, true}) {
+      const MatmulPrecision scope(precision);
+      Rng rng(5);
+      const Tensor x = rng.normal({300, 70}), dy = rng.normal({300, 4});
+      Parameter weight(rng.normal({4, 70}));
+      std::size_t kept[2] = {};
+      std::vector<Tensor> gradients[2];
+      for (const bool again : {false, true}) {
+        weight.zero_grad();
+        Tape tape;
+        std::optional<WeightReuse> reuse;
+        if (reuses) reuse.emplace();
+        const Tensor from = tape.watch(x);
+        const std::size_t before = memory_use().current;
+        const Recomputed squares{from, [](const Tensor& t) { return square(t); }};
+        const Tensor y = linear(square(from), weight, Tensor(), {}, again ? squares : Recomputed());
+        kept[again ? 1 : 0] = memory_use().current - before;
+        reuse.reset();
+        tape.backward(y, dy);
+        gradients[again ? 1 : 0] = {tape.grad(from).detach().clone(), weight.grad().clone()};
+      }
+      CAPTURE(reuses);
+      for (const std::size_t i : {0, 1}) CHECK(test::same_bits(gradients[1][i], gradients[0][i]));
+      if (!reuses) CHECK(kept[1] + 300 * 70 * (precision == DType::float32 ? 4 : 2) <= kept[0]);
+    }
 }

@@ -1,7 +1,9 @@
 // The position-wise network against plain loops, and dropout as a layer.
 #include <cmath>
+#include <heed/core/memory.hpp>
 #include <heed/core/mode.hpp>
 #include <heed/layers/feed_forward.hpp>
+#include <heed/layers/norm.hpp>
 
 #include "tests/layers/layer_cases.hpp"
 #include "tests/support.hpp"
@@ -58,6 +60,21 @@ TEST_CASE("the hidden size of a feed-forward network is four widths, and swiglu 
   CHECK(FeedForward(6, rng).hidden() == 24);
   CHECK(FeedForward(6, rng, {.activation = FeedForwardKind::swiglu}).hidden() == 16);
   CHECK(FeedForward(6, rng, {.hidden = 5}).hidden() == 5);
+}
+
+TEST_CASE("a block with a gated network keeps its input and its hidden layer alone, in training") {
+  Rng rng(1);
+  const Index rows = 64, width = 32, hidden = 400;
+  const FeedForward network(width, rng, {.hidden = hidden, .activation = FeedForwardKind::swiglu, .bias = false});
+  const Norm norm({.kind = NormKind::rms}, width);
+  const Tensor x = test::normal({rows, width}, 1, DType::float32);
+  Tape tape;
+  const Tensor watched = tape.watch(x);
+  const std::size_t before = memory_use().current;
+  const Tensor y = network(norm(watched), {watched, norm.function()});
+  const auto kept = static_cast<double>(memory_use().current - before) / sizeof(float) / rows;
+  CHECK(kept >= 2 * hidden + width);  // the hidden layer and y
+  CHECK(kept < 2 * hidden + 2 * width);
 }
 
 TEST_CASE("dropout acts on the hidden values while training alone") {
