@@ -129,6 +129,15 @@ inline std::string recurrent_translator(DecoderAttention attention, RecurrentKin
   });
 }
 
+// M: ConvS2S or ByteNet.
+template <class M, class Options>
+std::string convolutional_translator(Options o, const Training& t) {
+  Rng rng(6);
+  o.source_vocabulary = o.target_vocabulary = kWords, o.width = 36, o.hidden = 22, o.layers = 2, o.dropout = t.dropout;
+  M model(o, rng);
+  return trained(model, t, [&](Index step) { return model.loss(pairs(step, kLength, kBatch)); });
+}
+
 using BitsCases = std::map<std::string, std::function<std::string()>>;
 
 // Hashes an op's result and gradients for inputs of these shapes, drawn from a normal distribution.
@@ -309,6 +318,8 @@ inline const BitsCases& bits_cases() {
             return recurrent_translator(attention, cell, whole);
           };
         }
+      list["ConvS2S" + of] = [=] { return convolutional_translator<ConvS2S>(ConvS2SOptions(), whole); };
+      list["ByteNet" + of] = [=] { return convolutional_translator<ByteNet>(ByteNetOptions(), whole); };
       Training large = whole;
       large.steps = 2, large.gradients = true;
       add_large(list, of, large);
