@@ -2,6 +2,7 @@
 //
 //   attention_kernels --plot kernels.svg            distances by the spread of the scores
 //   attention_kernels --reference cosine            distances to softmax of cosines, which Taylor's series expands
+//   attention_kernels --weights weights.svg         draws the weights of each causal mechanism, and measures nothing
 //
 // The distance of two rows of weights is the sum of |w - w'| over the keys: 0 for equal rows, 2 for rows without a
 // common key. Elements of queries and keys are normal numbers. Their spread is chosen so that the scores q.k / sqrt(D)
@@ -24,7 +25,7 @@ constexpr double kSpreads[] = {0.25, 0.5, 1, 2, 4};  // standard deviations of t
 
 struct KernelFlags {
   Index size = 64, length = 256, draws = 20;
-  std::string reference = "softmax", plot, log;
+  std::string reference = "softmax", plot, weights, log;
   std::uint64_t seed = 1;
   int threads = 0;
 };
@@ -54,6 +55,53 @@ Tensor weights_of(const Kernel& kernel, const Tensor& q, const Tensor& k, std::u
   Rng rng(seed);
   return mechanism_by_name(kernel.mechanism, options)(0, rng).weights(q, k, {}).select(0, 0).select(0, 0);
 }
+
+// ---- Picture of the weights ----
+
+constexpr Index kPositions = 32, kWords = 8, kColumns = 7;
+
+// Vectors of a text of 32 positions with 8 different words, [1, 1, positions, size]. Equal words have nearly equal
+// vectors, so that their product is large.
+Tensor words(Rng& rng, Index size) {
+  const Tensor vectors = rng.normal({kWords, size});
+  const Tensor text = embedding(rng.integers({kPositions}, 0, kWords), vectors) + 0.2 * rng.normal({kPositions, size});
+  return text.reshape({1, 1, kPositions, size});
+}
+
+// The weights of a mechanism for this text, with NaN where a query may not see a key, divided by the largest of all.
+MatrixPanel panel_of(const std::string& name, const AttentionMechanism& mechanism, const Tensor& text) {
+  const Tensor w = mechanism.weights(text, text, {.causal = true}).select(0, 0).select(0, 0);
+  const double largest = max(w).item();
+  MatrixPanel panel{name, {}};
+  for (Index i = 0; i < kPositions; ++i) {
+    panel.values.push_back((w[i] / largest).to_vector<double>());
+    for (Index j = i + 1; j < kPositions; ++j) panel.values.back()[static_cast<std::size_t>(j)] = NAN;
+  }
+  return panel;
+}
+
+void draw_weights(const KernelFlags& f) {
+  Rng rng(f.seed);
+  const Tensor text = words(rng, 16);
+  MechanismOptions options;
+  options.causal = true, options.heads = 1, options.head_size = 16, options.context = kPositions, options.window = 6;
+  options.seed = f.seed;
+  std::vector<std::vector<MatrixPanel>> panels;
+  for (const std::string& name : mechanism_names()) {
+    const AttentionMechanism mechanism = mechanism_by_name(name, options)(0, rng);
+    if (!mechanism.capabilities().weights || !mechanism.inputs().empty()) continue;
+    if (panels.empty() || panels.back().size() == kColumns) panels.emplace_back();
+    panels.back().push_back(panel_of(name, mechanism, text));
+  }
+  while (panels.back().size() < kColumns)
+    panels.back().push_back({.values = {kPositions, std::vector<double>(kPositions, NAN)}});
+  MatrixLabels labels{.title = "Weights of 32 words: rows are queries, columns are keys"};
+  labels.rows.resize(kPositions), labels.columns.resize(kPositions);
+  plot_matrices(f.weights, labels, panels);
+  std::printf("drawn: %s\n", printable(f.weights).c_str());
+}
+
+// ---- Distances ----
 
 // A mean over draws, and the standard error of the mean.
 struct Distance {
@@ -115,10 +163,14 @@ void draw_table(const KernelFlags& f, const std::vector<std::string>& names, con
 
 int measure(const KernelFlags& f) {
   set_threads(f.threads);
-  check_plot(f.plot);
+  check_plot(f.plot), check_plot(f.weights);
   heed::detail::LogFile log(f.log);
   const NoTape off;
   const Evaluation evaluation;
+  if (!f.weights.empty()) {
+    draw_weights(f);
+    return 0;
+  }
   const std::vector<Kernel> all = kernels();
   std::vector<std::string> names;
   for (const Kernel& kernel : all) names.push_back(kernel.name);
@@ -151,6 +203,9 @@ int main(int argc, char** argv) {
   line.add("--length", f.length, "Queries and keys per draw [256]", whole(1, 4096));
   line.add("--draws", f.draws, "Random draws [20]", whole(1, 10000));
   line.add("--plot", f.plot, "Picture of the table, .svg or .png", file_name("FILE.svg|png", FileRole::output));
+  line.add("--weights", f.weights,
+           "Picture of the weights of each causal mechanism, .svg or .png, instead of the table",
+           file_name("FILE.svg|png", FileRole::output));
   line.add("--log", f.log, "One JSON object per kernel and spread", file_name("FILE.jsonl", FileRole::log));
   line.add("--seed", f.seed, "Seed of queries, keys and random features [1]", seed_number());
   line.add_threads(f.threads);

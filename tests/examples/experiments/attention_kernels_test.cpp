@@ -62,6 +62,18 @@ RELEASE_TEST_CASE("attention_kernels: distances to softmax grow with the spread 
   CHECK(cosines.at("taylor")[0] < 0.1 * cosines.at("equal weights")[0]);
 }
 
+RELEASE_TEST_CASE("attention_kernels: the weights of mechanisms are drawn, of each causal one that has weights") {
+  const TemporaryFolder folder;
+  const std::string picture = (folder.path / "weights.svg").string();
+  const Ran ran = test::run("exec " + test::program("attention_kernels") + " --weights " + test::quoted(picture));
+  INFO(ran.output);
+  REQUIRE(ran.exit_code == 0);
+  const std::string drawn = bytes_of(picture);
+  for (const char* name : {"softmax", "linear", "bahdanau", "window", "strided", "lsh", "favor"})
+    CHECK(contains(drawn, ">" + std::string(name) + "<"));
+  CHECK_FALSE(contains(drawn, ">retention<"));
+}
+
 RELEASE_TEST_CASE("attention_kernels: wrong flags are refused in one sentence") {
   test::check_refused(test::run("exec " + test::program("attention_kernels") + " --reference dot"), 2, "--reference");
   test::check_refused(test::run("exec " + test::program("attention_kernels") + " --plot a.gif"), 2, "a.gif");
