@@ -26,14 +26,13 @@ constexpr std::int32_t kEnd = DrawnScene::kEnd;
 struct Settings : TrainingSettings {
   std::string attention = "soft";
   Index channels = 48, hidden = 128;
-  double cover = 0.05, reward = 0.1, entropy = 0.01;
-
-  Settings() { steps = 3000, held_out = 500; }
+  double cover = 0.005, reward = 0.1, entropy = 0.01;
+  Settings() { steps = 3000, held_out = 500, lr = 4e-3; }
   void fields(SettingFields& f) {
     f("attention", attention, Kind::model, "Attention: soft or hard [soft]", one_of({"soft", "hard"}, "NAME"));
     f("channels", channels, Kind::model, "Numbers per position of an image [48]", whole(1));
     f("hidden", hidden, Kind::model, "Units of the LSTM [128]", whole(1));
-    f("cover", cover, Kind::start, "Soft: weight of the regularizer, lambda in the paper [0.05]", number(0));
+    f("cover", cover, Kind::start, "Soft: weight of the regularizer, lambda in the paper [0.005]", number(0));
     f("reward", reward, Kind::start, "Hard: weight of the score function, lambda_r [0.1]", number(0));
     f("entropy", entropy, Kind::start, "Hard: weight of the entropy, lambda_e [0.01]", number(0));
     TrainingSettings::fields(f, "images");

@@ -23,18 +23,17 @@ constexpr Index kClasses = 3, kCross = 3;  // circle, square or triangle; the ki
 
 struct Settings : TrainingSettings {
   std::string block = "embedded";
-  Index channels = 32, bases = 16;
+  Index channels = 16, bases = 16;
   bool subsample = false;
 
-  Settings() { steps = 3000, held_out = 1000; }
+  Settings() { steps = 2000, held_out = 1000, lr = 4e-3; }
   void fields(SettingFields& f) {
     f("block", block, Kind::model,
       "Block: gaussian, embedded, dot, concatenation (Wang et al.), pyramid (Zhu et al.), double (A2-Nets), em "
-      "(EMANet), "
-      "or none [embedded]",
+      "(EMANet), or none [embedded]",
       one_of({"gaussian", "embedded", "dot", "concatenation", "pyramid", "double", "em", "none"}, "NAME"));
     f("subsample", subsample, Kind::model, "Keys are maxima of 2 x 2 positions; for the blocks of Wang et al.");
-    f("channels", channels, Kind::model, "Channels of the block [32]", whole(1));
+    f("channels", channels, Kind::model, "Channels of the block [16]", whole(1));
     f("bases", bases, Kind::model, "Bases of em [16]", whole(1));
     TrainingSettings::fields(f, "images");
   }
