@@ -5,8 +5,8 @@
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/layers/attention/detail/row_lengths.hpp>
 #include <heed/layers/attention/luong.hpp>
-#include <heed/layers/conv_fields.hpp>
 #include <heed/layers/conv_seq2seq.hpp>
+#include <heed/layers/detail/conv_fields.hpp>
 
 namespace heed {
 namespace {

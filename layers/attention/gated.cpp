@@ -61,8 +61,8 @@ struct Rule {
 // The inputs of gated_attention(), per value head.
 struct Terms {
   Tensor q, k, v;
-  GatedAttentionOptions options;
-  Tensor added;  // of ssd: D v; otherwise undefined
+  GatedAttentionOptions options = {};
+  Tensor added = {};  // of ssd: D v; otherwise undefined
 };
 
 bool has_fixed_gates(StateRule rule) { return rule == StateRule::retention || rule == StateRule::lightning; }
@@ -143,14 +143,10 @@ Terms of_steps(Terms t, Index n) {
 // q, k and v after their convolutions, without padding, which may hold NaN.
 Terms convolved(const Rule& of, In q, In k, In v, const AttentionCall& call) {
   const auto clear = [&](const Tensor& x) { return without_padding({x, q.where()}, call); };
-  if (!of.convolves()) return {q, clear(k), clear(v), {}, {}};
+  if (!of.convolves()) return {q, clear(k), clear(v)};
   const Tensor& documents = call.documents;
   // A convolution mixes the positions before padding into it, so keys and values are cleared again.
-  return {of.q_conv(clear(q), documents),
-          clear(of.k_conv(clear(k), documents)),
-          clear(of.v_conv(clear(v), documents)),
-          {},
-          {}};
+  return {of.q_conv(clear(q), documents), clear(of.k_conv(clear(k), documents)), clear(of.v_conv(clear(v), documents))};
 }
 
 // Log gates per head, [B, H, T] or [B, H, T, K], or undefined, with 0 at padding.
@@ -211,8 +207,7 @@ Tensor finished(const Rule& of, const Tensor& y, const Tensor& added, std::span<
   Tensor x = (added.defined() ? y + added : y).transpose(1, 2);
   if (const Index n = o.householders; n > 1)
     x = x.reshape({x.dim(0), x.dim(1) / n, n, x.dim(2), x.dim(3)}).select(2, n - 1);
-  const bool of_group = of.rule == StateRule::ssd;  // the gate is before the norm
-  const bool of_all = of.rule == StateRule::lightning;
+  const bool of_group = of.rule == StateRule::ssd, of_all = of.rule == StateRule::lightning;
   if (o.norm && !of_group && !of_all) x = rms_norm(x, of.norm, o.norm_eps);
   x = x.reshape({x.dim(0), x.dim(1), x.dim(2) / o.value_heads, o.value_heads * x.dim(3)});
   if (o.norm && of_all) x = rms_norm(x.flatten(2, 3), of.norm, o.norm_eps).reshape(x.shape());
@@ -220,7 +215,7 @@ Tensor finished(const Rule& of, const Tensor& y, const Tensor& added, std::span<
     const Tensor gate = inputs.back().transpose(1, 2);
     x = x * (o.output_gate == OutputGate::silu ? silu(gate) : sigmoid(gate));
   }
-  if (o.norm && of_group) x = rms_norm(x, of.norm, o.norm_eps);
+  if (o.norm && of_group) x = rms_norm(x, of.norm, o.norm_eps);  // after the gate
   return x.transpose(1, 2);
 }
 
@@ -274,7 +269,7 @@ struct GatedState {
     };
     const Tensor queries = next(rule.q_conv, q, last.q), keys = next(rule.k_conv, k, last.k),
                  values = next(rule.v_conv, v, last.v);
-    return {queries, without_padding({keys, q.where()}, call), without_padding({values, q.where()}, call), {}, {}};
+    return {queries, without_padding({keys, q.where()}, call), without_padding({values, q.where()}, call)};
   }
 };
 
