@@ -43,31 +43,29 @@ bool reads(const Tensor& documents, Index row, Index position) {
   return !documents.defined() || documents.ptr<std::int32_t>()[row] <= position;
 }
 
-// Calls f(tap, r) for each tap of the window of a row of the result, where r is the row of x that the tap reads, or -1
-// for padding and other documents.
-template <class F>
-void each_source_row(const Convolution& c, const Tensor& documents, Index row, const F& f) {
-  const Index w0 = row % c.w.count, h0 = row / c.w.count % c.h.count, image = row / (c.w.count * c.h.count);
-  for (Index i = 0, tap = 0; i < c.h.kernel; ++i) {
-    const Index h = c.h.position(h0, i);
-    for (Index j = 0; j < c.w.kernel; ++j, ++tap) {
-      const Index w = c.w.position(w0, j);
-      const bool is_read = c.h.has(h) && c.w.has(w) && reads(documents, row, w);
-      f(tap, is_read ? (image * c.h.size + h) * c.w.size + w : -1);
-    }
-  }
-}
+enum class Side { result, source };  // of a tap, which reads a row of x for a row of the result
 
-// Calls f(tap, r) for each tap, where r is the row of the result whose tap reads this row of x, or -1 if there is none.
-template <class F>
-void each_result_row(const Convolution& c, const Tensor& documents, Index row, const F& f) {
-  const Index w0 = row % c.w.size, h0 = row / c.w.size % c.h.size, image = row / (c.w.size * c.h.size);
+// Calls f(tap, r) for each tap of a row on this side, where r is the row on the other side, or -1 for none: of a row of
+// the result, the rows of x that its window reads, without padding and other documents; of a row of x, the rows of the
+// result that read it.
+template <Side kSide, class F>
+void each_row(const Convolution& c, const Tensor& documents, Index row, const F& f) {
+  constexpr bool kOfResult = kSide == Side::result;
+  const auto size = [](const auto& axis) { return kOfResult ? axis.count : axis.size; };
+  const auto other_size = [](const auto& axis) { return kOfResult ? axis.size : axis.count; };
+  const auto other = [](const auto& axis, Index at, Index tap) {
+    if (!kOfResult) return axis.window(at, tap);
+    const Index position = axis.position(at, tap);
+    return axis.has(position) ? position : -1;
+  };
+  const Index w0 = row % size(c.w), h0 = row / size(c.w) % size(c.h), image = row / (size(c.w) * size(c.h));
   for (Index i = 0, tap = 0; i < c.h.kernel; ++i) {
-    const Index h = c.h.window(h0, i);
+    const Index h = other(c.h, h0, i);
     for (Index j = 0; j < c.w.kernel; ++j, ++tap) {
-      const Index w = c.w.window(w0, j);
-      const Index y = h >= 0 && w >= 0 ? (image * c.h.count + h) * c.w.count + w : -1;
-      f(tap, y >= 0 && reads(documents, y, w0) ? y : -1);
+      const Index w = other(c.w, w0, j);
+      const Index r = h >= 0 && w >= 0 ? (image * other_size(c.h) + h) * other_size(c.w) + w : -1;
+      const bool is_read = r >= 0 && (kOfResult ? reads(documents, row, w) : reads(documents, r, w0));
+      f(tap, is_read ? r : -1);
     }
   }
 }
@@ -93,7 +91,7 @@ void depthwise(const Convolution& c, const Tensor& x, const Tensor& taps, const 
                const Tensor& y) {
   with_float(y.dtype(), [&]<class T>(T) {
     const auto start = [b = bias.ptr<T>()](Index) { return b; };
-    const auto rows = [&](Index row, const auto& f) { each_source_row(c, documents, row, f); };
+    const auto rows = [&](Index row, const auto& f) { each_row<Side::result>(c, documents, row, f); };
     sum_taps(c, c.rows(), y.ptr<T>(), x.ptr<T>(), taps.ptr<T>(), start, rows);
   });
 }
@@ -103,7 +101,7 @@ void depthwise_input_gradient(const Convolution& c, const Tensor& dy, const Tens
   with_float(dy.dtype(), [&]<class T>(T) {
     T* to = dx.gradient.ptr<T>();
     const auto start = [&](Index row) -> const T* { return dx.accumulate ? to + row * c.groups : nullptr; };
-    const auto rows = [&](Index row, const auto& f) { each_result_row(c, documents, row, f); };
+    const auto rows = [&](Index row, const auto& f) { each_row<Side::source>(c, documents, row, f); };
     sum_taps(c, c.positions(), to, dy.ptr<T>(), taps.ptr<T>(), start, rows);
   });
 }
@@ -120,7 +118,7 @@ void depthwise_taps_gradient(const Convolution& c, const Tensor& x, const Tensor
       const Index begin = b * block, rows = std::min(c.rows(), begin + block) - begin;
       Scratch<Index> read(static_cast<std::size_t>(rows * taps));  // [taps, rows]: the row of x, or -1
       for (Index i = 0; i < rows; ++i)
-        each_source_row(c, documents, begin + i, [&](Index tap, Index r) { read.data()[tap * rows + i] = r; });
+        each_row<Side::result>(c, documents, begin + i, [&](Index tap, Index r) { read.data()[tap * rows + i] = r; });
       for (Index first = 0; first < width; first += kTapColumns)
         for (Index tap = 0; tap < taps; ++tap) {
           TermSum<T> sum(sums.data() + b * n + tap * width + first, nullptr, std::min(kTapColumns, width - first));

@@ -31,22 +31,19 @@ struct Settings {
   std::uint64_t seed = 1;
 
   void fields(SettingFields& f) {
-    const auto counted = [&](const char* name, Index& value, Kind kind, const std::string& text, Index min) {
-      f(name, value, kind, text + " [" + std::to_string(value) + "]", whole(min));
-    };
     const std::vector<std::string>& names = mechanism_names(false);
     f.order({"attention", "layers", "heads", "width", "length", "depth", "steps", "batch", "held-out", "lr", "seed"});
     f("attention", attention, Kind::model,
       "Attention mechanism: " + choice(names, ", ") + " (docs/attention.md) [softmax]", one_of(names, "NAME"));
     mechanism_fields(f, mechanism, names,
                      [this](const MechanismOption& o, bool has_value) { return has_value && o.of(attention); });
-    counted("layers", layers, Kind::model, "Blocks", 0);
-    counted("heads", heads, Kind::model, "Attention heads; must divide the width", 1);
-    counted("width", width, Kind::model, "Size of a token's vector", 1);
-    counted("length", length, Kind::model, "Max tokens per expression; the minimum is a quarter of it", 4);
-    counted("depth", depth, Kind::start, "Max depth of nested lists", 1);
-    counted("steps", steps, Kind::run, "Optimizer steps", 0);
-    counted("batch", batch, Kind::run, "Expressions per batch", 1);
+    f.counted("layers", layers, Kind::model, "Blocks", whole(0));
+    f.counted("heads", heads, Kind::model, "Attention heads; must divide the width");
+    f.counted("width", width, Kind::model, "Size of a token's vector");
+    f.counted("length", length, Kind::model, "Max tokens per expression; the minimum is a quarter of it", whole(4));
+    f.counted("depth", depth, Kind::start, "Max depth of nested lists");
+    f.counted("steps", steps, Kind::run, "Optimizer steps", whole(0));
+    f.counted("batch", batch, Kind::run, "Expressions per batch");
     f("held-out", held_out, Kind::start, "Expressions to evaluate on [1000]", whole(1, 10000000));
     f("lr", lr, Kind::run, "Peak learning rate [2e-3]", number(0));
     f("seed", seed, Kind::start, "Seed of weights and expressions [1]", seed_number());

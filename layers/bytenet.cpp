@@ -6,6 +6,7 @@
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/layers/attention/detail/row_lengths.hpp>
 #include <heed/layers/conv_seq2seq.hpp>
+#include <heed/layers/detail/conv_fields.hpp>
 
 namespace heed {
 namespace {
@@ -202,19 +203,12 @@ void ByteNet::members(MemberVisitor& visit) {
 
 void ByteNetConfig::fields(OptionFields& f) {
   ByteNetOptions& o = options;
-  std::string model = "bytenet";
-  if (o.decoder_layers == 0) o.decoder_layers = o.layers;
-  f("model", model);
-  f.ensure(model == "bytenet", "model", "bytenet");
-  f("source_vocabulary", o.source_vocabulary, 1), f("target_vocabulary", o.target_vocabulary, 1);
-  f("width", o.width, 1), f("hidden", o.hidden, 1), f("kernel", o.kernel, 1);
-  f.ensure(o.kernel % 2 == 1, "kernel", "an odd number");
-  f("encoder_layers", o.layers, 1), f("decoder_layers", o.decoder_layers, 1);
-  f("dilations", o.dilations, 1), f("length_ratio", o.length_ratio, OptionField::positive);
-  f("extra_length", o.extra_length);
-  f.ensure(o.dilations <= 20 && o.length_ratio >= 1 && o.length_ratio <= 100, "dilations",
-           "at most 20, with a length_ratio from 1 to 100");
-  f("dropout", o.dropout), f("label_smoothing", o.label_smoothing);
+  detail::conv_fields(f, "bytenet", o, [&] {
+    f("dilations", o.dilations, 1), f("length_ratio", o.length_ratio, OptionField::positive);
+    f("extra_length", o.extra_length);
+    f.ensure(o.dilations <= 20 && o.length_ratio >= 1 && o.length_ratio <= 100, "dilations",
+             "at most 20, with a length_ratio from 1 to 100");
+  });
 }
 
 }  // namespace heed

@@ -6,6 +6,7 @@
 #include <heed/layers/attention/detail/row_lengths.hpp>
 #include <heed/layers/attention/luong.hpp>
 #include <heed/layers/conv_seq2seq.hpp>
+#include <heed/layers/detail/conv_fields.hpp>
 
 namespace heed {
 namespace {
@@ -199,16 +200,7 @@ void ConvS2S::members(MemberVisitor& visit) {
 // ---- Config ----
 
 void ConvS2SConfig::fields(OptionFields& f) {
-  ConvS2SOptions& o = options;
-  std::string model = "convs2s";
-  if (o.decoder_layers == 0) o.decoder_layers = o.layers;
-  f("model", model);
-  f.ensure(model == "convs2s", "model", "convs2s");
-  f("source_vocabulary", o.source_vocabulary, 1), f("target_vocabulary", o.target_vocabulary, 1);
-  f("width", o.width, 1), f("hidden", o.hidden, 1), f("kernel", o.kernel, 1);
-  f.ensure(o.kernel % 2 == 1, "kernel", "an odd number");
-  f("encoder_layers", o.layers, 1), f("decoder_layers", o.decoder_layers, 1), f("context", o.context, 1);
-  f("dropout", o.dropout), f("label_smoothing", o.label_smoothing);
+  detail::conv_fields(f, "convs2s", options, [&] { f("context", options.context, 1); });
 }
 
 }  // namespace heed

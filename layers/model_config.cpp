@@ -158,6 +158,7 @@ static MechanismOptions mechanism_options(const GPTConfig& config) {
   o.head_size = config.options.blocks.attention.head_size();
   o.value_size = config.options.blocks.attention.value_size;
   o.context = config.options.context;
+  o.layers = config.options.blocks.layers;
   return o;
 }
 

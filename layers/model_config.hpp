@@ -59,9 +59,10 @@ struct MechanismOptions {
   Index units = 0;                  // luong-concat and bahdanau: size of the hidden layer
   Index radius = 0;                 // luong-local-m and luong-local-p
   // Rules with a state, retention to kda: see StateAttentionOptions; empty words: those of the published layer.
-  Index value_heads = 0, short_convolution = 0, gate_rank = 0;
+  Index value_heads = 0, short_convolution = 0, gate_rank = 0, householders = 0;
   std::string output_norm = {}, output_gate = {};  // none or rms; none, silu or sigmoid
-  double max_rate = 0;
+  double max_rate = 0, output_norm_eps = 0;
+  Index layers = 0;                 // of the model, for the decays of lightning; 0: those of the first layer in each
   std::uint64_t seed = 1;           // favor: of the features; lsh and reformer: of the rotations
 };
 
@@ -228,7 +229,7 @@ void mechanism_fields(OptionFields& f, const std::string& mechanism, MechanismOp
 struct GPTConfig {
   GPTOptions options = {};            // causal = false: a BERT
   std::string attention = "softmax";  // one of mechanism_names(options.causal)
-  MechanismOptions mechanism = {};    // causal, heads, head_size and context are set from `options`
+  MechanismOptions mechanism = {};    // causal, heads, head_size, layers and context: from `options`
 
   // For the constructor of GPT or BERT. Throws Error as mechanism_by_name().
   MechanismFactory factory() const;

@@ -45,7 +45,7 @@ struct NonLocalOptions {
   bool subsample = false;
   // For each number n, phi and g are averages over n x n bins of the image, as torch's adaptive_avg_pool2d:
   // {1, 3, 6, 8} gives 110 keys for an image of any size. Zhu, Xu, Bai, Huang, Bai, "Asymmetric non-local neural
-  // networks for semantic segmentation", 2019, section 3.2. Their code concatenates x and the result, and this block
+  // networks for semantic segmentation", 2019. Their code concatenates x and the result, and this block
   // adds them.
   std::vector<Index> pyramid = {};
 };
@@ -84,11 +84,11 @@ struct DoubleAttentionOptions {
   Index maps = 0;      // attention maps, and so gathered vectors; 0: as features
 };
 
-// Double attention (Chen, Kalantidis, Li, Yan, Feng, "A2-Nets: double attention networks", 2018, section 3). The first
+// Double attention (Chen, Kalantidis, Li, Yan, Feng, "A2-Nets: double attention networks", 2018). The first
 // attention gathers a vector per map from all positions; the second distributes these vectors to each position:
 //
-//   G = A softmax_j(B)^T      A = phi(x) [features, H W], B = theta(x) [maps, H W]      (equations 3 and 4)
-//   z_i = x_i + W G softmax_m(V_i)      V = rho(x) [maps, H W]                            (equations 5 and 6)
+//   G = A softmax_j(B)^T      A = phi(x) [features, H W], B = theta(x) [maps, H W]
+//   z_i = x_i + W G softmax_m(V_i)      V = rho(x) [maps, H W]
 //
 // The product is efficient_attention(V, B, A): linear in the number of positions.
 struct DoubleAttention {
@@ -119,7 +119,7 @@ struct EMAttentionOptions {
 };
 
 // Expectation-maximisation attention (Li, Zhong, Wu, Yang, Lin, Liu, "Expectation-maximization attention networks for
-// semantic segmentation", 2019, sections 4.1 to 4.4). The vectors r_i of an image, a linear map of x_i, are fitted by K
+// semantic segmentation", 2019). The vectors r_i of an image, a linear map of x_i, are fitted by K
 // bases mu_k, and replaced by their mixtures of the bases:
 //
 //   repeat:  z_ik = softmax_k(r_i . mu_k)                              the E step

@@ -197,6 +197,7 @@ static MechanismOptions mechanism_options(const TransformerSeq2SeqOptions& o, Me
   m.heads = o.blocks.attention.heads, m.head_size = o.blocks.attention.head_size();
   m.value_size = o.blocks.attention.value_size;
   m.context = o.context;
+  m.layers = place == Place::encoder || o.decoder_layers == 0 ? o.blocks.layers : o.decoder_layers;
   return m;
 }
 

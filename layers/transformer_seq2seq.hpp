@@ -102,7 +102,7 @@ struct TransformerSeq2SeqConfig {
   std::string encoder_attention = "softmax";  // one of mechanism_names(false)
   std::string decoder_attention = "softmax";  // one of mechanism_names(true)
   std::string cross_attention = "softmax";    // one of memory_mechanism_names()
-  // The mechanisms' options; causal, memory, heads, head_size and context are set from `options`.
+  // The mechanisms' options; causal, memory, heads, head_size, layers and context are set from `options`.
   MechanismOptions encoder_mechanism = {}, decoder_mechanism = {}, cross_mechanism = {};
 
   TransformerSeq2SeqMechanisms factory() const;  // throws Error as mechanism_by_name()

@@ -24,25 +24,20 @@ struct Settings : TrainingSettings {
 
   Settings() { steps = 3000; }
   void fields(SettingFields& f) {
-    f("window", window, Kind::model, "Side of the windows, in places [5]", whole(2));
-    f("strokes", strokes, Kind::model, "Steps of looking and writing [8]", whole(1));
-    f("latent", latent, Kind::model, "Random numbers per stroke [10]", whole(1));
-    f("hidden", hidden, Kind::model, "Units of encoder and decoder [96]", whole(1));
+    f.counted("window", window, Kind::model, "Side of the windows, in places", whole(2));
+    f.counted("strokes", strokes, Kind::model, "Steps of looking and writing");
+    f.counted("latent", latent, Kind::model, "Random numbers per stroke");
+    f.counted("hidden", hidden, Kind::model, "Units of encoder and decoder");
     TrainingSettings::fields(f, "images");
   }
 };
 
 // Image i and the random numbers of its strokes are pure functions of the seed and i.
-struct Images {
-  Index count, strokes, latent;
-  std::uint64_t seed;
+struct Images : DigitImages {
+  Index strokes, latent;
 
-  Index size() const { return count; }
-  std::string fingerprint() const {
-    return formatted("%lld digits, seed %llu", static_cast<long long>(count), static_cast<unsigned long long>(seed));
-  }
   Sample sample(Index i) const {
-    Rng rng(seed, static_cast<std::uint64_t>(i));
+    Rng rng = rng_of(i);
     const Tensor image = Tensor::from(draw_digit(rng, kSide, 2).pixels, {kSide, kSide});
     return {{"inputs", image}, {"noise", rng.normal({strokes, latent})}};
   }
@@ -163,8 +158,8 @@ void draw_strokes(const Draw& model, const Settings& s, const std::string& plot)
 void train(const Settings& s, Article& article) {
   Rng rng(s.seed);
   Draw model(s, rng);
-  const SampleBatches training(Images{s.examples, s.strokes, s.latent, 2 * s.seed}, {.rows = s.batch});
-  const SampleEvaluation held_out(Images{s.held_out, s.strokes, s.latent, 2 * s.seed + 1}, {.rows = 50});
+  const SampleBatches training(Images{{s.examples, 2 * s.seed}, s.strokes, s.latent}, {.rows = s.batch});
+  const SampleEvaluation held_out(Images{{s.held_out, 2 * s.seed + 1}, s.strokes, s.latent}, {.rows = 50});
   if (!article.train(
           model, s,
           formatted("%ld strokes through windows of %ld x %ld places", long{s.strokes}, long{s.window}, long{s.window}),

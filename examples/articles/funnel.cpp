@@ -21,15 +21,13 @@ struct Settings : TrainingSettings {
   std::string pool = "mean";
 
   void fields(SettingFields& f) {
-    const auto counted = [&](const char* name, Index& value, const std::string& text, const Takes& takes) {
-      f(name, value, Kind::model, text + " [" + std::to_string(value) + "]", takes);
-    };
-    counted("blocks", blocks, "Blocks of the encoder, each of half the positions of the one before", whole(1, 4));
-    counted("layers", layers, "Layers per block", whole(1));
-    counted("decoder-layers", decoder_layers, "Layers of the decoder, which see all positions", whole(1));
-    counted("width", width, "Size of a vector; the heads must divide it", whole(1));
-    counted("heads", heads, "Attention heads", whole(1));
-    counted("stories", stories, "Stories per row, of 40 positions each", whole(1, 100));
+    f.counted("blocks", blocks, Kind::model, "Blocks of the encoder, each of half the positions of the one before",
+              whole(1, 4));
+    f.counted("layers", layers, Kind::model, "Layers per block");
+    f.counted("decoder-layers", decoder_layers, Kind::model, "Layers of the decoder, which see all positions");
+    f.counted("width", width, Kind::model, "Size of a vector; the heads must divide it");
+    f.counted("heads", heads, Kind::model, "Attention heads");
+    f.counted("stories", stories, Kind::model, "Stories per row, of 40 positions each", whole(1, 100));
     f("pool", pool, Kind::model, "How two positions become one [mean]", one_of({"mean", "max"}));
     TrainingSettings::fields(f, "rows of stories");
   }

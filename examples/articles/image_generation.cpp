@@ -30,24 +30,17 @@ struct Settings : TrainingSettings {
   void fields(SettingFields& f) {
     f("attention", attention, Kind::model, "Attention mechanism: " + choice(mechanism_names(), ", ") + " [linear]",
       one_of(mechanism_names(), "NAME"));
-    f("layers", layers, Kind::model, "Layers [3]", whole(1));
-    f("heads", heads, Kind::model, "Attention heads; must divide the width [4]", whole(1));
-    f("width", width, Kind::model, "Size of a pixel's vector [64]", whole(1));
+    f.counted("layers", layers, Kind::model, "Layers");
+    f.counted("heads", heads, Kind::model, "Attention heads; must divide the width");
+    f.counted("width", width, Kind::model, "Size of a pixel's vector");
     TrainingSettings::fields(f, "images");
   }
 };
 
 // Image i is a pure function of the seed and i: inputs, the start and all pixels but the last; targets, all pixels.
-struct Images {
-  Index count;
-  std::uint64_t seed;
-
-  Index size() const { return count; }
-  std::string fingerprint() const {
-    return formatted("%lld digits, seed %llu", static_cast<long long>(count), static_cast<unsigned long long>(seed));
-  }
+struct Images : DigitImages {
   Sample sample(Index i) const {
-    Rng rng(seed, static_cast<std::uint64_t>(i));
+    Rng rng = rng_of(i);
     std::vector<std::int32_t> pixels = {kStart};
     for (const float brightness : draw_digit(rng, kSide).pixels) {
       const Index level = std::lround(brightness * (kLevels - 1)), noise = rng.integer(20) == 0 ? 1 : 0;
@@ -85,8 +78,8 @@ void train(const Settings& s, Article& article) {
                          .attention = s.attention};
   Rng rng(s.seed);
   GPT model(config.options, rng, config.factory());
-  const SampleBatches training(Images{s.examples, 2 * s.seed}, {.rows = s.batch});
-  const SampleEvaluation held_out(Images{s.held_out, 2 * s.seed + 1}, {.rows = 20});
+  const SampleBatches training(Images{{s.examples, 2 * s.seed}}, {.rows = s.batch});
+  const SampleEvaluation held_out(Images{{s.held_out, 2 * s.seed + 1}}, {.rows = 20});
   if (!article.train(model, s, s.attention + " attention", training, held_out)) return;
   if (article.result().validation_loss)
     std::printf("bits per pixel: %.3f; 2 without a model\n", *article.result().validation_loss / std::log(2.));

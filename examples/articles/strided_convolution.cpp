@@ -23,26 +23,19 @@ struct Settings : TrainingSettings {
 
   Settings() { steps = 1000; }
   void fields(SettingFields& f) {
-    f("layers", layers, Kind::model, "Layers [3]", whole(1));
-    f("heads", heads, Kind::model, "Attention heads; must divide the width [4]", whole(1));
-    f("width", width, Kind::model, "Size of a pixel's vector [64]", whole(1));
-    f("stride", stride, Kind::model, "Stride of the convolutions [2]", whole(1, kPixels));
-    f("kernel", kernel, Kind::model, "Positions that a convolution reads; odd [3]", whole(1, kPixels));
+    f.counted("layers", layers, Kind::model, "Layers");
+    f.counted("heads", heads, Kind::model, "Attention heads; must divide the width");
+    f.counted("width", width, Kind::model, "Size of a pixel's vector");
+    f.counted("stride", stride, Kind::model, "Stride of the convolutions", whole(1, kPixels));
+    f.counted("kernel", kernel, Kind::model, "Positions that a convolution reads; odd", whole(1, kPixels));
     TrainingSettings::fields(f, "images");
   }
 };
 
 // Image i is a pure function of the seed and i: float32 [kPixels], and its digit, int32 [1].
-struct Images {
-  Index count;
-  std::uint64_t seed;
-
-  Index size() const { return count; }
-  std::string fingerprint() const {
-    return formatted("%lld digits, seed %llu", static_cast<long long>(count), static_cast<unsigned long long>(seed));
-  }
+struct Images : DigitImages {
   Sample sample(Index i) const {
-    Rng rng(seed, static_cast<std::uint64_t>(i));
+    Rng rng = rng_of(i);
     const DrawnDigit drawn = draw_digit(rng, kSide);
     return {{"inputs", Tensor::from(drawn.pixels)},
             {"targets", Tensor::full({1}, static_cast<double>(drawn.digit), DType::int32)}};
@@ -133,9 +126,9 @@ void train(const Settings& s, Article& article) {
   std::string positions;
   for (Index i = 0, left = kPixels; i < s.layers; ++i, left = (left + s.stride - 1) / s.stride)
     positions += (i == 0 ? "" : ", ") + std::to_string(left);
-  const Images held_out{s.held_out, 2 * s.seed + 1};
+  const Images held_out{{s.held_out, 2 * s.seed + 1}};
   if (!article.train(model, s, positions + " positions",
-                     SampleBatches(Images{s.examples, 2 * s.seed}, {.rows = s.batch}),
+                     SampleBatches(Images{{s.examples, 2 * s.seed}}, {.rows = s.batch}),
                      SampleEvaluation(held_out, {.rows = 100}),
                      [&](const Batch& b) { return classification_metrics(model(b.inputs), b.targets); }))
     return;

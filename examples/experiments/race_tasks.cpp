@@ -185,6 +185,7 @@ RaceEntry entry(const std::shared_ptr<const RaceTask>& task, const std::string& 
   e.options.causal = e.model.causal, e.options.context = e.model.context, e.options.seed = seed;
   e.options.heads = e.model.blocks.attention.heads, e.options.head_size = e.model.blocks.attention.key_size;
   e.options.value_size = e.model.blocks.attention.value_size;
+  e.options.layers = e.model.blocks.layers;
   if (own.window == 0) e.options.window = std::max<Index>(4, e.model.context / 8);
   return e;
 }

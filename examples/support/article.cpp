@@ -10,13 +10,10 @@
 namespace heed::examples {
 
 void TrainingSettings::fields(SettingFields& f, const std::string& examples_are) {
-  const auto counted = [&](const char* name, Index& value, Kind kind, const std::string& text, Index min) {
-    f(name, value, kind, text + " [" + std::to_string(value) + "]", whole(min));
-  };
-  counted("steps", steps, Kind::run, "Optimizer steps", 0);
-  counted("batch", batch, Kind::run, examples_are + " per batch", 1);
-  counted("examples", examples, Kind::start, examples_are + " to train on", 1);
-  counted("held-out", held_out, Kind::start, examples_are + " to evaluate on", 1);
+  f.counted("steps", steps, Kind::run, "Optimizer steps", whole(0));
+  f.counted("batch", batch, Kind::run, examples_are + " per batch");
+  f.counted("examples", examples, Kind::start, examples_are + " to train on");
+  f.counted("held-out", held_out, Kind::start, examples_are + " to evaluate on");
   f("lr", lr, Kind::run, formatted("Peak learning rate [%g]", lr), number(0));
   f("seed", seed, Kind::start, "Seed of weights and " + examples_are + " [1]", seed_number());
 }

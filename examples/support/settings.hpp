@@ -100,6 +100,11 @@ class SettingFields {
   // Declares a setting. Without `takes`, its flag is a switch. The result is valid until the next call.
   Setting& operator()(const std::string& name, FlagValue value, Kind kind, const std::string& text,
                       const Takes& takes = {}, const FlagRules& rules = {});
+  // Declares a setting whose text ends with its default, the present value: "Layers [3]".
+  Setting& counted(const std::string& name, Index& value, Kind kind, const std::string& text,
+                   const Takes& takes = whole(1)) {
+    return (*this)(name, value, kind, text + " [" + std::to_string(value) + "]", takes);
+  }
   // Declares a setting for each field of `options` that has a description. Notes are by the names of fields.
   template <HasFields O>
   void options(O& options, const std::map<std::string, OptionNote>& notes) {

@@ -16,8 +16,8 @@
 #include <heed/layers/attention/sparse.hpp>
 #include <heed/layers/attention/synthesizer.hpp>
 #include <heed/layers/model_config.hpp>
+#include <optional>
 #include <span>
-#include <utility>
 
 namespace heed {
 namespace {
@@ -57,28 +57,19 @@ LongformerAttention longformer(const Options& o) {
 // The words of OutputGate, in its order, and of the norm.
 constexpr const char *kOutputGates[] = {"none", "silu", "sigmoid"}, *kOutputNorms[] = {"none", "rms"};
 
-// The rules with a state, by their names.
-constexpr std::pair<const char*, StateRule> kStateRules[] = {{"retention", StateRule::retention},
-                                                             {"ssd", StateRule::ssd},
-                                                             {"gla", StateRule::gla},
-                                                             {"delta", StateRule::delta},
-                                                             {"gated-delta", StateRule::gated_delta},
-                                                             {"kda", StateRule::kda}};
-
-StateAttentionOptions state_options(const Options& o) {
+StateAttentionOptions state_options(const Options& o, Index layer) {
   const auto gate = std::find(std::begin(kOutputGates), std::end(kOutputGates), o.output_gate);
   return {.value_heads = o.value_heads,
           .value_size = o.value_size > 0 ? o.value_size : o.head_size,
           .convolution = o.short_convolution,
           .norm = o.output_norm == "rms",
+          .norm_eps = o.output_norm_eps,
           .output_gate = static_cast<OutputGate>(gate - kOutputGates),
           .gate_rank = o.gate_rank,
-          .max_rate = o.max_rate};
-}
-
-template <StateRule kRule>
-Made state(const Options& o, Index, Rng& rng) {
-  return StateAttention(kRule, o.heads, o.head_size, rng, state_options(o));
+          .max_rate = o.max_rate,
+          .householders = std::max<Index>(1, o.householders),
+          .layer = o.layers > 0 ? layer : 0,
+          .layers = o.layers};
 }
 
 template <LuongAlignment kAlignment>
@@ -97,6 +88,7 @@ struct Named {
   bool causal = true;        // has a causal form
   bool whole = true;         // can attend to all positions
   bool memory_only = false;  // for attention to a memory only
+  std::optional<StateRule> rule = {};
 
   bool can(const Options& o) const { return o.memory ? whole || memory_only : o.causal ? causal : whole; }
   MechanismFactory factory(const Options& o) const {
@@ -110,6 +102,15 @@ struct Named {
     };
   }
 };
+// The row of a rule with a state, causal only.
+template <StateRule kRule>
+constexpr Named state() {
+  const auto make = [](const Options& o, Index layer, Rng& rng) -> Made {
+    return StateAttention(kRule, o.heads, o.head_size, rng, state_options(o, layer));
+  };
+  return {name_of(kRule), kHeadsAndSize, make, true, false, false, kRule};
+}
+
 constexpr Named kMechanisms[] = {
     {"softmax", kNothing, [](const Options&, Index, Rng&) -> Made { return SoftmaxAttention(); }},
     {"linear", kFeatureMap, [](const Options& o, Index i, Rng& rng) -> Made { return linear(o, i, rng); }},
@@ -181,12 +182,13 @@ constexpr Named kMechanisms[] = {
      },
      false},
     {"forgetting", kNothing, [](const Options&, Index, Rng&) -> Made { return ForgettingAttention(); }, true, false},
-    {"retention", kHeadsAndSize, state<StateRule::retention>, true, false},
-    {"ssd", kHeadsAndSize, state<StateRule::ssd>, true, false},
-    {"gla", kHeadsAndSize, state<StateRule::gla>, true, false},
-    {"delta", kHeadsAndSize, state<StateRule::delta>, true, false},
-    {"gated-delta", kHeadsAndSize, state<StateRule::gated_delta>, true, false},
-    {"kda", kHeadsAndSize, state<StateRule::kda>, true, false},
+    state<StateRule::retention>(),
+    state<StateRule::lightning>(),
+    state<StateRule::ssd>(),
+    state<StateRule::gla>(),
+    state<StateRule::delta>(),
+    state<StateRule::gated_delta>(),
+    state<StateRule::kda>(),
     {"luong-local-m", kHeadsAndSize, local<LuongAlignment::monotonic>, false, false, true},
     {"luong-local-p", kHeadsAndSize, local<LuongAlignment::predictive>, false, false, true}};
 
@@ -244,7 +246,12 @@ static std::vector<MechanismOption> kernel_options() {
            &Options::rbf_width},
           {"polynomial-degree", "power p of 1 + q.k / (p sqrt(D)), even [2]", {"polynomial"}, &Options::degree}};
 }
+static std::vector<std::string> state_rules() {
+  return names_of([](const Named& m) { return m.rule.has_value(); });
+}
 static std::vector<MechanismOption> pattern_options() {
+  std::vector<std::string> in_hybrids = {"window", "linear"};
+  for (const std::string& name : state_rules()) in_hybrids.push_back(name);
   return {{"window",
            "keys per query, for lsh per query and round [256; lsh 64]",
            {"window", "longformer", "lsh"},
@@ -259,38 +266,41 @@ static std::vector<MechanismOption> pattern_options() {
            &Options::globals},
           {"global-every",
            "layers N, 2 N, ... are softmax attention to all keys, as in Gemma 3 (6) and Qwen3-Next (4) [no layer]",
-           {"window", "linear", "retention", "ssd", "gla", "delta", "gated-delta", "kda"},
-           &Options::global_every},
+           in_hybrids, &Options::global_every},
           {"stride",
            "distance between far keys, or size of a block [square root of the context]",
            {"strided", "fixed"},
            &Options::stride}};
 }
 static std::vector<MechanismOption> state_rule_options() {
-  const std::vector<std::string> all = {"retention", "ssd", "gla", "delta", "gated-delta", "kda"};
+  const std::vector<std::string> all = state_rules();
+  const auto named = [](std::initializer_list<StateRule> rules) {
+    return detail::names_of(rules, [](StateRule rule) { return name_of(rule); });
+  };
+  const std::vector<std::string> deltas = named({StateRule::delta, StateRule::gated_delta, StateRule::kda});
   return {
       {"value-heads", "value heads per head of queries and keys; they divide the value size [1]", all,
        &Options::value_heads},
-      {"short-convolution", "positions per window of the convolution before the rule; 1: none [4; retention and gla 1]",
-       all, &Options::short_convolution},
+      {"short-convolution",
+       "positions per window of the convolution before the rule; 1: none [4; retention, lightning and gla 1]", all,
+       &Options::short_convolution},
       {"output-norm",
-       "norm of each head's result [rms]",
+       "norm of each head's result, for lightning of all heads [rms]",
        all,
        &Options::output_norm,
        {std::begin(kOutputNorms), std::end(kOutputNorms)}},
+      {"output-norm-eps", "epsilon of the norm [1e-5; lightning 1e-6]", all, &Options::output_norm_eps},
       {"output-gate",
-       "function of the gate of the result [silu; kda sigmoid, delta none]",
+       "function of the gate of the result [silu; lightning and kda sigmoid, delta none]",
        all,
        &Options::output_gate,
        {std::begin(kOutputGates), std::end(kOutputGates)}},
-      {"gate-rank",
-       "rank of the maps to gates per channel [gla 16; kda size of a head]",
-       {"gla", "kda"},
-       &Options::gate_rank},
-      {"max-rate",
-       "largest rate of the delta rule, at most 2; above 1 a state can change its sign [1]",
-       {"delta", "gated-delta", "kda"},
-       &Options::max_rate}};
+      {"gate-rank", "rank of the maps to gates per channel [gla 16; kda size of a head]",
+       named({StateRule::gla, StateRule::kda}), &Options::gate_rank},
+      {"max-rate", "largest rate of the delta rule, at most 2; above 1 a state can change its sign [1]", deltas,
+       &Options::max_rate},
+      {"householders", "steps of the delta rule per token, as in DeltaProduct, with keys and values of their own [1]",
+       deltas, &Options::householders}};
 }
 static std::vector<MechanismOption> other_options() {
   return {
@@ -342,17 +352,19 @@ std::vector<Index> numbers_of(std::string_view what, std::string_view text) {
 }
 
 // Sets the options of the published layer in place of 0 and empty words.
-static void settle_state_rule(const std::string& name, StateRule rule, MechanismOptions& o) {
+static void settle_state_rule(StateRule rule, MechanismOptions& o) {
   const StateAttentionOptions usual = StateAttentionOptions::published(rule, o.head_size);
   if (o.value_heads == 0) o.value_heads = usual.value_heads;
   if (o.short_convolution == 0) o.short_convolution = usual.convolution;
   if (o.gate_rank == 0) o.gate_rank = usual.gate_rank;
   if (o.max_rate == 0) o.max_rate = usual.max_rate;
+  if (o.householders == 0) o.householders = usual.householders;
+  if (o.output_norm_eps == 0) o.output_norm_eps = usual.norm_eps;
   if (o.output_norm.empty()) o.output_norm = usual.norm ? "rms" : "none";
   if (o.output_gate.empty()) o.output_gate = kOutputGates[static_cast<std::size_t>(usual.output_gate)];
   const auto check_word = [&](const char* option, const std::string& word, std::span<const char* const> words) {
-    require(std::find(words.begin(), words.end(), word) != words.end(), "attention: ", option, " of ", name, " is '",
-            word, "'; it must be one of ", detail::joined(words));
+    require(std::find(words.begin(), words.end(), word) != words.end(), "attention: ", option, " of ", name_of(rule),
+            " is '", word, "'; it must be one of ", detail::joined(words));
   };
   check_word("output-norm", o.output_norm, kOutputNorms);
   check_word("output-gate", o.output_gate, kOutputGates);
@@ -370,8 +382,8 @@ MechanismOptions settled_options(std::string_view name, MechanismOptions o) {
   const bool elu = o.feature_map == "elu" && o.elu_alpha <= 1;
   require(name != "linear" || o.elu_alpha == 0 || elu, "attention: elu-alpha of linear is ", o.elu_alpha,
           " and feature-map is ", o.feature_map, "; elu-alpha must be at most 1, and is for the map elu");
-  for (const auto& [of, rule] : kStateRules)
-    if (name == of) settle_state_rule(mechanism, rule, o);
+  for (const Named& m : kMechanisms)
+    if (name == m.name && m.rule) settle_state_rule(*m.rule, o);
   const auto if_none = [](Index& value, Index usual) { value = value == 0 ? usual : value; };
   if (name == "window" || name == "longformer") if_none(o.window, 256);
   if (name == "shaw" || name == "nezha") if_none(o.max_distance, name == "shaw" ? 16 : 64);

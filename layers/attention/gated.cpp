@@ -5,6 +5,7 @@
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/norms.hpp>
 #include <heed/autograd/shape_ops.hpp>
+#include <heed/core/kernels/elementwise/scalar_math.hpp>
 #include <heed/layers/attention/detail/row_lengths.hpp>
 #include <heed/layers/attention/gated.hpp>
 #include <heed/layers/attention/states.hpp>
@@ -12,8 +13,6 @@
 
 namespace heed {
 namespace {
-
-constexpr double kNormEps = 1e-5;  // of the norm after the rule
 
 bool has_delta(StateRule rule) {
   return rule == StateRule::delta || rule == StateRule::gated_delta || rule == StateRule::kda;
@@ -23,17 +22,6 @@ bool has_decay(StateRule rule) {
   return rule == StateRule::ssd || rule == StateRule::gated_delta || rule == StateRule::kda;
 }
 bool has_gate(StateRule rule) { return has_decay(rule) || rule == StateRule::gla; }
-
-std::string name_of(StateRule rule) {
-  switch (rule) {
-    case StateRule::retention: return "retention";
-    case StateRule::ssd: return "ssd";
-    case StateRule::gla: return "gla";
-    case StateRule::delta: return "delta";
-    case StateRule::gated_delta: return "gated-delta";
-    default: return "kda";
-  }
-}
 
 // A convolution over the positions of each channel. Undefined weight: none.
 struct Taps {
@@ -73,14 +61,23 @@ struct Rule {
 // The inputs of gated_attention(), per value head.
 struct Terms {
   Tensor q, k, v;
-  GatedAttentionOptions options;
-  Tensor added;  // of ssd: D v; otherwise undefined
+  GatedAttentionOptions options = {};
+  Tensor added = {};  // of ssd: D v; otherwise undefined
 };
 
-// log(1 - 2^(-5 - h)) for each value head: [heads, 1].
-Tensor retention_gates(Index heads, DType type) {
+bool has_fixed_gates(StateRule rule) { return rule == StateRule::retention || rule == StateRule::lightning; }
+
+// The logarithms of the decays of retention and lightning, per value head: [heads, 1].
+Tensor fixed_gates(const Rule& of, Index heads, DType type) {
+  const auto layer = static_cast<double>(of.options.layer), last = static_cast<double>(of.options.layers - 1);
+  const double factor = of.options.layers == 0 ? 1 : 1 - layer / (last + 1e-5) + 1e-5;
   Tensor gate = Tensor::empty({heads, 1}, DType::float64);
-  for (Index h = 0; h < heads; ++h) gate.ptr<double>()[h] = std::log1p(-std::exp2(-5.0 - static_cast<double>(h)));
+  for (Index head = 0; head < heads; ++head) {
+    const auto h = static_cast<double>(head);
+    gate.ptr<double>()[head] = of.rule == StateRule::retention
+                                   ? std::log1p(-std::exp2(-5.0 - h))
+                                   : -scalar::exp2(-8 * (h + 1) / static_cast<double>(heads)) * factor;
+  }
   return gate.to(type);
 }
 
@@ -100,25 +97,72 @@ Tensor to_value_heads(const Tensor& x, Index n) {
       .reshape({x.dim(0), x.dim(1) * n, x.dim(2), size});
 }
 
-bool has_padding(const AttentionCall& call) { return call.key_lengths.defined() || call.key_mask.defined(); }
+// ---- Several steps of a delta rule per position (options.householders = n) ----
+// The op computes n T positions, n of them per token: the gate of the token is at the first, the query at the last.
+
+// k and v with those of the further steps beside them: [B, H, T, n D] and [B, H, T, n Dv].
+std::pair<Tensor, Tensor> with_steps(const Rule& of, In k, In v, std::span<const Tensor> inputs) {
+  const Index more = of.options.householders - 1;
+  if (more == 0) return {k, v};
+  const Tensor& steps = inputs[has_gate(of.rule) ? 2 : 1];
+  const Index keys = more * k.dim(3);
+  return {concatenate({k, steps.slice(3, 0, keys)}, 3), concatenate({v, steps.slice(3, keys, steps.dim(3))}, 3)};
+}
+
+// x [B, H, T, n * size] as [B, H, T * n, size].
+Tensor by_steps(const Tensor& x, Index n) {
+  return n == 1 ? x : x.reshape({x.dim(0), x.dim(1), x.dim(2) * n, x.dim(3) / n});
+}
+
+// Gates [B, H, T] or [B, H, T, K] at the first of n steps, and 1 at the others.
+Tensor at_first_step(const Tensor& log_gate, Index n) {
+  const Tensor first = log_gate.unsqueeze(3);
+  const Tensor all = concatenate({first, Tensor::zeros(first.shape().with(3, n - 1), first.dtype())}, 3);
+  return all.reshape(log_gate.shape().with(2, log_gate.dim(2) * n));
+}
+
+// int32 [B, T] as in AttentionCall, for n times as many positions.
+Tensor documents_of_steps(const Tensor& documents, Index n) {
+  const Tensor begins = documents.dense();
+  Tensor all = Tensor::empty({begins.dim(0), begins.dim(1) * n}, DType::int32);
+  for (Index i = 0; i < all.numel(); ++i)
+    all.ptr<std::int32_t>()[i] = begins.ptr<std::int32_t>()[i / n] * static_cast<std::int32_t>(n);
+  return all;
+}
+
+// The terms of each position as terms of its n steps. The query is repeated, and only the last result is read.
+Terms of_steps(Terms t, Index n) {
+  if (n == 1) return t;
+  const Shape q = t.q.shape();
+  t.q = t.q.unsqueeze(3).expand({q[0], q[1], q[2], n, q[3]}).reshape(q.with(2, q[2] * n));
+  if (t.options.log_gate.defined()) t.options.log_gate = at_first_step(t.options.log_gate, n);
+  if (t.options.documents.defined()) t.options.documents = documents_of_steps(t.options.documents, n);
+  return t;
+}
 
 // q, k and v after their convolutions, without padding, which may hold NaN.
 Terms convolved(const Rule& of, In q, In k, In v, const AttentionCall& call) {
   const auto clear = [&](const Tensor& x) { return without_padding({x, q.where()}, call); };
-  if (!of.convolves()) return {q, clear(k), clear(v), {}, {}};
+  if (!of.convolves()) return {q, clear(k), clear(v)};
   const Tensor& documents = call.documents;
   // A convolution mixes the positions before padding into it, so keys and values are cleared again.
-  return {of.q_conv(clear(q), documents),
-          clear(of.k_conv(clear(k), documents)),
-          clear(of.v_conv(clear(v), documents)),
-          {},
-          {}};
+  return {of.q_conv(clear(q), documents), clear(of.k_conv(clear(k), documents)), clear(of.v_conv(clear(v), documents))};
+}
+
+// Log gates per head, [B, H, T] or [B, H, T, K], or undefined, with 0 at padding.
+Tensor without_padded_gates(const Tensor& log_gate, const Shape& v, const AttentionCall& call) {
+  const bool padded = call.key_lengths.defined() || call.key_mask.defined();
+  if (!padded || !log_gate.defined()) return log_gate;
+  if (log_gate.rank() == 4) return without_padding(log_gate, call);
+  const Tensor gate = log_gate.rank() == 2 ? log_gate.expand({v[0], v[1], v[2]}) : log_gate;
+  return without_padding(gate.unsqueeze(3), call).squeeze(3);
 }
 
 // Sets the gates, rates and scale of the terms, whose q, k and v are those of convolved().
 Terms with_gates(const Rule& of, Terms t, const AttentionCall& call, std::span<const Tensor> inputs) {
   const StateRule rule = of.rule;
-  const Index n = of.options.value_heads, heads = t.q.dim(1) * n;
+  const Index n = of.options.value_heads, heads = t.q.dim(1) * n, steps = of.options.householders;
+  const auto activated = [&](const Tensor& x) { return of.convolves() ? x : silu(x); };
   const auto clear = [&](const Tensor& x) { return without_padding(x, call); };
   // An input as one row per value head and position: [B, H, T] or, per channel, [B, H, T, K].
   const auto heads_of = [&](const Tensor& x, bool channels) {
@@ -127,8 +171,13 @@ Terms with_gates(const Rule& of, Terms t, const AttentionCall& call, std::span<c
   };
   const bool channels = has_channels(rule);
   t.options.documents = call.documents;
-  t.v = to_value_heads(t.v, n);
-  if (rule == StateRule::retention) t.options.log_gate = retention_gates(heads, t.q.dtype());
+  t.k = by_steps(t.k, steps);
+  t.v = to_value_heads(by_steps(t.v, steps), n);
+  if (has_fixed_gates(rule)) t.options.log_gate = fixed_gates(of, heads, t.q.dtype());
+  if (rule == StateRule::lightning) {
+    t.options.scale = 1;
+    t.q = activated(t.q), t.k = activated(t.k), t.v = activated(t.v);
+  }
   Tensor gate;
   if (has_gate(rule))
     gate = heads_of(clear(inputs[0]) + of.gate_bias.view({t.q.dim(1), 1, inputs[0].dim(3)}), channels);
@@ -143,31 +192,30 @@ Terms with_gates(const Rule& of, Terms t, const AttentionCall& call, std::span<c
     }
   }
   if (has_delta(rule)) {
-    const auto direction = [&](const Tensor& x) { return unit(of.convolves() ? x : silu(x)); };
-    t.q = direction(t.q), t.k = direction(t.k);
-    t.options.beta = sigmoid(heads_of(clear(inputs[has_gate(rule) ? 1 : 0]), false));
+    t.q = unit(activated(t.q)), t.k = unit(activated(t.k));
+    t.options.beta = sigmoid(heads_of(by_steps(clear(inputs[has_gate(rule) ? 1 : 0]), steps), false));
     if (of.options.max_rate != 1) t.options.beta = t.options.beta * of.options.max_rate;
   }
-  Tensor& log_gate = t.options.log_gate;
-  if (!has_padding(call) || !log_gate.defined()) return t;
-  if (rule == StateRule::retention) log_gate = log_gate.expand({t.v.dim(0), heads, t.v.dim(2)});
-  log_gate = channels ? clear(log_gate) : clear(log_gate.unsqueeze(3)).squeeze(3);
-  return t;
+  t.options.log_gate = without_padded_gates(t.options.log_gate, t.v.shape(), call);
+  return of_steps(t, steps);
 }
 
-// The result of the rule y [B, value heads, T, V] with D v, norm and output gate: [B, H, T, Dv]. Computed in the order
-// of memory [B, T, H, Dv].
+// The result of the rule y [B, value heads, steps T, V] with D v, norm and output gate: [B, H, T, Dv]. Computed in the
+// order of memory [B, T, H, Dv].
 Tensor finished(const Rule& of, const Tensor& y, const Tensor& added, std::span<const Tensor> inputs) {
   const StateAttentionOptions& o = of.options;
   Tensor x = (added.defined() ? y + added : y).transpose(1, 2);
-  const bool of_group = of.rule == StateRule::ssd;  // the gate is before the norm
-  if (o.norm && !of_group) x = rms_norm(x, of.norm, kNormEps);
+  if (const Index n = o.householders; n > 1)
+    x = x.reshape({x.dim(0), x.dim(1) / n, n, x.dim(2), x.dim(3)}).select(2, n - 1);
+  const bool of_group = of.rule == StateRule::ssd, of_all = of.rule == StateRule::lightning;
+  if (o.norm && !of_group && !of_all) x = rms_norm(x, of.norm, o.norm_eps);
   x = x.reshape({x.dim(0), x.dim(1), x.dim(2) / o.value_heads, o.value_heads * x.dim(3)});
+  if (o.norm && of_all) x = rms_norm(x.flatten(2, 3), of.norm, o.norm_eps).reshape(x.shape());
   if (o.output_gate != OutputGate::none) {
     const Tensor gate = inputs.back().transpose(1, 2);
     x = x * (o.output_gate == OutputGate::silu ? silu(gate) : sigmoid(gate));
   }
-  if (o.norm && of_group) x = rms_norm(x, of.norm, kNormEps);
+  if (o.norm && of_group) x = rms_norm(x, of.norm, o.norm_eps);  // after the gate
   return x.transpose(1, 2);
 }
 
@@ -190,7 +238,9 @@ struct GatedState {
     const Tensor after = detail::lengths_after("StateAttention", seen, k, call);
     const AttentionCall causal{.causal = true, .key_lengths = call.key_lengths};
     PastInputs next = past;  // an Error leaves the state unchanged
-    const Terms t = with_gates(rule, continued(q, k, v, causal, next), causal, inputs);
+    const auto [keys, values] = with_steps(rule, k, v, inputs);
+    const Terms t =
+        with_gates(rule, continued(q, {keys, q.where()}, {values, q.where()}, causal, next), causal, inputs);
     const Tensor y = gated_attention_step({t.q, q.where()}, t.k, t.v, sums, t.options);
     seen = after, past = next;
     return finished(rule, y, t.added, inputs);
@@ -219,14 +269,14 @@ struct GatedState {
     };
     const Tensor queries = next(rule.q_conv, q, last.q), keys = next(rule.k_conv, k, last.k),
                  values = next(rule.v_conv, v, last.v);
-    return {queries, without_padding({keys, q.where()}, call), without_padding({values, q.where()}, call), {}, {}};
+    return {queries, without_padding({keys, q.where()}, call), without_padding({values, q.where()}, call)};
   }
 };
 
 // log(e^x - 1), the inverse of softplus.
 Tensor inverse_softplus(const Tensor& x) { return x + log(-expm1(-x)); }
 
-StateAttentionOptions checked(StateAttentionOptions o, Index heads, Index size) {
+StateAttentionOptions checked(StateRule rule, StateAttentionOptions o, Index heads, Index size) {
   if (o.value_size == 0) o.value_size = o.value_heads * size;
   require(heads > 0 && size > 0, "StateAttention: heads is ", heads, " and size is ", size, "; both must be 1 or more");
   require(o.value_heads > 0 && o.value_size > 0 && o.value_size % o.value_heads == 0, "StateAttention: value_heads is ",
@@ -236,6 +286,12 @@ StateAttentionOptions checked(StateAttentionOptions o, Index heads, Index size) 
           o.gate_rank, "; convolution must be 1 or more, and gate_rank 0 or more");
   require(o.max_rate > 0 && o.max_rate <= 2, "StateAttention: max_rate is ", o.max_rate,
           "; it must be above 0 and at most 2");
+  require(o.norm_eps > 0 && o.householders > 0, "StateAttention: norm_eps is ", o.norm_eps, " and householders is ",
+          o.householders, "; norm_eps must be above 0, and householders 1 or more");
+  require(o.householders == 1 || has_delta(rule), "StateAttention: householders is ", o.householders,
+          " and the rule is ", name_of(rule), "; only delta rules have several steps per position");
+  require(o.layer >= 0 && o.layers >= 0 && (o.layers == 0 || o.layer < o.layers), "StateAttention: layer is ", o.layer,
+          " and layers is ", o.layers, "; layer must be from 0 to layers - 1, or layers 0");
   return o;
 }
 
@@ -243,17 +299,17 @@ StateAttentionOptions checked(StateAttentionOptions o, Index heads, Index size) 
 
 StateAttentionOptions StateAttentionOptions::published(StateRule rule, Exactly<Index> size) {
   StateAttentionOptions o{.norm = true};
-  if (rule != StateRule::retention && rule != StateRule::gla) o.convolution = 4;
-  o.output_gate = rule == StateRule::delta ? OutputGate::none
-                  : rule == StateRule::kda ? OutputGate::sigmoid
-                                           : OutputGate::silu;
+  if (!has_fixed_gates(rule) && rule != StateRule::gla) o.convolution = 4;
+  if (rule == StateRule::lightning) o.norm_eps = 1e-6;
+  const bool by_sigmoid = rule == StateRule::kda || rule == StateRule::lightning;
+  o.output_gate = rule == StateRule::delta ? OutputGate::none : by_sigmoid ? OutputGate::sigmoid : OutputGate::silu;
   if (has_channels(rule)) o.gate_rank = rule == StateRule::gla ? 16 : Index(size);
   return o;
 }
 
 StateAttention::StateAttention(StateRule rule, Exactly<Index> heads, Exactly<Index> size, Rng& rng,
                                const StateAttentionOptions& given)
-    : rule_(rule), heads_(heads), size_(size), options_(checked(given, heads, size)) {
+    : rule_(rule), heads_(heads), size_(size), options_(checked(rule, given, heads, size)) {
   const StateAttentionOptions& o = options_;
   const Index all = heads_ * o.value_heads, gates = o.value_heads * (has_channels(rule) ? size_ : 1);
   if (has_decay(rule)) {
@@ -262,13 +318,17 @@ StateAttention::StateAttention(StateRule rule, Exactly<Index> heads, Exactly<Ind
   }
   if (rule == StateRule::gla) gate_bias = Parameter(Tensor::zeros({heads_ * gates}));
   if (rule == StateRule::ssd) skip = Parameter(Tensor::ones({all}));
-  if (o.norm) norm = Parameter(Tensor::ones({rule == StateRule::ssd ? o.value_size : o.value_size / o.value_heads}));
+  if (o.norm)
+    norm = Parameter(Tensor::ones({rule == StateRule::lightning ? heads_ * o.value_size
+                                   : rule == StateRule::ssd     ? o.value_size
+                                                                : o.value_size / o.value_heads}));
   if (o.convolution == 1) return;
   const auto convolution = [&](std::optional<Conv1d>& layer, Index channels) {
     layer.emplace(channels, channels, o.convolution, rng,
                   Conv1dLayerOptions{.groups = channels, .bias = rule == StateRule::ssd, .causal = true});
   };
-  convolution(q_conv, heads_ * size_), convolution(k_conv, heads_ * size_), convolution(v_conv, heads_ * o.value_size);
+  convolution(q_conv, heads_ * size_);
+  convolution(k_conv, heads_ * size_ * o.householders), convolution(v_conv, heads_ * o.value_size * o.householders);
 }
 
 std::string StateAttention::name() const { return name_of(rule_); }
@@ -290,7 +350,8 @@ std::vector<MechanismInput> StateAttention::inputs() const {
     list.push_back({.name = "gate", .size = o.value_heads * (channels ? size_ : 1)});
     if (channels) list.back().rank = o.gate_rank;
   }
-  if (has_delta(rule_)) list.push_back({.name = "rate", .size = o.value_heads});
+  if (has_delta(rule_)) list.push_back({.name = "rate", .size = o.value_heads * o.householders});
+  if (o.householders > 1) list.push_back({.name = "steps", .size = (o.householders - 1) * (size_ + o.value_size)});
   if (o.output_gate != OutputGate::none)
     list.push_back({.name = "output",
                     .size = o.value_size,
@@ -305,15 +366,17 @@ void StateAttention::check_arguments(In q, In k, In v, std::span<const Tensor> g
   detail::check_heads(op.c_str(), q, k, v);
   check(k.shape() == q.shape(), q.where(), op, ": q is ", q.tensor(), " and k is ", k.tensor(),
         "; they must have the same shape");
-  const bool has_heads = has_gate(rule_) || o.convolution > 1;
+  const bool has_sizes = o.convolution > 1 || o.householders > 1;
+  const bool has_heads = has_gate(rule_) || has_sizes || (rule_ == StateRule::lightning && o.norm);
   check(!has_heads || q.dim(1) == heads_, q.where(), op, ": q is ", q.tensor(),
         "; it must have the heads of the parameters, ", heads_);
-  check(o.convolution == 1 || q.dim(3) == size_, q.where(), op, ": q is ", q.tensor(),
+  check(!has_sizes || q.dim(3) == size_, q.where(), op, ": q is ", q.tensor(),
         "; its last axis must be that of the parameters, ", size_);
-  const bool has_size = o.convolution > 1 || o.norm || o.output_gate != OutputGate::none;
-  check(v.dim(3) % o.value_heads == 0 && (!has_size || v.dim(3) == o.value_size), q.where(), op, ": v is ", v.tensor(),
-        has_size ? "; its last axis must be value_size, " : "; value heads must divide its last axis: ",
-        has_size ? o.value_size : o.value_heads);
+  const bool has_value_size = has_sizes || o.norm || o.output_gate != OutputGate::none;
+  check(v.dim(3) % o.value_heads == 0 && (!has_value_size || v.dim(3) == o.value_size), q.where(), op, ": v is ",
+        v.tensor(),
+        has_value_size ? "; its last axis must be value_size, " : "; value heads must divide its last axis: ",
+        has_value_size ? o.value_size : o.value_heads);
   const std::vector<MechanismInput> list = inputs();
   check(given.size() == list.size(), q.where(), op, ": ", given.size(), " inputs are given; there must be ",
         list.size());
@@ -327,7 +390,8 @@ void StateAttention::check_arguments(In q, In k, In v, std::span<const Tensor> g
 Tensor StateAttention::apply(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> inputs) const {
   check_arguments(q, k, v, inputs);
   const Rule rule(*this);
-  const Terms t = with_gates(rule, convolved(rule, q, k, v, call), call, inputs);
+  const auto [keys, values] = with_steps(rule, k, v, inputs);
+  const Terms t = with_gates(rule, convolved(rule, q, {keys, q.where()}, {values, q.where()}, call), call, inputs);
   return finished(rule, gated_attention({t.q, q.where()}, t.k, t.v, t.options), t.added, inputs);
 }
 

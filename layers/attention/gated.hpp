@@ -1,5 +1,6 @@
 // Mechanisms with a state in place of a cache, with gates and delta rules (autograd/gated_attention.hpp): RetNet,
-// Mamba-2, GLA, DeltaNet, Gated DeltaNet and KDA. All are causal, take linear time, and decode in constant memory.
+// Lightning Attention, Mamba-2, GLA, DeltaNet, Gated DeltaNet and KDA. All are causal, take linear time, and decode in
+// constant memory.
 //
 // Example:
 //
@@ -21,6 +22,13 @@ enum class StateRule {
   // RetNet (Sun et al., "Retentive network: a successor to Transformer for large language models", 2023):
   // S_t = a S + k^T v with a = 1 - 2^(-5 - h) for head h from 0. As published, with rotary positions.
   retention,
+  // Lightning Attention (Qin et al., "Lightning Attention-2: a free lunch for handling unlimited sequence lengths in
+  // large language models", 2024), as in the layers of MiniMax-01 (MiniMax, "MiniMax-01: scaling foundation models with
+  // lightning attention", 2025): S_t = a S + k^T v and o_t = q S_t, where q, k and v are SiLU of the projections, and
+  //   a = exp(-2^(-8 (h + 1) / H) f),  f = 1 - l / (L - 1 + 1e-5) + 1e-5,  for head h of H in layer l of L, from 0
+  // So the last layers forget almost nothing. It is a rule and not only a set of decays for retention, because the
+  // layer also differs in scale, activation and norm: RMSNorm over all heads together, then the gate sigmoid.
+  lightning,
   // Mamba-2 (Dao and Gu, "Transformers are SSMs: generalized models and efficient algorithms through structured state
   // space duality", 2024): d = softplus(gate), S_t = exp(-exp(A) d) S + d k^T v, o_t = q S_t + D v.
   ssd,
@@ -38,6 +46,19 @@ enum class StateRule {
   kda
 };
 
+// The name of the rule for --attention.
+constexpr const char* name_of(StateRule rule) {
+  switch (rule) {
+    case StateRule::retention: return "retention";
+    case StateRule::lightning: return "lightning";
+    case StateRule::ssd: return "ssd";
+    case StateRule::gla: return "gla";
+    case StateRule::delta: return "delta";
+    case StateRule::gated_delta: return "gated-delta";
+    default: return "kda";
+  }
+}
+
 // The function of the output gate: result * silu(gate) or result * sigmoid(gate).
 enum class OutputGate { none, silu, sigmoid };
 
@@ -48,11 +69,19 @@ struct StateAttentionOptions {
   // Above 1: each channel of q, k and v is mixed with those of the positions before it, by a causal convolution over
   // this many positions, followed by SiLU. A document reads no other document.
   Index convolution = 1;
-  bool norm = false;  // RMSNorm of each value head's result; for ssd after the gate, of all value heads of a head
+  // RMSNorm of each value head's result; for ssd after the gate, of all value heads of a head; for lightning of all
+  // heads together.
+  bool norm = false;
+  double norm_eps = 1e-5;
   OutputGate output_gate = OutputGate::none;  // by a linear function of x
   // > 0: the rank of the map from x to a gate per channel, and for kda to the output gate; 0: full.
   Index gate_rank = 0;
   double max_rate = 1;  // of the delta rule: b = max_rate sigmoid(rate), at most 2; above 1, states may change sign
+  // Delta rules: steps per position, each with a key, a value and a rate of its own, after the gate of the position.
+  // The query reads after the last step. (Siems et al., "DeltaProduct: improving state-tracking in linear RNNs via
+  // Householder products", 2025)
+  Index householders = 1;
+  Index layer = 0, layers = 0;  // lightning: l and L of the decays; layers 0: f = 1
 
   // The options of the published layer, for heads of this size.
   static StateAttentionOptions published(StateRule rule, Exactly<Index> size);
@@ -67,7 +96,8 @@ class StateAttention {
   Parameter gate_bias;                           // [heads * numbers of the input `gate`], added to it
   Parameter skip;                                // [heads * value_heads]: D of ssd
   std::optional<Conv1d> q_conv, k_conv, v_conv;  // of each channel; with options.convolution. A bias for ssd only
-  Parameter norm;                                // [size of a value head], for ssd [value_size]; with options.norm
+  // With options.norm: [size of a value head], for ssd [value_size], for lightning [heads * value_size].
+  Parameter norm;
 
   // size: of queries and keys. exp(A) begins uniform in [1, 16], and D at 1. The biases of ssd, gated_delta and kda
   // begin so that softplus(bias) is between 0.001 and 0.1, uniform in its logarithm (Mamba-2); those of gla at 0.
@@ -76,12 +106,12 @@ class StateAttention {
                  const StateAttentionOptions& options = {});
 
   // The members of a mechanism: see mechanism.hpp. The input `gate` has one number per value head, or one per channel
-  // of a value head for gla and kda; delta rules have the input `rate` of one number per value head. `output` is the
-  // output gate, of the size of v.
+  // of a value head for gla and kda; delta rules have the input `rate` of one number per step and value head. `steps`
+  // has the keys, and then the values, of the steps after the first. `output` is the output gate, of the size of v.
   std::string name() const;
   AttentionCapabilities capabilities() const;
   std::vector<MechanismInput> inputs() const;
-  double keys_per_query(Index, Index size) const { return static_cast<double>(size); }
+  double keys_per_query(Index, Index size) const { return static_cast<double>(size * options_.householders); }
   Tensor apply(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> inputs) const;
   AttentionState make_state() const;
   StateRule rule() const { return rule_; }                           // as given to the constructor

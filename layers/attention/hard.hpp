@@ -8,7 +8,7 @@
 //   d E[R] = E[dR + (R - b) d log p(s)]
 //
 // One draw gives an unbiased estimate. b reduces its variance: MovingBaseline. Xu et al., "Show, attend and tell:
-// neural image caption generation with visual attention", 2015, section 4.1, equations 8 to 12, train captions so.
+// neural image caption generation with visual attention", 2015, section 4.1, train captions so.
 //
 // Example:
 //

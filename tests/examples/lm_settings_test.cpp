@@ -432,6 +432,7 @@ TEST_CASE("train_lm: options of a mechanism are flags, and a checkpoint stores t
   check_settings(mlm("bahdanau", {"--additive-units", "3"}), "bahdanau", {{"additive-units", 3}});
   const json kda = json_of(settings_of({"--data", "a", "--attention", "kda", "--max-rate", "2", "--value-heads", "2"}));
   CHECK((kda.at("value-heads") == 2 && kda.at("short-convolution") == 4 && kda.at("max-rate") == 2));
+  CHECK((kda.at("householders") == 1 && kda.at("output-norm-eps") == 1e-5));
   CHECK((kda.at("output-norm") == "rms" && kda.at("output-gate") == "sigmoid"));
   // Checkpoints older than these options: the values with which they were trained.
   const auto resumed_before = [&](const std::string& attention, const std::vector<std::string>& words) {

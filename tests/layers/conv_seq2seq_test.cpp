@@ -12,7 +12,6 @@
 #include <type_traits>
 
 #include "tests/autograd/fused_support.hpp"
-#include "tests/layers/prompts.hpp"
 #include "tests/layers/translating.hpp"
 #include "tests/reference/stored.hpp"
 #include "tests/support.hpp"
@@ -145,28 +144,7 @@ TEST_CASE("the gradients of convolutional translation models agree with differen
 TEST_CASE("padding has no effect on a convolutional translation model and gets no gradient, exactly") {
   for_both([](const auto& o) {
     auto model = built(o);
-    const Batch b = random_sentences();
-    const Tensor whole = model(b);
-    double sum = 0;
-    Index counted = 0;
-    for (Index i = 0; i < 5; ++i) {
-      const Index T = target_length(i);
-      CHECK(close(whole.select(0, i).slice(0, 0, T), model(pair_alone(b, i))[0], 1e-5, 1e-5));
-      sum += model.loss(pair_alone(b, i)).item() * static_cast<double>(T);
-      counted += T;
-    }
-    CHECK(model.loss(b).item() == doctest::Approx(sum / static_cast<double>(counted)).epsilon(1e-6));
-    // Word 19 occurs in padding only.
-    const std::vector<Tensor> before = loss_and_gradients(model, b);
-    CHECK(same_bits(square(source_table(model).grad()[19]), Tensor::zeros({o.width})));
-    // Other words in padding do not change any gradient, except for the sign of zeros in those of embeddings.
-    Batch other = random_sentences();
-    for (Index i = 0; i < 5; ++i) {
-      other["source"].select(0, i).slice(0, 7 - i % 4, 7).fill_(3);
-      other.inputs.select(0, i).slice(0, target_length(i), kTimes).fill_(4);
-    }
-    const std::vector<Tensor> after = loss_and_gradients(model, other);
-    for (std::size_t i = 0; i < before.size(); ++i) CHECK(close(before[i], after[i], 0, 0));
+    check_padding(model, source_table(model));
   });
 }
 
@@ -174,25 +152,7 @@ TEST_CASE("a convolutional translation model that reads one word at a time gives
   for_both([](const auto& o) {
     auto model = built(o);
     to(model, DType::float64);
-    const Batch b = random_sentences();
-    const Tensor whole = model(b);
-    DecodeState state = model.make_state(b.at("source"), b.at("source_lengths"));
-    for (Index t = 0; t < kTimes; ++t)
-      CHECK(close(state.read(b.inputs.slice(1, t, t + 1)), whole.select(1, t), 1e-12, 1e-12));
-
-    check_prompts(model, b, 1e-12);
-
-    DecodeState began = model.make_state(b.at("source"), b.at("source_lengths")), copy = began;  // separate
-    const auto word = [&](Index t) { return b.inputs.slice(1, t, t + 1); };
-    CHECK(same_bits(copy.read(word(0)), began.read(word(0))));
-    copy.read(word(1));
-    CHECK(!same_bits(copy.read(word(2)), began.read(word(2))));
-    // Rows may be picked before the first word.
-    DecodeState swapped = model.make_state(b.at("source"), b.at("source_lengths"));
-    swapped = swapped.rows(Tensor::from<std::int32_t>({4, 0}));
-    const Tensor first = swapped.read(concatenate({word(0).slice(0, 4, 5), word(0).slice(0, 0, 1)}, 0));
-    CHECK(close(first[0], whole.select(0, 4)[0], 1e-12, 1e-12));
-    CHECK(close(first[1], whole.select(0, 0)[0], 1e-12, 1e-12));
+    check_reading(model);
   });
 }
 

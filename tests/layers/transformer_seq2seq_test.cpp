@@ -1,4 +1,5 @@
 // Encoder-decoder Transformers against PyTorch's nn.Transformer, and decoding against the whole sequence.
+#include <functional>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/shape_ops.hpp>
@@ -101,61 +102,28 @@ TEST_CASE("attention weights may have a separate dropout, in JSON too") {
   CHECK(losses(0.5, 0).first != losses(0.5, {}).first);
 }
 
-TEST_CASE("padding has no effect on a translating transformer and gets no gradient, exactly") {
-  for (const bool first : {false, true}) {
-    for (const PositionKind positions : kAllPositions) {
-      TransformerSeq2SeqOptions o = small(positions);
-      o.blocks.norm_first = first;
-      TransformerSeq2Seq model = model_of(o);
-      const Batch b = random_sentences();
-      const Tensor whole = model(b);
-      double sum = 0;
-      Index counted = 0;
-      for (Index i = 0; i < 5; ++i) {
-        const Index T = target_length(i);
-        CHECK(close(whole.select(0, i).slice(0, 0, T), model(pair_alone(b, i))[0], 1e-5, 1e-5));
-        sum += model.loss(pair_alone(b, i)).item() * static_cast<double>(T);
-        counted += T;
-      }
-      CHECK(model.loss(b).item() == doctest::Approx(sum / static_cast<double>(counted)).epsilon(1e-6));
-      // Word 19 occurs in padding only.
-      const std::vector<Tensor> before = loss_and_gradients(model, b);
-      CHECK(same_bits(square(model.source.tokens->weight.grad()[19]), Tensor::zeros({16})));
-      // Other words in padding do not change any gradient, except for the sign of zeros in those of embeddings.
-      Batch other = random_sentences();
-      for (Index i = 0; i < 5; ++i) {
-        other["source"].select(0, i).slice(0, 7 - i % 4, 7).fill_(3);
-        other.inputs.select(0, i).slice(0, target_length(i), kTimes).fill_(4);
-      }
-      const std::vector<Tensor> after = loss_and_gradients(model, other);
-      for (std::size_t i = 0; i < before.size(); ++i) CHECK(close(before[i], after[i], 0, 0));
-    }
-  }
-}
-
-TEST_CASE("a translating transformer that reads one word at a time gives the results of all words at once") {
+// Calls f(model) for both orders of norms and all positions.
+static void for_all_forms(const std::function<void(TransformerSeq2Seq& model)>& f) {
   for (const bool first : {false, true}) {
     for (const PositionKind positions : kAllPositions) {
       CAPTURE(static_cast<int>(positions));
       TransformerSeq2SeqOptions o = small(positions);
       o.blocks.norm_first = first;
       TransformerSeq2Seq model = model_of(o);
-      to(model, DType::float64);
-      const Batch b = random_sentences();
-      const Tensor whole = model(b);
-      DecodeState state = model.make_state(b.at("source"), b.at("source_lengths"));
-      for (Index t = 0; t < kTimes; ++t)
-        CHECK(close(state.read(b.inputs.slice(1, t, t + 1)), whole.select(1, t), 1e-12, 1e-12));
-
-      check_prompts(model, b, 1e-12);
-
-      DecodeState began = model.make_state(b.at("source"), b.at("source_lengths")), copy = began;  // separate
-      const auto word = [&](Index t) { return b.inputs.slice(1, t, t + 1); };
-      CHECK(same_bits(copy.read(word(0)), began.read(word(0))));
-      copy.read(word(1));
-      CHECK(!same_bits(copy.read(word(2)), began.read(word(2))));
+      f(model);
     }
   }
+}
+
+TEST_CASE("padding has no effect on a translating transformer and gets no gradient, exactly") {
+  for_all_forms([](TransformerSeq2Seq& model) { check_padding(model, model.source.tokens->weight); });
+}
+
+TEST_CASE("a translating transformer that reads one word at a time gives the results of all words at once") {
+  for_all_forms([](TransformerSeq2Seq& model) {
+    to(model, DType::float64);
+    check_reading(model);
+  });
 }
 
 TEST_CASE("a translating transformer with sinusoids has no longest text, and learned positions end with an Error") {

@@ -1,14 +1,18 @@
-"""Writes gated_delta_transformers.json: transformers' Gated DeltaNet layer and chunk form, outputs and gradients.
+"""Writes gated_delta_transformers.json: transformers' Gated DeltaNet layer and chunk form, and its lightning
+attention, outputs and gradients.
 
     python3 tests/reference/gated_delta_transformers.py        (PyTorch 2.13, transformers 5.23)
 
 "op.": torch_chunk_gated_delta_rule with initial and final state. "layer.": Qwen3NextGatedDeltaNet with its weights in
-the order of heed: qkv has the rows of queries, keys, values, gates, rates and output gates.
+the order of heed: qkv has the rows of queries, keys, values, gates, rates and output gates. "lightning1.",
+"lightning3.": MiniMaxLightningAttention in layers 1 and 3 of 4; qkv has queries, keys, values and output gates.
 """
 import json
 import pathlib
 
 import torch
+from transformers.models.minimax import modeling_minimax as minimax
+from transformers.models.minimax.configuration_minimax import MiniMaxConfig
 from transformers.models.qwen3_next import modeling_qwen3_next as qwen
 from transformers.models.qwen3_next.configuration_qwen3_next import Qwen3NextConfig
 
@@ -54,13 +58,39 @@ def layer():
         return dict(qkv=torch.cat([part.reshape(-1, 8) for part in (q, k, v, a, b, z)]), proj=get(net.out_proj.weight),
                     decay=get(net.A_log), gate_bias=get(net.dt_bias), norm=get(net.norm.weight), **taps)
 
-    out.update({"layer.x": x, "layer.dy": dy, "layer.y": y, "layer.dx": leaf.grad})
-    out.update({f"layer.{name}": p for name, p in in_order(lambda p: p).items()})
-    out.update({f"layer.d{name}": p for name, p in in_order(lambda p: p.grad).items()})
+    store("layer", x, dy, y, leaf.grad, in_order)
+
+
+def lightning(layer, heads=3, size=4):
+    width = heads * size
+    config = MiniMaxConfig(hidden_size=width, num_attention_heads=heads, head_dim=size, num_hidden_layers=4,
+                           block_size=32, layer_types=["linear_attention"] * 4)
+    net = minimax.MiniMaxLightningAttention(config, layer)
+    for p in net.parameters():
+        p.data = 0.5 * torch.randn_like(p) + (1 if p is net.norm.weight else 0)
+    x, dy = torch.randn(1, T, width), torch.randn(1, T, width)
+    leaf = x.clone().requires_grad_()
+    y = net(leaf, None, None)[0]
+    y.backward(dy)
+
+    def in_order(get):
+        q, k, v = torch.split(get(net.qkv_proj.weight).view(heads, 3 * size, width), size, dim=1)
+        return dict(qkv=torch.cat([part.reshape(-1, width) for part in (q, k, v)] + [get(net.output_gate.weight)]),
+                    proj=get(net.out_proj.weight), norm=get(net.norm.weight))
+
+    store(f"lightning{layer}", x, dy, y, leaf.grad, in_order)
+
+
+def store(prefix, x, dy, y, dx, in_order):
+    out.update({f"{prefix}.x": x, f"{prefix}.dy": dy, f"{prefix}.y": y, f"{prefix}.dx": dx})
+    out.update({f"{prefix}.{name}": p for name, p in in_order(lambda p: p).items()})
+    out.update({f"{prefix}.d{name}": p for name, p in in_order(lambda p: p.grad).items()})
 
 
 op()
 layer()
+lightning(1)
+lightning(3)
 data = {name: dict(shape=list(x.shape), values=[float(f"{n:.7g}") for n in x.detach().flatten().tolist()])
         for name, x in out.items()}
 path = pathlib.Path(__file__).with_suffix(".json")

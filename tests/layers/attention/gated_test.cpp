@@ -5,6 +5,7 @@
 #include <heed/heed.hpp>
 #include <heed/layers/attention/conformance_doctest.hpp>
 
+#include "tests/layers/attention/naive_gated.hpp"
 #include "tests/layers/attention/naive_row.hpp"
 #include "tests/layers/attention/state_file.hpp"
 #include "tests/reference/stored.hpp"
@@ -15,147 +16,8 @@ using namespace heed::test;
 
 namespace {
 
-constexpr StateRule kRules[] = {StateRule::retention, StateRule::ssd,         StateRule::gla,
+constexpr StateRule kRules[] = {StateRule::retention, StateRule::lightning,   StateRule::ssd, StateRule::gla,
                                 StateRule::delta,     StateRule::gated_delta, StateRule::kda};
-
-double naive_sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
-double naive_silu(double x) { return x * naive_sigmoid(x); }
-double naive_softplus(double x) { return std::log1p(std::exp(-std::fabs(x))) + std::max(x, 0.0); }
-
-bool naive_has_delta(StateRule rule) {
-  return rule == StateRule::delta || rule == StateRule::gated_delta || rule == StateRule::kda;
-}
-
-// x, or with a delta rule its direction after SiLU, which `after_silu` has had.
-std::vector<double> direction(const double* x, Index size, bool delta, bool after_silu) {
-  std::vector<double> y(x, x + size);
-  if (!delta) return y;
-  double sum = 1e-6;
-  for (double& c : y) c = after_silu ? c : naive_silu(c), sum += c * c;
-  for (double& c : y) c /= std::sqrt(sum);
-  return y;
-}
-
-// The query is carried back through the positions: at each, its product with the key is the weight of the value, and
-// what remains of it is the product with the state before. Heads are value heads.
-NaiveWeights naive_state_weights(StateRule rule, const StateAttentionOptions& o, const NaiveRow& row) {
-  const bool delta = naive_has_delta(rule), after_silu = o.convolution > 1;
-  const auto input = [&](const char* name, Index j, Index c) {
-    const Tensor& x = row.values.at(name);
-    return x.dense().ptr<double>()[(row.key_head * row.keys + j) * x.dim(3) + c];
-  };
-  const auto gate_input = [&](Index j, Index c) {
-    const Tensor bias = row.values.at("gate_bias").view({-1});
-    const Index size = row.values.at("input gate").dim(3);
-    return input("input gate", j, c) + bias.ptr<double>()[row.head * size + c];
-  };
-  const auto gate = [&](Index j, Index c) {
-    if (rule == StateRule::retention) return 1 - std::exp2(-5.0 - static_cast<double>(row.head));
-    if (rule == StateRule::delta) return 1.0;
-    if (rule == StateRule::gla) return std::pow(naive_sigmoid(gate_input(j, c)), 1.0 / 16);
-    const double step = naive_softplus(gate_input(j, rule == StateRule::kda ? c : 0));
-    return std::exp(-std::exp(row.array("decay")[row.head]) * step);
-  };
-  std::vector<double> m = direction(row.q, row.size, delta, after_silu);
-  if (rule != StateRule::ssd)
-    for (double& c : m) c /= std::sqrt(static_cast<double>(row.size));
-  NaiveWeights w(row.seen.size(), 0.0);
-  for (std::size_t n = row.seen.size(); n-- > 0;) {
-    const Index j = row.seen[n];
-    const std::vector<double> k = direction(row.k + j * row.size, row.size, delta, after_silu);
-    double dot = 0;
-    for (std::size_t c = 0; c < m.size(); ++c) dot += m[c] * k[c];
-    w[n] = dot;
-    if (delta) w[n] *= o.max_rate * naive_sigmoid(input("input rate", j, 0));
-    if (rule == StateRule::ssd) w[n] *= naive_softplus(gate_input(j, 0));
-    for (std::size_t c = 0; c < m.size(); ++c) {
-      if (delta) m[c] -= w[n] * k[c];
-      m[c] *= gate(j, static_cast<Index>(c));
-    }
-    if (rule == StateRule::ssd && j == row.position) w[n] += row.array("skip")[row.head];
-  }
-  return w;
-}
-
-// x [B, H, T, n * size] with n value heads per head, as [B, H * n, T, size], by copying element by element.
-Tensor naive_value_heads(const Tensor& x_any, Index n) {
-  const Tensor x = x_any.dense();
-  const Index H = x.dim(1), T = x.dim(2), size = x.dim(3) / n;
-  Tensor y = Tensor::empty({x.dim(0), H * n, T, size}, DType::float64);
-  for (Index i = 0; i < y.numel(); ++i) {
-    const Index c = i % size, t = i / size % T, h = i / size / T % (H * n), b = i / size / T / (H * n);
-    y.ptr<double>()[i] = x.ptr<double>()[((b * H + h / n) * T + t) * n * size + h % n * size + c];
-  }
-  return y;
-}
-
-// SiLU of the causal convolution of x [B, H, T, size] with weight [H * size, 1, W]; masked positions count as 0.
-Tensor naive_convolution(const Tensor& x_any, const std::string& name, const AttentionCall& call,
-                         const TensorsByName& values) {
-  const Tensor weight = values.at(name + ".weight");
-  const bool has_bias = values.count(name + ".bias") == 1;
-  Tensor x = x_any.dense().clone(), y = Tensor::empty(x.shape(), DType::float64);
-  const Index H = x.dim(1), T = x.dim(2), D = x.dim(3), W = weight.dim(2);
-  for (Index row = 0; row < x.rows(); ++row) {
-    const Index b = row / T / H, t = row % T;
-    const bool masked = (call.key_lengths.defined() && static_cast<double>(t) >= call.key_lengths.at({b})) ||
-                        (call.key_mask.defined() && call.key_mask.at({b, t}) == 0);
-    if (masked) std::fill_n(x.ptr<double>() + row * D, D, 0.0);
-  }
-  for (Index row = 0; row < x.rows(); ++row)
-    for (Index c = 0; c < D; ++c) {
-      const Index t = row % T, channel = row / T % H * D + c;
-      double sum = has_bias ? values.at(name + ".bias").ptr<double>()[channel] : 0;
-      for (Index w = std::max<Index>(0, W - 1 - t); w < W; ++w)
-        sum += weight.ptr<double>()[channel * W + w] * x.ptr<double>()[(row - (W - 1) + w) * D + c];
-      y.ptr<double>()[row * D + c] = naive_silu(sum);
-    }
-  return y;
-}
-
-// Norm and output gate of y [B, H, T, Dv], in the order of the rule.
-void naive_finish(StateRule rule, const StateAttentionOptions& o, Tensor& y, const TensorsByName& values) {
-  const Index parts = rule == StateRule::ssd ? 1 : o.value_heads, size = y.dim(3) / parts;
-  const auto gate = [&] {
-    if (o.output_gate == OutputGate::none) return;
-    const Tensor x = values.at("input output").dense();
-    for (Index i = 0; i < y.numel(); ++i) {
-      const double g = x.ptr<double>()[i];
-      y.ptr<double>()[i] *= o.output_gate == OutputGate::silu ? naive_silu(g) : naive_sigmoid(g);
-    }
-  };
-  if (rule == StateRule::ssd) gate();
-  for (Index row = 0; o.norm && row < y.numel() / size; ++row) {
-    double* p = y.ptr<double>() + row * size;
-    double squares = 0;
-    for (Index c = 0; c < size; ++c) squares += p[c] * p[c];
-    const double scale = 1 / std::sqrt(squares / static_cast<double>(size) + 1e-5);
-    for (Index c = 0; c < size; ++c) p[c] *= scale * values.at("norm").at({c});
-  }
-  if (rule != StateRule::ssd) gate();
-}
-
-// The whole mechanism in plain loops.
-Tensor naive_state_attention(StateRule rule, const StateAttentionOptions& o, Tensor q, Tensor k, Tensor v,
-                             const AttentionCall& call, TensorsByName values) {
-  const Index n = o.value_heads, batch = q.dim(0), heads = q.dim(1), T = q.dim(2), value_size = v.dim(3);
-  if (o.convolution > 1) {
-    q = naive_convolution(q, "q_conv", call, values);
-    k = naive_convolution(k, "k_conv", call, values);
-    v = naive_convolution(v, "v_conv", call, values);
-  }
-  for (const char* name : {"input gate", "input rate"})
-    if (values.count(name) == 1) values[name] = naive_value_heads(values[name], n);
-  const auto repeated = [&](const Tensor& x) {
-    return x.unsqueeze(2).expand({batch, heads, n, T, x.dim(3)}).dense().view({batch, heads * n, T, x.dim(3)});
-  };
-  const auto by_rows = naive_by([&](const NaiveRow& row) { return naive_state_weights(rule, o, row); });
-  const Tensor per_head = by_rows(repeated(q), repeated(k), naive_value_heads(v, n), call, values);
-  Tensor y = per_head.view({batch, heads, n, T, value_size / n}).transpose(2, 3).dense().clone();
-  y = y.view({batch, heads, T, value_size});
-  naive_finish(rule, o, y, values);
-  return y;
-}
 
 MechanismFactory factory_of(StateRule rule, Index heads, Index size, const StateAttentionOptions& o = {}) {
   return [=](Index, Rng& rng) { return StateAttention(rule, heads, size, rng, o); };
@@ -171,6 +33,7 @@ StateAttentionOptions published_state(StateRule rule, Index size) {
   StateAttentionOptions o = StateAttentionOptions::published(rule, size);
   o.value_heads = 2, o.value_size = 6;
   if (naive_has_delta(rule)) o.max_rate = 2;
+  if (rule == StateRule::lightning) o.layer = 1, o.layers = 3;
   return o;
 }
 
@@ -187,7 +50,8 @@ void check_near_transformers(const Tensor& x, const Tensor& expected, const std:
 
 TEST_CASE("conformance: mechanisms with gates and delta rules pass all that they declare") {
   for (const StateRule rule : kRules) {
-    CAPTURE(static_cast<int>(rule));
+    if (rule == StateRule::lightning) continue;  // as retention; its published layer is below
+    CAPTURE(std::string(name_of(rule)));
     const ConformanceReport report = check_conformance_in_test(
         factory_of(rule, 4, 8),
         thinned({.normalised = false,
@@ -198,31 +62,44 @@ TEST_CASE("conformance: mechanisms with gates and delta rules pass all that they
   }
 }
 
+// The kit, with the options `of_size` for heads of a size. They have value_size 6.
+static void check_published(StateRule rule, const std::function<StateAttentionOptions(Index size)>& of_size) {
+  CAPTURE(std::string(name_of(rule)));
+  const ConformanceReport report = check_conformance_in_test(
+      factory_of(rule, 4, 8, of_size(8)),
+      thinned({.normalised = false,
+               .shared = of_size(8).convolution > 1,  // later queries read earlier ones
+               .fixed_values = true,
+               .reference = naive_of(rule, of_size(8)),
+               .of_sizes = [=](Index heads, Index size) { return factory_of(rule, heads, size, of_size(size)); },
+               .save_and_load = through_file}));
+  CHECK(report.checks.size() >= thinned(18u, 6u));
+}
+
 TEST_CASE("conformance: published layers with gates and delta rules, and with value heads that share keys") {
-  for (const StateRule rule : {StateRule::ssd, StateRule::kda}) {
-    CAPTURE(static_cast<int>(rule));
-    const ConformanceReport report = check_conformance_in_test(
-        factory_of(rule, 4, 8, published_state(rule, 8)),
-        thinned({.normalised = false,
-                 .shared = published_state(rule, 8).convolution > 1,  // later queries read earlier ones
-                 .fixed_values = true,
-                 .reference = naive_of(rule, published_state(rule, 8)),
-                 .of_sizes = [rule](Index heads,
-                                    Index size) { return factory_of(rule, heads, size, published_state(rule, size)); },
-                 .save_and_load = through_file}));
-    CHECK(report.checks.size() >= thinned(18u, 6u));
-  }
+  for (const StateRule rule : {StateRule::lightning, StateRule::ssd, StateRule::kda})
+    check_published(rule, [rule](Index size) { return published_state(rule, size); });
+}
+
+TEST_CASE("conformance: delta rules with several steps per position are recurrences over all steps") {
+  check_published(StateRule::delta, [](Index) { return StateAttentionOptions{.value_size = 6, .householders = 3}; });
+  check_published(StateRule::gated_delta, [](Index size) {
+    StateAttentionOptions o = published_state(StateRule::gated_delta, size);
+    o.householders = 2;
+    return o;
+  });
 }
 
 TEST_CASE("mechanisms with gates and delta rules train in a GPT and decode as it computes") {
-  for (const std::string name : {"retention", "ssd", "gla", "delta", "gated-delta", "kda"}) {
-    CAPTURE(name);
+  for (const StateRule rule : kRules) {
+    CAPTURE(std::string(name_of(rule)));
     for (const Index value_heads : {1, 2}) {
       GPTConfig config{.options = {.vocabulary = 11,
                                    .context = 80,
                                    .blocks = {.layers = 2, .attention = {.width = 16, .heads = 2, .value_size = 12}}},
-                       .attention = name,
+                       .attention = name_of(rule),
                        .mechanism = {.value_heads = value_heads}};
+      if (naive_has_delta(rule)) config.mechanism.householders = value_heads;
       Rng rng(1);
       const GPT model(config.options, rng, config.factory());
       Tensor tokens = Tensor::zeros({2, 80}, DType::int32);
@@ -261,18 +138,20 @@ TEST_CASE("mechanisms with gates and delta rules: options by name are those of t
     return m.get<StateAttention>()->options();
   };
   const MechanismOptions plain{.heads = 2, .head_size = 8, .value_size = 12};
-  CHECK((made("retention", plain).convolution == 1 && made("gla", plain).convolution == 1));
+  for (const char* name : {"retention", "lightning", "gla"}) CHECK(made(name, plain).convolution == 1);
   for (const char* name : {"ssd", "delta", "gated-delta", "kda"}) CHECK(made(name, plain).convolution == 4);
   CHECK((made("gla", plain).gate_rank == 16 && made("kda", plain).gate_rank == 8));
   CHECK(made("delta", plain).output_gate == OutputGate::none);
-  CHECK(made("kda", plain).output_gate == OutputGate::sigmoid);
+  for (const char* name : {"lightning", "kda"}) CHECK(made(name, plain).output_gate == OutputGate::sigmoid);
+  CHECK((made("lightning", plain).norm_eps == 1e-6 && made("kda", plain).norm_eps == 1e-5));
+  CHECK((made("lightning", plain).layers == 0 && made("delta", plain).householders == 1));
   CHECK(made("gated-delta", plain).output_gate == OutputGate::silu);
   MechanismOptions other = plain;
   other.value_heads = 3, other.short_convolution = 1, other.output_norm = "none", other.output_gate = "sigmoid";
-  other.gate_rank = 5, other.max_rate = 2;
+  other.gate_rank = 5, other.max_rate = 2, other.householders = 4, other.output_norm_eps = 1e-3;
   const StateAttentionOptions o = made("kda", other);
   CHECK((o.value_heads == 3 && o.value_size == 12 && o.convolution == 1 && !o.norm && o.max_rate == 2));
-  CHECK((o.output_gate == OutputGate::sigmoid && o.gate_rank == 5));
+  CHECK((o.output_gate == OutputGate::sigmoid && o.gate_rank == 5 && o.householders == 4 && o.norm_eps == 1e-3));
   const auto error = [&](MechanismOptions wrong, const std::string& name = "kda") {
     wrong.heads = 2, wrong.head_size = 8;
     return error_of([&] { mechanism_by_name(name, wrong)(0, default_rng()); });
@@ -310,6 +189,12 @@ TEST_CASE("mechanisms with gates and delta rules: errors") {
   CHECK(contains(error_of([&] { StateAttention(StateRule::gla, 0, 4, rng); }), "heads is 0 and size is 4"));
   CHECK(contains(error_of([&] { StateAttention(StateRule::gla, 1, 4, rng, {.convolution = 0}); }),
                  "convolution is 0 and gate_rank is 0; convolution must be 1 or more"));
+  CHECK(contains(error_of([&] { StateAttention(StateRule::delta, 1, 4, rng, {.householders = 0}); }),
+                 "norm_eps is 1e-05 and householders is 0; norm_eps must be above 0, and householders 1 or more"));
+  CHECK(contains(error_of([&] { StateAttention(StateRule::ssd, 1, 4, rng, {.householders = 2}); }),
+                 "householders is 2 and the rule is ssd; only delta rules have several steps per position"));
+  CHECK(contains(error_of([&] { StateAttention(StateRule::lightning, 1, 4, rng, {.layer = 2, .layers = 2}); }),
+                 "layer is 2 and layers is 2; layer must be from 0 to layers - 1, or layers 0"));
   const auto error = [&](const Tensor& x, const Tensor& y, const std::vector<Tensor>& inputs) {
     return error_of([&] { delta.apply(x, y, y, {}, inputs); });
   };
@@ -360,22 +245,12 @@ TEST_CASE("gated attention with a delta rule is transformers' chunk form, with s
   }
 }
 
-TEST_CASE("a published gated delta layer is transformers' Qwen3NextGatedDeltaNet, in values, gradients and decoding") {
+// Compares a layer with the stored values that begin with `prefix`. Decodes the last positions one by one.
+static void check_layer(MultiHeadAttention& layer, const std::string& prefix,
+                        std::vector<std::pair<std::string, Parameter*>> parameters) {
   const Named all = stored_tensors("gated_delta_transformers.json");
-  const auto at = [&](const std::string& name) { return all.at("layer." + name).to(DType::float32); };
-  Rng rng(1);
-  MultiHeadAttention layer(
-      {.width = 8, .heads = 2, .key_size = 4, .value_size = 12, .bias = false}, rng,
-      mechanism_by_name("gated-delta", {.heads = 2, .head_size = 4, .value_size = 12, .value_heads = 2})(0, rng));
-  StateAttention& rule = *layer.mechanism.get<StateAttention>();
-  const std::vector<std::pair<std::string, Parameter*>> parameters = {{"qkv", &layer.qkv->weight},
-                                                                      {"proj", &layer.proj.weight},
-                                                                      {"decay", &rule.decay},
-                                                                      {"gate_bias", &rule.gate_bias},
-                                                                      {"norm", &rule.norm},
-                                                                      {"q_conv", &rule.q_conv->weight},
-                                                                      {"k_conv", &rule.k_conv->weight},
-                                                                      {"v_conv", &rule.v_conv->weight}};
+  const auto at = [&](const std::string& name) { return all.at(prefix + name).to(DType::float32); };
+  parameters.emplace_back("qkv", &layer.qkv->weight), parameters.emplace_back("proj", &layer.proj.weight);
   for (const auto& [name, p] : parameters) p->copy_(at(name).view(p->shape()));
   const Tensor x = at("x"), expected = at("y");
   {
@@ -393,4 +268,29 @@ TEST_CASE("a published gated delta layer is transformers' Qwen3NextGatedDeltaNet
   for (Index t = 65; t < 70; ++t)
     check_near_transformers(layer.decode(x.slice(1, t, t + 1), state), expected.slice(1, t, t + 1).contiguous(),
                             "a position");
+}
+
+TEST_CASE("a published gated delta layer is transformers' Qwen3NextGatedDeltaNet, in values, gradients and decoding") {
+  Rng rng(1);
+  MultiHeadAttention layer(
+      {.width = 8, .heads = 2, .key_size = 4, .value_size = 12, .bias = false}, rng,
+      mechanism_by_name("gated-delta", {.heads = 2, .head_size = 4, .value_size = 12, .value_heads = 2})(0, rng));
+  StateAttention& rule = *layer.mechanism.get<StateAttention>();
+  check_layer(layer, "layer.",
+              {{"decay", &rule.decay},
+               {"gate_bias", &rule.gate_bias},
+               {"norm", &rule.norm},
+               {"q_conv", &rule.q_conv->weight},
+               {"k_conv", &rule.k_conv->weight},
+               {"v_conv", &rule.v_conv->weight}});
+}
+
+TEST_CASE("a published lightning layer is transformers' MiniMaxLightningAttention of its layer, and so is its decay") {
+  for (const Index l : {1, 3}) {  // of 4 layers
+    CAPTURE(l);
+    Rng rng(1);
+    MultiHeadAttention layer({.width = 12, .heads = 3, .bias = false}, rng,
+                             mechanism_by_name("lightning", {.heads = 3, .head_size = 4, .layers = 4})(l, rng));
+    check_layer(layer, "lightning" + std::to_string(l) + ".", {{"norm", &layer.mechanism.get<StateAttention>()->norm}});
+  }
 }
