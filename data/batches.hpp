@@ -291,9 +291,10 @@ class Prefetch {
 
 // Which tokens are hidden, and how.
 struct MaskOptions {
-  Index vocabulary = 0;                                  // random tokens are drawn from [0, vocabulary)
+  Index vocabulary = 0;                                  // random tokens are drawn from [special, vocabulary)
   std::int32_t mask = 0;                                 // replaces a hidden token; an id that no text contains
   std::optional<std::int32_t> separator = std::nullopt;  // this token is never hidden, as BERT's [SEP]
+  std::int32_t special = 0;  // tokens [0, special) are never hidden or drawn, as BERT's padding, [CLS] and [SEP]
   double share = 0.15;  // share of a row's positions that are chosen: rounded, at least one
   double masked = 0.8;  // share of the chosen positions that become `mask`
   double random = 0.1;  // share that become a random token; the others keep their token

@@ -15,6 +15,8 @@ constexpr std::uint64_t kTrainingStream = std::uint64_t{0x3A5C4} << 44,
 
 void check_options(const MaskOptions& o) {
   require(o.vocabulary > 0, "masks: the vocabulary is ", o.vocabulary, "; it must be 1 or more");
+  require(o.special >= 0 && o.special < o.vocabulary, "masks: special is ", o.special, " and the vocabulary ",
+          o.vocabulary, "; special must be 0 or more, and below the vocabulary");
   require(o.mask >= 0, "masks: the mask token is ", o.mask, "; it must be 0 or more");
   require(o.share > 0 && o.share <= 1, "masks: the share of chosen positions is ", o.share,
           "; it must be above 0 and at most 1");
@@ -26,7 +28,7 @@ void check_options(const MaskOptions& o) {
 std::vector<Index> choose(const std::int32_t* tokens, Index length, const MaskOptions& o, Rng& rng) {
   std::vector<Index> positions;
   for (Index t = 0; t < length; ++t)
-    if (tokens[t] != o.separator) positions.push_back(t);
+    if (tokens[t] >= o.special && tokens[t] != o.separator) positions.push_back(t);
   const auto all = static_cast<Index>(positions.size());
   const Index count = std::min(all, std::max<Index>(1, std::lround(o.share * static_cast<double>(all))));
   for (Index i = 0; i < count; ++i)  // the first swaps of a shuffle (Fisher and Yates)
@@ -59,7 +61,7 @@ Batch hide(const Batch& text, const MaskOptions& o, const std::function<Rng(Inde
       if (kind < o.masked)
         input[t] = o.mask;
       else if (kind < o.masked + o.random)
-        input[t] = static_cast<std::int32_t>(rng.integer(o.vocabulary));
+        input[t] = o.special + static_cast<std::int32_t>(rng.integer(o.vocabulary - o.special));
     }
   }
   return b;

@@ -63,6 +63,8 @@ struct Pretrained {
   Tokens end_tokens = {};                        // tokens that end a text or an answer
   std::optional<SentencePooling> pooling = {};   // of an encoder for sentences
   QuantizedWeights quantized = {};               // the weights that are quantized
+  // BERT's head for the next sentence, which only folders hold; other formats leave it out.
+  std::optional<NextSentence> next_sentence = {};
 };
 
 // Options of load_pretrained().

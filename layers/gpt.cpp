@@ -82,19 +82,23 @@ Tensor GPT::hidden(In x, const AttentionCall& call, const Tensor& token_types) c
 
 Tensor GPT::transformed(const Tensor& h) const { return transform ? (*transform)(h) : h; }
 
-Tensor GPT::logits_of(const Tensor& h) const {
-  const Tensor logits = linear(transformed(h), output_weight(), output_bias);
+Tensor GPT::logits_of(In h) const {
+  const Tensor logits = linear({transformed(h), h.where()}, output_weight(), output_bias);
   const double cap = options_.logit_cap;
   return cap > 0 ? tanh(logits / cap) * cap : logits;
 }
 
-Tensor GPT::operator()(In x, const AttentionCall& call) const { return logits_of(hidden(x, call)); }
+Tensor GPT::loss_of(In h, In y) const {
+  if (options_.logit_cap > 0) return cross_entropy({logits_of(h), h.where()}, y);
+  return linear_cross_entropy({transformed(h), h.where()}, output_weight(), output_bias, y);
+}
+
+Tensor GPT::operator()(In x, const AttentionCall& call) const { return logits_of({hidden(x, call), x.where()}); }
 
 Tensor GPT::loss(In x, In y, const AttentionCall& call) const {
   check(x.shape() == y.shape(), x.where(), "GPT: x is ", x.tensor(), " and y is ", y.tensor(),
         "; the shapes must be the same");
-  if (options_.logit_cap > 0) return cross_entropy({logits_of(hidden(x, call)), x.where()}, y);
-  return linear_cross_entropy(transformed(hidden(x, call)), output_weight(), output_bias, y);
+  return loss_of({hidden(x, call), x.where()}, y);
 }
 
 Tensor GPT::decode(In x, std::vector<AttentionState>& states, const AttentionCall& call) const {
@@ -111,10 +115,10 @@ Tensor GPT::decode(In x, std::vector<AttentionState>& states, const AttentionCal
 
 std::vector<AttentionState> GPT::make_states() const { return transformer.make_state().self; }
 
-std::vector<Tensor> GPT::attention_weights(In x) const {
+std::vector<Tensor> GPT::attention_weights(In x, const Tensor& token_types) const {
   const NoTape no_tape;
   const Evaluation evaluation;
-  return transformer.weights({input(x), x.where()});
+  return transformer.weights({input(x, Tensor::zeros({0}, DType::int32), {}, token_types), x.where()});
 }
 
 ActivationBytes GPT::predict_activations(Index batch, Index length) const {
@@ -147,6 +151,20 @@ void GPT::members(MemberVisitor& visit) {
   visit("transform", transform);
   visit.table("output", output);
   visit("output_bias", output_bias);
+}
+
+NextSentence::NextSentence(Index width, Rng& rng)
+    : pooler(skip_init<Linear>(width, width, rng)), output(skip_init<Linear>(width, Index{2}, rng)) {
+  for (Linear* layer : {&pooler, &output}) {
+    init::normal_(layer->weight, rng, 0, 0.02);
+    init::constant_(layer->bias, 0);
+  }
+}
+
+Tensor NextSentence::pooled(In hidden) const {
+  check(hidden.rank() == 3 && hidden.dim(1) > 0, hidden.where(), "NextSentence: hidden is ", hidden.tensor(),
+        "; it must be [batch, positions, width], with 1 position or more");
+  return tanh(pooler({hidden->select(1, 0), hidden.where()}));
 }
 
 }  // namespace heed

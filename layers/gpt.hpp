@@ -82,6 +82,9 @@ class GPT {
   Tensor loss(In x, In y, const AttentionCall& call = {}) const;
   // The result of the blocks, [B, T, width]. `token_types`, int32 [B, T], are 0 by default.
   Tensor hidden(In x, const AttentionCall& call = {}, const Tensor& token_types = {}) const;
+  // The logits and the loss of a result of hidden(), as above: for token types, or for other losses of this result.
+  Tensor logits_of(In hidden) const;
+  Tensor loss_of(In hidden, In y) const;
 
   // Decoding: x, int32 [B, T], follows the tokens in the states. Returns logits [B, vocabulary] of each row's last
   // position. The call may have key_lengths, for rows of different lengths, as for AttentionState::apply(). Throws
@@ -96,8 +99,8 @@ class GPT {
   std::vector<AttentionState> make_states() const;
 
   // How the positions of x, int32 [B, T], attend to each other, per block: [B, H, T, T], without dropout and gradient.
-  // Throws Error if the mechanism has no weights.
-  std::vector<Tensor> attention_weights(In x) const;
+  // `token_types` are those of hidden(). Throws Error if the mechanism has no weights.
+  std::vector<Tensor> attention_weights(In x, const Tensor& token_types = {}) const;
 
   // The arguments of the constructor.
   const GPTOptions& options() const { return options_; }
@@ -116,7 +119,6 @@ class GPT {
 
  private:
   Tensor transformed(const Tensor& hidden) const;  // the input of the output layer
-  Tensor logits_of(const Tensor& hidden) const;
   const Parameter& output_weight() const { return options_.tied ? input.tokens->weight : output; }
 };
 
@@ -127,6 +129,7 @@ class GPT {
 // and there are no types of tokens. The paper's model has these options:
 //   .blocks = {.norm_first = false}, .token_types = 2, .input_norm = true, .output_bias = true,
 //   .output_transform = true
+// examples/articles/bert.cpp pre-trains it.
 
 // The options of GPT; `causal` is not read.
 using BERTOptions = GPTOptions;
@@ -156,6 +159,24 @@ class BERT : public GPT {
     options.causal = false;
     return options;
   }
+};
+
+// The head of BERT for pairs of texts (Devlin et al. 2018, section 3.1): whether the second text follows the first one
+// in their source. The sum of its cross-entropy and that of hidden tokens is the loss of pre-training:
+//
+//   const Tensor h = bert.hidden(x, lengths, token_types);
+//   const Tensor loss = bert.loss_of(h, hidden_tokens) + cross_entropy(head(h), other);  // int32 [B]: 1 if not next
+struct NextSentence {
+  Linear pooler;  // [width, width]
+  Linear output;  // [2, width]
+
+  // Weights are normal(0, 0.02).
+  NextSentence(Index width, Rng& rng);
+  // The vector of a whole input, tanh(pooler(the first position)): [B, T, width] -> [B, width].
+  Tensor pooled(In hidden) const;
+  // The logits of the classes "follows" and "is another text": [B, T, width] -> [B, 2].
+  Tensor operator()(In hidden) const { return output(pooled(hidden)); }
+  void members(auto&& visit) { visit("pooler", pooler), visit("output", output); }  // pooler, output
 };
 
 }  // namespace heed

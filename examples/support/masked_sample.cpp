@@ -34,11 +34,13 @@ std::string with_places(const Tokenizer& tokenizer, const Tokens& tokens, const 
   std::string text;
   for (std::size_t t = 0; t < tokens.size(); ++t) {
     const std::int32_t id = tokens[t] == mask ? fill[t] : tokens[t];
-    const std::string piece = decoder.next(id);
-    if (tokens[t] != mask)
+    std::string piece = decoder.next(id);
+    if (tokens[t] != mask) {
       text += piece;
-    else
-      text += show(t, piece.empty() ? alone(tokenizer, id) : piece == "\n" ? "\\n" : piece);
+      continue;
+    }
+    if (piece.size() > 1 && piece[0] == ' ') piece.erase(0, 1), text += ' ';  // a word after a space
+    text += show(t, piece.empty() ? alone(tokenizer, id) : piece == "\n" ? "\\n" : piece);
   }
   return text + decoder.finish();
 }
@@ -63,9 +65,8 @@ Tokens masked_tokens(const Tokenizer& tokenizer, const std::string& text, std::i
   return ids;
 }
 
-std::string filled_in(const BERT& model, const Tokenizer& tokenizer, const Tokens& tokens, const Tokens& truth,
+std::string filled_in(const Tokenizer& tokenizer, const Tokens& tokens, const Tokens& predicted, const Tokens& truth,
                       std::int32_t mask, bool colours) {
-  const Tokens predicted = likeliest(model, tokens, mask);
   const auto painted = [&](const std::string& text, const char* colour) {
     return colours ? std::string("\x1b[") + colour + "m" + text + "\x1b[0m" : text;
   };
@@ -73,6 +74,11 @@ std::string filled_in(const BERT& model, const Tokenizer& tokenizer, const Token
     if (truth.empty() || predicted[t] == truth[t]) return painted("[" + word + "]", "32");
     return painted("{" + word + "|" + alone(tokenizer, truth[t]) + "}", "31");
   });
+}
+
+std::string filled_in(const BERT& model, const Tokenizer& tokenizer, const Tokens& tokens, const Tokens& truth,
+                      std::int32_t mask, bool colours) {
+  return filled_in(tokenizer, tokens, likeliest(model, tokens, mask), truth, mask, colours);
 }
 
 void print_filled_in(const BERT& model, const Tokenizer& tokenizer, const EvaluationSet& texts, MaskOptions masks,

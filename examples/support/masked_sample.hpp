@@ -11,8 +11,11 @@ namespace heed::examples {
 // more than `context` tokens, or if the tokenizer does not know a character.
 Tokens masked_tokens(const Tokenizer& tokenizer, const std::string& text, std::int32_t mask, Index context);
 
-// The tokens as text, with hidden tokens replaced by the model's most likely ones: [x] if x is right or `truth` is
-// empty, {x|y} if the truth is y. With `colours`, right tokens are green and wrong ones red.
+// The tokens as text, with hidden tokens replaced by those of `predicted`: [x] if x is right or `truth` is empty, {x|y}
+// if the truth is y. With `colours`, right tokens are green and wrong ones red.
+std::string filled_in(const Tokenizer& tokenizer, const Tokens& tokens, const Tokens& predicted, const Tokens& truth,
+                      std::int32_t mask, bool colours);
+// The same with the model's most likely tokens. The mask is the last token that the model knows.
 std::string filled_in(const BERT& model, const Tokenizer& tokenizer, const Tokens& tokens, const Tokens& truth,
                       std::int32_t mask, bool colours);
 

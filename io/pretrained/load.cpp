@@ -109,6 +109,9 @@ Pretrained load_folder(const fs::path& folder, const LoadPretrainedOptions& opti
     p.begin_token = static_cast<std::int32_t>(view.at("bos_token_id").integer(0, config.options.vocabulary - 1));
   p.card = {front_matter(folder / "README.md"), chat_template_text(folder).value_or("")};
   p.pooling = pooling_in(folder);
+  if (!config.options.causal)
+    p.next_sentence = load_next_sentence(weights.tensors(), weights.path().string(),
+                                         config.options.blocks.attention.width, options.dtype);
   return p;
 }
 

@@ -8,6 +8,7 @@
 #include <heed/io/safetensors.hpp>
 #include <heed/io/tokenizer_gguf.hpp>
 #include <heed/layers/model.hpp>
+#include <iterator>
 
 namespace heed {
 
@@ -64,7 +65,10 @@ JsonValue config_json(const Pretrained& p, const Family& family, StoredType type
   config.options.blocks.dropout = given.blocks.dropout;
   config.options.blocks.attention.dropout = given.blocks.attention.dropout;
   std::string class_name = family.class_name;
-  if (config.options.output_transform) class_name = "BertForMaskedLM";
+  if (p.next_sentence)
+    class_name = config.options.output_transform ? "BertForPreTraining" : "BertForNextSentencePrediction";
+  else if (config.options.output_transform)
+    class_name = "BertForMaskedLM";
   json.set("architectures", JsonValue::array({JsonValue::of(class_name)}));
   json.set("model_type", JsonValue::of(std::string(family.name)));
   JsonWriter writer(json);
@@ -106,6 +110,12 @@ std::string tokenizer_config_json(const Pretrained& p, const JsonTokenizer& toke
     token("sep_token", tokenizer.special("</s>"));
     token("mask_token", tokenizer.id_of("[MASK]"));
   }
+  if (p.config.options.token_types > 0) {
+    std::vector<JsonValue> inputs;
+    for (const char* name : {"input_ids", "token_type_ids", "attention_mask"})
+      inputs.push_back(JsonValue::of(std::string(name)));
+    json.set("model_input_names", JsonValue::array(std::move(inputs)));
+  }
   token("unk_token", tokenizer.special("<unk>"));
   token("pad_token", tokenizer.special("<pad>"));
   return detail::json_text(json);
@@ -133,8 +143,11 @@ void save_folder(const fs::path& path, Pretrained& p, const SavePretrainedOption
           "; it must be positive");
   const Family& family = family_to_write(p, false);
   const JsonTokenizer tokenizer = to_json_tokenizer(p.lm.tokenizer);
+  std::vector<FileWeight> weights = file_weights(family, false, p.lm.model);
+  if (p.next_sentence)
+    std::ranges::move(next_sentence_weights(*p.next_sentence, p.config.options), std::back_inserter(weights));
   std::vector<NamedTensor> tensors;
-  for (const FileWeight& w : file_weights(family, false, p.lm.model))
+  for (const FileWeight& w : weights)
     tensors.push_back({w.name, w.change ? w.change(w.value) : w.value});  // no safetensors file of a family has changes
   const bool card = !p.card.texts.empty();
   detail::NewFolder folder(kSavePretrained, path, [&](const std::string& name) { return is_model_file(name, card); });

@@ -5,6 +5,7 @@
 #include <heed/io/pretrained/family.hpp>
 #include <heed/layers/gpt.hpp>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,5 +34,12 @@ struct FileWeight {
 };
 // The weights of a model in the order of files: block by block. Throws Error for a parameter that the family lacks.
 std::vector<FileWeight> file_weights(const Family& family, bool gguf, GPT& model);
+
+// BERT's head for the next sentence, from the safetensors of a folder; nullopt if they lack one of its layers. Throws
+// Error, which names the file and the tensor, for another shape.
+std::optional<NextSentence> load_next_sentence(const StoredTensors& tensors, const std::string& file, Index width,
+                                               DType dtype);
+// Its weights for a folder. Throws Error if its width is not that of the model.
+std::vector<FileWeight> next_sentence_weights(NextSentence& head, const GPTOptions& model);
 
 }  // namespace heed::detail::pretrained

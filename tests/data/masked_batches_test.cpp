@@ -187,9 +187,36 @@ TEST_CASE("masks: a short window has one mask, and a window of separators has no
   CHECK(ids_of(b.inputs) == Ids(10, 0));
 }
 
+TEST_CASE("masks: special tokens are neither hidden nor drawn") {
+  Ids text;
+  for (int i = 0; i < 400; ++i) text.push_back(i % 4 < 2 ? i % 2 : 3 + i % 10);  // half of them special
+  const LanguageModelBatches texts(TokenSource(text, 50), {.batch = 20, .context = 100});
+  const Batch was = texts.batch(3, 0);
+  const Batch b =
+      MaskedBatches(texts, {.vocabulary = 50, .mask = 2, .special = 3, .share = 0.5, .masked = 0, .random = 1})
+          .batch(3, 0);
+  const Ids before = ids_of(was.inputs), after = ids_of(b.inputs), targets = ids_of(b.targets);
+  Index counted = 0;
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    if (before[i] < 3) REQUIRE(targets[i] == kIgnoreIndex);
+    if (targets[i] == kIgnoreIndex) {
+      REQUIRE(after[i] == before[i]);
+      continue;
+    }
+    REQUIRE(after[i] >= 3);
+    ++counted;
+  }
+  CHECK(counted == b.counted);
+  CHECK(counted == 20 * 25);  // half of the others
+}
+
 TEST_CASE("masks: invalid options are errors") {
   const auto error = [](const MaskOptions& o) { return error_of([&] { MaskedBatches(windows(), o); }); };
   CHECK(error({.vocabulary = 0}) == "masks: the vocabulary is 0; it must be 1 or more");
+  for (const std::int32_t special : {-1, 5})
+    CHECK(error({.vocabulary = 5, .special = special}) ==
+          "masks: special is " + std::to_string(special) +
+              " and the vocabulary 5; special must be 0 or more, and below the vocabulary");
   CHECK(error({.vocabulary = 5, .mask = -1}) == "masks: the mask token is -1; it must be 0 or more");
   CHECK(error({.vocabulary = 5, .share = 0}) ==
         "masks: the share of chosen positions is 0; it must be above 0 and at most 1");

@@ -1,6 +1,7 @@
 // Runs the programs of examples/articles.
 #include <algorithm>
 #include <heed/data/checkpoint.hpp>
+#include <heed/io/pretrained.hpp>
 
 #include "tests/examples/programs.hpp"
 
@@ -165,6 +166,18 @@ RELEASE_TEST_CASE("funnel: fills in hidden words, and draws what pooled position
   test::check_refused(funnel.run("--heads 5"), 2, "--width must be a multiple of --heads");
 }
 
+RELEASE_TEST_CASE("bert: finds hidden words and next texts, draws where heads look, and is written for transformers") {
+  const Article bert("bert");
+  const std::string small = "--steps 400 --width 32 --layers 2 --batch 32 --held-out 200 --lr 8e-3 ";
+  CHECK(number_after(bert, small + "--plot heads.svg", "hidden words found: ") > 38);  // full stops are a fifth
+  check_picture(bert, "heads.svg");
+  CHECK(number_after(bert, "--resume --save folder", "right about the next text: ") > 62);
+  const Pretrained written = load_pretrained(bert.folder.path / "folder");
+  CHECK(written.next_sentence.has_value());
+  CHECK(written.lm.tokenizer.decode(written.lm.tokenizer.encode("Where is the map?")) == "Where is the map?");
+  test::check_refused(bert.run("--heads 5"), 2, "--width must be a multiple of --heads");
+}
+
 RELEASE_TEST_CASE("power_bert: learns how many words each layer needs, and answers with these alone") {
   const Article power("power_bert");
   const std::string small = "--steps 150 --layers 2 --width 32 --heads 2 --held-out 100 --batch 32 --lr 5e-3 ";
@@ -189,6 +202,7 @@ RELEASE_TEST_CASE("programs of articles: stopped and resumed, and at any number 
   check_resumes("image_generation", "--steps 200 --width 16 --heads 2 --layers 1 --batch 2 --held-out 20");
   check_resumes("lstmn", "--steps 300 --hidden 16 --span 5 --batch 4 --held-out 20");
   check_resumes("funnel", "--steps 300 --width 16 --heads 2 --layers 1 --stories 1 --batch 4 --held-out 20");
+  check_resumes("bert", "--steps 300 --width 16 --heads 2 --layers 2 --batch 4 --held-out 20 --dropout 0.1");
   check_resumes("power_bert", "--steps 300 --width 16 --heads 2 --layers 2 --batch 4 --held-out 20 --keep 9,3");
   check_resumes("strided_convolution", "--steps 200 --layers 2 --width 16 --batch 4 --held-out 20");
   check_resumes("captioner", "--steps 100 --hidden 16 --channels 8 --batch 2 --held-out 10 --attention hard");

@@ -6,11 +6,19 @@
 #include <heed/io/pretrained.hpp>
 
 #include "tests/data/temporary_folder.hpp"
+#include "tests/io/published.hpp"
 #include "tests/support.hpp"
 #include "tests/tools/json.hpp"
 #include "tests/tools/paths.hpp"
 
 using namespace heed;
+using test::published::check_gradients;
+using test::published::close_to_largest;
+using test::published::config_json_of;
+using test::published::Fields;
+using test::published::load_error;
+using test::published::reference;
+using test::published::with_fields;
 
 namespace {
 
@@ -18,50 +26,9 @@ namespace fs = std::filesystem;
 
 const char* const kDecoders[] = {"gpt2", "llama", "llama_tied", "mistral", "qwen2", "qwen3", "gemma3_text"};
 
-fs::path reference(const std::string& name) { return fs::path(test::in_source("tests/reference/pretrained")) / name; }
-
-// Compares relative to the largest number.
-bool close_to_largest(const Tensor& a, const Tensor& b, double tolerance) {
-  double largest = 0, difference = 0;
-  const auto x = a.to(DType::float64).to_vector<double>(), y = b.to(DType::float64).to_vector<double>();
-  if (a.shape() != b.shape()) return false;
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    largest = std::max(largest, std::abs(y[i]));
-    difference = std::max(difference, std::abs(x[i] - y[i]));
-  }
-  if (difference > tolerance * largest) MESSAGE("the difference is ", difference, " of ", largest);
-  return difference <= tolerance * largest;
-}
-
 Tensor logits_of(const Pretrained& p, const Tensor& x) {
   const Evaluation evaluation;
   return p.lm.model(x);
-}
-
-detail::JsonValue config_json_of(const fs::path& folder) {
-  std::ifstream in(folder / "config.json");
-  const std::string text((std::istreambuf_iterator<char>(in)), {});
-  return detail::parse_json_object(text, "config.json");
-}
-
-// A copy of a model's folder in which config.json has other fields. An empty value removes a field.
-using Fields = std::vector<std::pair<std::string, std::string>>;
-
-fs::path with_fields(const fs::path& parent, const std::string& name, const Fields& fields) {
-  const fs::path folder = parent / "changed";
-  fs::remove_all(folder);
-  fs::copy(reference(name), folder, fs::copy_options::recursive);
-  detail::JsonValue json = config_json_of(folder);
-  for (const auto& [key, value] : fields) {
-    const auto parsed = detail::parse_json_object("{\"x\": " + (value.empty() ? "null" : value) + "}", "test");
-    json.set(key, parsed.items[0]);
-  }
-  std::ofstream(folder / "config.json") << detail::json_text(json);
-  return folder;
-}
-
-std::string load_error(const fs::path& path) {
-  return test::error_of([&] { load_pretrained(path); });
 }
 
 // A tokenizer that GGUF can describe; those of the references have no name there.
@@ -98,32 +65,8 @@ TEST_CASE("pretrained: logits, loss and gradients are those of transformers") {
     const Tensor loss = p.lm.model.loss(x, y);
     CHECK(loss.item() == doctest::Approx(expected.at("loss").to_vector<double>()[0]).epsilon(1e-6));
     tape.backward(loss);
-    // The gradients under the names of the files: by the same mapping as the weights.
-    for (const NamedParameter& q : named_parameters(p.lm.model)) q.parameter->copy_(q.parameter->grad());
-    const test::TemporaryFolder temporary;
-    const fs::path folder = temporary.path / "gradients";
-    save_pretrained(folder, p);
-    const TensorsByName found = load_safetensors(folder / "model.safetensors");
-    int compared = 0;
-    for (const auto& gradient : expected) {
-      const std::string& key = gradient.first;
-      if (!key.starts_with("grad/")) continue;
-      CAPTURE(key);
-      CHECK(close_to_largest(found.at(key.substr(5)), gradient.second, 2e-5));
-      ++compared;
-    }
-    CHECK(compared == static_cast<int>(found.size()));
+    check_gradients(p, expected, 2e-5);
   }
-}
-
-TEST_CASE("pretrained: BERT's logits and hidden vectors are those of transformers") {
-  const Pretrained masked = load_pretrained(reference("bert"));
-  const TensorsByName expected = load_safetensors(reference("bert") / "reference.safetensors");
-  CHECK(close_to_largest(logits_of(masked, expected.at("x")), expected.at("logits"), 1e-5));
-  const Pretrained encoder = load_pretrained(reference("bert_encoder"));
-  const TensorsByName hidden = load_safetensors(reference("bert_encoder") / "reference.safetensors");
-  const Evaluation evaluation;
-  CHECK(close_to_largest(encoder.lm.model.hidden(hidden.at("x")), hidden.at("hidden"), 1e-5));
 }
 
 TEST_CASE("pretrained: a saved folder is the same model") {

@@ -573,3 +573,28 @@ TEST_CASE("BERT: names and initial values of a GPT, clone, summary, and no decod
   std::vector<AttentionState> states;
   CHECK(contains(error_of([&] { model.decode(x, states); }), "GPT: this model is not causal"));
 }
+
+TEST_CASE("BERT: the parts of the loss of pre-training read one result of the blocks") {
+  Rng rng(7);
+  BERTOptions o = small_bert();
+  o.token_types = 2;
+  const BERT model(o, rng);
+  const NextSentence head(8, rng);
+  const NoTape no_tape;
+  const Tensor x = random_ids({2, 8}, 11, 1), y = random_ids({2, 8}, 11, 2), h = model.hidden(x);
+  CHECK(test::same_bits(model.logits_of(h), model(x)));
+  CHECK(model.loss_of(h, y).item() == model.loss(x, y).item());
+  const Tensor pooled = tanh(matmul(h.select(1, 0), head.pooler.weight.t()) + head.pooler.bias);
+  CHECK(test::close(head.pooled(h), pooled));
+  CHECK(test::close(head(h), matmul(pooled, head.output.weight.t()) + head.output.bias));
+  const double deviation = std::sqrt(mean(head.pooler.weight * head.pooler.weight).item());
+  CHECK(deviation == doctest::Approx(0.02).epsilon(0.3));
+  for (const Tensor& wrong : {h[0], h.slice(1, 0, 0)})
+    CHECK(contains(error_of([&] { head(wrong); }), "it must be [batch, positions, width], with 1 position or more"));
+
+  const Tensor types = Tensor::from<std::int32_t>({0, 0, 0, 1, 1, 1, 1, 1}, {1, 8}).expand({2, 8});
+  CHECK_FALSE(test::same_bits(model.hidden(x, {}, types), h));
+  const std::vector<Tensor> weights = model.attention_weights(x, types), without = model.attention_weights(x);
+  CHECK_FALSE(test::same_bits(weights[0], without[0]));
+  CHECK(test::same_bits(model.attention_weights(x, types * 0)[0], without[0]));
+}

@@ -73,6 +73,13 @@ inline std::vector<LayerCase> simple_layers() {
   const auto none = [](Index) { return std::vector<Shape>{}; };
   std::vector<LayerCase> list = {
       {"Linear", sequence, [](Index n, Rng& rng) { return any_layer(Linear(n, 5, rng)); }},
+      {"NextSentence", sequence,
+       [](Index n, Rng& rng) {
+         return any_layer(NextSentence(n, rng), [n](const NextSentence& l, const List& x) {  // of each position
+           const Index rows = x[0].dim(0), length = x[0].dim(1);
+           return l(x[0].reshape({rows * length, 1, n})).view({rows, length, 2});
+         });
+       }},
       {"Linear to many",
        [](Index) {
          return std::vector<Shape>{{2, 3, 4}};

@@ -1,22 +1,24 @@
 """Writes tiny random models of the classes in Hugging Face's transformers, with their logits and gradients.
 
-usage: python3 pretrained_models.py
+usage: python3 pretrained_models.py [NAME ...]
        (pip install torch transformers==5.23.0 safetensors tokenizers)
 
 Each folder pretrained/NAME has config.json and model.safetensors as save_pretrained() writes them, tokenizer.json, and
 reference.safetensors: the int32 tensors `x` and `y`, `logits` of x, `loss` (the mean cross-entropy of y), and the
-gradient of the loss for each parameter, "grad/NAME".
+gradient of the loss for each parameter, "grad/NAME". That of BERT's pre-training has two texts per row, some hidden
+tokens and padding: also `types`, `lengths`, and the classes `other` with the logits `next_logits`.
 """
 import os
 import shutil
+import sys
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, models
-from transformers import (BertConfig, BertForMaskedLM, BertModel, Gemma3ForCausalLM, Gemma3TextConfig, GPT2Config,
-                          GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config,
+from transformers import (BertConfig, BertForMaskedLM, BertForPreTraining, BertModel, Gemma3ForCausalLM, Gemma3TextConfig,
+                          GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config,
                           Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 
 FOLDER = Path(__file__).parent / "pretrained"
@@ -44,11 +46,28 @@ MODELS = {
                              sliding_attention=dict(rope_type="default", rope_theta=1000.0)))),
     "bert": lambda: BertForMaskedLM(BertConfig(**SIZES)),
     "bert_encoder": lambda: BertModel(BertConfig(**{**SIZES, "num_hidden_layers": 1}), add_pooling_layer=True),
+    "bert_pretraining": lambda: BertForPreTraining(BertConfig(**{**SIZES, "num_hidden_layers": 1})),
 }
 
 
+def pretraining(model, x, y, reference):
+    """Adds the results of BERT's pre-training to the reference, and returns the loss."""
+    types, lengths = torch.zeros_like(x), torch.tensor([LENGTH, LENGTH - 3])
+    types[0, 4:] = types[1, 3:] = 1
+    inside = torch.arange(LENGTH)[None] < lengths[:, None]
+    labels = torch.where(inside & (torch.arange(LENGTH) % 2 == 1), y, -100)
+    other = torch.tensor([1, 0])
+    output = model(input_ids=x, token_type_ids=types, attention_mask=inside.long(), labels=labels,
+                   next_sentence_label=other)
+    reference.update(y=labels.int(), types=types.int(), lengths=lengths.int(), other=other.int(),
+                     logits=output.prediction_logits.detach().contiguous(),
+                     next_logits=output.seq_relationship_logits.detach().contiguous())
+    return output.loss
+
+
 def main():
-    for name, make in MODELS.items():
+    for name in sys.argv[1:] or MODELS:
+        make = MODELS[name]
         torch.manual_seed(len(name))
         model = make().eval()
         with torch.no_grad():
@@ -62,9 +81,11 @@ def main():
         Tokenizer(models.WordPiece(words, unk_token="w0")).save(str(folder / "tokenizer.json"))
         x = torch.randint(0, VOCABULARY, (ROWS, LENGTH))
         y = torch.randint(0, VOCABULARY, (ROWS, LENGTH))
-        output = model(input_ids=x)
         reference = {"x": x.int(), "y": y.int()}
-        if name == "bert_encoder":  # no logits: the hidden vectors, and the mean of their squares
+        output = model(input_ids=x)
+        if name == "bert_pretraining":
+            loss = pretraining(model, x, y, reference)
+        elif name == "bert_encoder":  # no logits: the hidden vectors, and the mean of their squares
             reference["hidden"] = output.last_hidden_state.detach().contiguous()
             loss = output.last_hidden_state.square().mean()
         else:
