@@ -96,7 +96,7 @@ Tensor add_low_rank(Tensor base, In x, In a, In b, const std::vector<ColumnRange
              if (db) all.multiply(part(db.gradient, 0, of_b), gc.t(), part(xa, 1, mine), db.accumulate);
            });
            if (d.needs(2)) {
-             const Tensor in = xs.defined() ? xs : as_rows(x_again.f(x_again.from));
+             const Tensor in = xs.defined() ? xs : as_rows(x_again());
              product_gradient(rows_target(d, 2), of_inner.t(), in, all.products);
            }
            product_gradient(rows_target(d, 1), of_inner, as, all.products);

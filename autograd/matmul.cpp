@@ -239,7 +239,7 @@ Tensor linear(In x, In weight, In bias, std::optional<DType> result, const Recom
            const Tensor rounded = gradient_operand(g32, products);
            product_gradient(rows_target(d, 0), rounded, weights, products);
            if (d.needs(1)) {
-             const Tensor rows = kept.defined() ? kept : as_rows(x_again.f(x_again.from)).to(operand);
+             const Tensor rows = kept.defined() ? kept : as_rows(x_again()).to(operand);
              product_gradient(rows_target(d, 1), rounded.t(), rows, products);
            }
            if (d.needs(2)) d.add(2, detail::sum_to(g32, {out}).to(type));

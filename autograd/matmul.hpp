@@ -6,6 +6,7 @@
 //   const Tensor a = rng.normal({8, 2, 3}), b = rng.normal({3, 4});
 //   const Tensor c = matmul(a, b);  // [8, 2, 4]
 #pragma once
+#include <array>
 #include <functional>
 #include <heed/autograd/record.hpp>
 #include <memory>
@@ -15,13 +16,14 @@
 
 namespace heed {
 
-// An input that backward computes again from another tensor, instead of keeping it: f(from) has the values of the
-// input.
+// An input that backward computes again from another tensor, instead of keeping it.
 struct Recomputed {
-  Tensor from = {};  // undefined: the input is kept
-  std::function<Tensor(const Tensor& from)> f = {};  // called in backward, without a tape
+  Tensor from = {};                                 // undefined: the input is kept
+  std::function<Tensor(const Recomputed&)> f = {};  // the input, from `from` and `others`; called without a tape
+  std::array<Tensor, 2> others = {};                // further tensors that f reads, such as parameters
 
-  auto tensors() { return std::tie(from); }  // for saved()
+  Tensor operator()() const { return f(*this); }                   // the input
+  auto tensors() { return std::tie(from, others[0], others[1]); }  // for saved()
 };
 
 // y = x W^T + b: x [..., in], weight [out, in], bias [out] or undefined -> [..., out].

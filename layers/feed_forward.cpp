@@ -53,7 +53,7 @@ Tensor FeedForward::operator()(In x, const Recomputed& again) const {
   // Backward keeps the hidden layer, as products read it, and computes its gated half again, as feed_forward() does.
   const bool narrow = matmul_precision() == DType::bfloat16 && x.dtype() != DType::float64;
   const Tensor h = up(x, narrow ? std::optional(DType::bfloat16) : std::nullopt, again);
-  return drop(down(gated(h, act), {}, {h, [act](const Tensor& kept) { return gated(kept, act); }}));
+  return drop(down(gated(h, act), {}, {h, [act](const Recomputed& kept) { return gated(kept.from, act); }}));
 }
 
 }  // namespace heed

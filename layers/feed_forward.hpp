@@ -53,7 +53,7 @@ struct FeedForward {
   // Throws Error for a negative hidden size.
   FeedForward(Exactly<Index> width, Rng& rng, const FeedForwardOptions& options = {});
 
-  // [..., width] -> [..., width]. `again`: how backward gets x without keeping it, as in linear(); gated networks use it.
+  // [..., width] -> [..., width]. `again`: how backward gets x without keeping it (linear()). Gated networks use it.
   Tensor operator()(In x, const Recomputed& again = {}) const;
   Index hidden() const { return down.weight.dim(1); }  // size of the hidden layer
 

@@ -94,8 +94,8 @@ struct Linear {
   // Initial values are uniform in +-1/sqrt(in), as in PyTorch. Throws Error for in or out below 1.
   Linear(Exactly<Index> in, Exactly<Index> out, Rng& rng, LinearOptions options = {});
 
-  // [..., in] -> [..., out]. `result` is the dtype of the result, and `again` how backward gets x without keeping it: see
-  // linear().
+  // [..., in] -> [..., out]. `result` is the dtype of the result, and `again` how backward gets x without keeping it:
+  // see linear().
   Tensor operator()(In x, std::optional<DType> result = {}, const Recomputed& again = {}) const {
     return lora ? adapted(x, result, again) : linear(x, weight, bias, result, again);
   }

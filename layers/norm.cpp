@@ -22,17 +22,18 @@ static std::variant<LayerNorm, RMSNorm> layer_of(const NormLayerOptions& o, Inde
 
 Norm::Norm(const NormLayerOptions& options, Exactly<Index> width) : layer(layer_of(options, width)) {}
 
-static std::function<Tensor(const Tensor&)> function_of(const LayerNorm& n) {
-  const Tensor bias = n.bias.defined() ? n.bias.detach() : Tensor();
-  return [weight = n.weight.detach(), bias, eps = n.eps](const Tensor& x) { return layer_norm(x, weight, bias, eps); };
+static Recomputed recomputed_by(const LayerNorm& n, const Tensor& x) {
+  const auto f = [eps = n.eps](const Recomputed& r) { return layer_norm(r.from, r.others[0], r.others[1], eps); };
+  return {x, f, {n.weight, n.bias}};
 }
-static std::function<Tensor(const Tensor&)> function_of(const RMSNorm& n) {
-  return [weight = n.weight.detach(), offset = n.unit_offset, eps = n.eps](const Tensor& x) {
-    return rms_norm(x, offset ? weight + 1 : weight, eps);
+static Recomputed recomputed_by(const RMSNorm& n, const Tensor& x) {
+  const auto f = [eps = n.eps, offset = n.unit_offset](const Recomputed& r) {
+    return rms_norm(r.from, offset ? r.others[0] + 1 : r.others[0], eps);
   };
+  return {x, f, {n.weight, Tensor()}};
 }
-std::function<Tensor(const Tensor&)> Norm::function() const {
-  return std::visit([](const auto& chosen) { return function_of(chosen); }, layer);
+Recomputed Norm::recomputed(const Tensor& x) const {
+  return std::visit([&](const auto& chosen) { return recomputed_by(chosen, x); }, layer);
 }
 
 GroupNorm::GroupNorm(Exactly<Index> num_groups, Exactly<Index> num_channels, const GroupNormOptions& options)

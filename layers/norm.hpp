@@ -6,8 +6,8 @@
 //   const LayerNorm norm(16);
 //   const Tensor y = norm(rng.normal({2, 10, 16}));
 #pragma once
-#include <functional>
 #include <heed/autograd/elementwise.hpp>
+#include <heed/autograd/matmul.hpp>
 #include <heed/autograd/norms.hpp>
 #include <variant>
 
@@ -67,8 +67,8 @@ struct Norm {
   Tensor operator()(In x) const {  // [..., width] -> [..., width]
     return std::visit([&](const auto& chosen) { return chosen(x); }, layer);
   }
-  // operator() without a gradient, for Recomputed. It shares the memory of the parameters.
-  std::function<Tensor(const Tensor&)> function() const;
+  // How backward computes operator()(x) again.
+  Recomputed recomputed(const Tensor& x) const;
 
   void members(auto&& visit) {  // those of the chosen layer
     std::visit([&](auto& chosen) { chosen.members(visit); }, layer);

@@ -87,7 +87,7 @@ Tensor TransformerBlock::run(In x, const Self& self_part, const ProjectedMemory*
 }
 
 Tensor TransformerBlock::feed_forward_part(In x) const {
-  const Tensor y = mlp(norm2(x), {x.tensor(), norm2.function()});
+  const Tensor y = mlp(norm2(x), norm2.recomputed(x.tensor()));
   return post_norm2 ? (*post_norm2)(y) : y;
 }
 

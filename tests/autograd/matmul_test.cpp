@@ -292,7 +292,7 @@ TEST_CASE("linear: an input that backward computes again is not kept, and leaves
         if (reuses) reuse.emplace();
         const Tensor from = tape.watch(x);
         const std::size_t before = memory_use().current;
-        const Recomputed squares{from, [](const Tensor& t) { return square(t); }};
+        const Recomputed squares{from, [](const Recomputed& r) { return square(r.from); }};
         const Tensor y = linear(square(from), weight, Tensor(), {}, again ? squares : Recomputed());
         kept[again ? 1 : 0] = memory_use().current - before;
         reuse.reset();

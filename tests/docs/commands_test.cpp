@@ -124,7 +124,7 @@ TEST_CASE("pages: each program in build/ is one that the build makes, and has th
     const fs::path path = command.words[0];
     INFO(command.where, ": ", path.string());
     ++checked;
-    if (path == "build/release/examples/") continue;
+    if (path == "build/release/examples/" || contains(path.string(), "{")) continue;  // a cell of a table names it
     const std::string name = path.filename().string();
     if (path.parent_path() == "build/release/examples/articles") {
       CHECK(fs::exists(kRoot / "examples" / "articles" / (name + ".cpp")));
