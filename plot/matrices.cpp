@@ -166,11 +166,16 @@ struct Grid {
   }
 };
 
+// Pixels from one label of the columns to the next: those of the longest, unless labels are turned.
+double column_room(const std::vector<std::string>& labels) {
+  return turned(labels) ? 14 : std::fmax(14, 4 + 7 * static_cast<double>(longest(labels)));
+}
+
 // Labels every `step`-th position, so that labels do not overlap. Nothing is drawn for empty labels.
 void label_axis(Gnuplot& gp, const std::string& axis, const std::vector<std::string>& labels, double pixels) {
-  constexpr double kRoom = 12;
+  const double room = (axis == "x" ? column_room(labels) : 14) - 2;
   const auto count = static_cast<double>(labels.size());
-  const auto step = static_cast<std::size_t>(std::fmax(1, std::ceil(kRoom * count / pixels)));
+  const auto step = static_cast<std::size_t>(std::fmax(1, std::ceil(room * count / pixels)));
   gp << "set " << axis << "tics " << label_tics(labels, step)
      << " noenhanced scale 0.3 nomirror font ',9' textcolor rgb '#000000'\n";
 }
@@ -180,7 +185,8 @@ void check_panels(const MatrixLabels& labels, const std::vector<std::vector<Matr
                     across = panels.empty() ? 0 : panels.front().size();
   bool agree = rows > 0 && columns > 0 && across > 0;
   for (const auto& line : panels) {
-    agree = agree && line.size() == across;
+    const bool last = &line == &panels.back();
+    agree = agree && (line.size() == across || (last && !line.empty() && line.size() < across));
     for (const MatrixPanel& p : line) {
       agree = agree && p.values.size() == rows;
       for (const auto& row : p.values) agree = agree && row.size() == columns;
@@ -193,7 +199,8 @@ void check_panels(const MatrixLabels& labels, const std::vector<std::vector<Matr
 // All labels fit, unless the picture would be too large.
 Grid grid_of(const MatrixLabels& labels, std::size_t down, std::size_t across) {
   const double max_side = 6000 / static_cast<double>(std::max(across, down));
-  const double preferred_side = 14 * static_cast<double>(std::max(labels.rows.size(), labels.columns.size()));
+  const double preferred_side = std::fmax(14 * static_cast<double>(labels.rows.size()),
+                                          column_room(labels.columns) * static_cast<double>(labels.columns.size()));
   const auto room = [](const std::vector<std::string>& of) {
     return static_cast<double>(std::min<std::size_t>(longest(of), 16));
   };
@@ -217,8 +224,9 @@ void plot_matrices(const std::filesystem::path& file, const MatrixLabels& labels
      << "set object 1 rectangle from graph 0,0 to graph 1,1 behind fillcolor rgb '#e8e6e1' fillstyle solid noborder\n"
      << "set border lw 0.5 lc rgb '#888888'\nset tics textcolor rgb '#000000'\n";
   for (std::size_t r = 0; r < panels.size(); ++r) {
-    for (std::size_t c = 0; c < across; ++c) {
-      const bool left = c == 0, bottom = r + 1 == panels.size(), last = bottom && c + 1 == across;
+    for (std::size_t c = 0; c < panels[r].size(); ++c) {
+      const bool last_row = r + 1 == panels.size(), last = last_row && c + 1 == panels[r].size();
+      const bool left = c == 0, bottom = last_row || (r + 2 == panels.size() && c >= panels.back().size());
       grid.place(gp, r, c);
       gp << "set title " << quoted(panels[r][c].title) << " noenhanced font ',10' offset 0,-0.7\nunset xtics\nunset "
          << "ytics\nunset xlabel\nunset ylabel\nunset colorbox\n";

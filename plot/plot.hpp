@@ -85,7 +85,8 @@ struct MatrixLabels {
   std::vector<std::string> rows = {}, columns = {};           // one per row, one per column
 };
 // Draws rows of panels of equal size with numbers from 0 to 1 in cells, such as the attention weights of many heads.
-// NaN: an empty cell. The leftmost panels have row labels and the lowest panels have column labels, as many as fit.
+// NaN: an empty cell. The last row may have fewer panels. The leftmost panels have row labels, and the lowest panels
+// have column labels, as many as fit.
 // Throws Error if the sizes of panels and labels differ.
 void plot_matrices(const std::filesystem::path& file, const MatrixLabels& labels,
                    const std::vector<std::vector<MatrixPanel>>& panels);

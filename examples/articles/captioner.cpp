@@ -220,8 +220,6 @@ void show(const Captioner& model, const Batch& b, const std::string& plot) {
                                       (max(image[y][x]).item() > 0.5 ? 0.3 : 0));
     }
   }
-  while (panels.size() > 1 && panels.back().size() < 5)
-    panels.back().push_back({.values = {kSide, std::vector<double>(kSide, NAN)}});
   plot_matrices(plot, labels, panels);
   std::fprintf(stderr, "drawn: %s\n", printable(plot).c_str());
 }

@@ -152,7 +152,7 @@ void show(const Recognizer& model, const SampleEvaluation& held_out, const std::
                       .columns_name = "frame"};
   MatrixPanel panel{.title = "classes"};
   const auto frames = static_cast<Index>(lengths.at({0}));
-  for (Index t = 0; t < frames; ++t) labels.columns.push_back(t % 5 == 0 ? std::to_string(t) : "");
+  for (Index t = 0; t < frames; ++t) labels.columns.push_back(std::to_string(t));
   const Tensor shown = exp(log_probs[0].slice(0, 0, frames)).t();
   for (Index c = 0; c < kClasses; ++c) {
     labels.rows.push_back(c == 0 ? "blank" : std::to_string(c));

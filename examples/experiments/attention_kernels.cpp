@@ -93,12 +93,10 @@ void draw_weights(const KernelFlags& f) {
     if (panels.empty() || panels.back().size() == kColumns) panels.emplace_back();
     panels.back().push_back(panel_of(name, mechanism, text));
   }
-  while (panels.back().size() < kColumns)
-    panels.back().push_back({.values = {kPositions, std::vector<double>(kPositions, NAN)}});
   MatrixLabels labels{.title = "Weights of 32 words: rows are queries, columns are keys"};
   labels.rows.resize(kPositions), labels.columns.resize(kPositions);
   plot_matrices(f.weights, labels, panels);
-  std::printf("drawn: %s\n", printable(f.weights).c_str());
+  std::fprintf(stderr, "drawn: %s\n", printable(f.weights).c_str());
 }
 
 // ---- Distances ----
@@ -168,6 +166,8 @@ int measure(const KernelFlags& f) {
   const NoTape off;
   const Evaluation evaluation;
   if (!f.weights.empty()) {
+    for (const auto& [flag, file] : {std::pair("--plot", f.plot), std::pair("--log", f.log)})
+      if (!file.empty()) throw UsageError(std::string(flag) + " is given with --weights, which measures nothing");
     draw_weights(f);
     return 0;
   }

@@ -100,7 +100,7 @@ Tensor to_value_heads(const Tensor& x, Index n) {
 // ---- Several steps of a delta rule per position (options.householders = n) ----
 // The op computes n T positions, n of them per token: the gate of the token is at the first, the query at the last.
 
-// k and v with those of the further steps beside them: [B, H, T, n D] and [B, H, T, n Dv].
+// k and v, then those of the further steps, along the last axis: [B, H, T, n D] and [B, H, T, n Dv].
 std::pair<Tensor, Tensor> with_steps(const Rule& of, In k, In v, std::span<const Tensor> inputs) {
   const Index more = of.options.householders - 1;
   if (more == 0) return {k, v};

@@ -236,6 +236,18 @@ TEST_CASE("plot_matrices: each cell of an .svg is a rectangle, and each token ha
   CHECK(count_of(">w22<", svg) == 1 + kHeads);
 }
 
+TEST_CASE("plot_matrices: the last row may have fewer panels, and no other row") {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path / "m.svg";
+  const MatrixLabels labels{"title", "rows", "columns", {"row"}, {"last"}};
+  const MatrixPanel panel{"head", {{0.5}}};
+  plot_matrices(file, labels, {{panel, panel}, {panel}});
+  const std::string svg = bytes_of(file.string());
+  CHECK(count_of(">head<", svg) == 3);
+  CHECK(count_of(">last<", svg) == 2);  // below the lowest panel of each column
+  CHECK(contains(test::error_of([&] { plot_matrices(file, labels, {{panel}, {panel, panel}}); }), "the panels differ"));
+}
+
 RELEASE_TEST_CASE("plot: the same picture in every locale") {
   const TemporaryFolder folder;
   const std::string file = (folder.path / "p.svg").string();

@@ -77,4 +77,6 @@ RELEASE_TEST_CASE("attention_kernels: the weights of mechanisms are drawn, of ea
 RELEASE_TEST_CASE("attention_kernels: wrong flags are refused in one sentence") {
   test::check_refused(test::run("exec " + test::program("attention_kernels") + " --reference dot"), 2, "--reference");
   test::check_refused(test::run("exec " + test::program("attention_kernels") + " --plot a.gif"), 2, "a.gif");
+  test::check_refused(test::run("exec " + test::program("attention_kernels") + " --weights a.svg --plot b.svg"), 2,
+                      "--plot is given with --weights, which measures nothing");
 }

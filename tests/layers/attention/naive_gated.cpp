@@ -117,7 +117,7 @@ Tensor naive_convolution(const Tensor& x_any, const std::string& name, const Att
 
 // Norm and output gate of y [B, H, T, Dv], in the order of the rule.
 void naive_finish(StateRule rule, const StateAttentionOptions& o, Tensor& y, const TensorsByName& values) {
-  // Lightning has one norm for all heads of a position, so its heads are moved beside each other and back.
+  // Lightning has one norm for all heads of a position, so its heads become one row and are split again.
   const bool of_all = rule == StateRule::lightning;
   if (of_all) y = y.transpose(1, 2).dense().clone();
   const Index parts = rule == StateRule::ssd ? 1 : o.value_heads,
@@ -193,8 +193,8 @@ Tensor naive_delta_steps(StateRule rule, const StateAttentionOptions& o, const T
   return y;
 }
 
-// x and the same part of the input `steps` beside it, which is `size` numbers per further step from `begin` on.
-Tensor beside_steps(const Tensor& x, const Tensor& steps, Index begin, Index size) {
+// x, then the same part of the input `steps` along the last axis: `size` numbers per further step, from `begin` on.
+Tensor with_steps(const Tensor& x, const Tensor& steps, Index begin, Index size) {
   return concatenate({x, steps.slice(3, begin, begin + size)}, 3).dense();
 }
 
@@ -212,7 +212,7 @@ Tensor naive_state_attention(StateRule rule, const StateAttentionOptions& o, Ten
   if (o.householders > 1) {
     const Tensor& steps = values.at("input steps");
     const Index keys = (o.householders - 1) * k.dim(3);
-    k = beside_steps(k, steps, 0, keys), v = beside_steps(v, steps, keys, steps.dim(3) - keys);
+    k = with_steps(k, steps, 0, keys), v = with_steps(v, steps, keys, steps.dim(3) - keys);
   }
   if (o.convolution > 1) {
     q = naive_convolution(q, "q_conv", call, values);
